@@ -1,0 +1,50 @@
+"""Train language models from written feedback. The public names, each imported when first asked for."""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from text2grad.errors import Text2GradError
+    from text2grad.types import (
+        Alignment,
+        Completion,
+        Critique,
+        Example,
+        Message,
+        Missed,
+        Quote,
+        RewardedCompletion,
+        Rollout,
+        Scoring,
+        Span,
+    )
+
+__all__ = [
+    "Alignment",
+    "Completion",
+    "Critique",
+    "Example",
+    "Message",
+    "Missed",
+    "Quote",
+    "RewardedCompletion",
+    "Rollout",
+    "Scoring",
+    "Span",
+    "Text2GradError",
+]
+
+_HOMES = {"Text2GradError": "text2grad.errors"}
+"""Where a public name lives, if not in `types`."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'text2grad' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES.get(name, "text2grad.types")), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,7 @@
+"""`python -m text2grad` is `text2grad`."""
+
+import sys
+
+from text2grad.cli import main
+
+sys.exit(main())

@@ -1,0 +1,84 @@
+"""Frozen dataclasses that are checked when they are made; pydantic does the checking, our errors do the talking.
+
+Enters: a class with annotations. Leaves: a frozen, slotted dataclass that raises `error` with a message of the form
+`Span.verdict: should be 'good', 'poor' or 'neutral', got 'bad'`. Knows nothing of what the fields mean.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from typing import Annotated, Any, TypeVar, cast, dataclass_transform
+
+from pydantic import ConfigDict, Strict, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from text2grad.errors import Text2GradError
+
+T = TypeVar("T")
+
+Int = Annotated[int, Strict()]
+"""A whole number; `True`, `"3"` and `3.0` are refused rather than guessed at."""
+Real = Annotated[float, Strict()]
+"""A finite number; whole numbers pass."""
+
+_RULES = ConfigDict(extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+
+
+@dataclass_transform(frozen_default=True)
+def checked(error: type[Text2GradError]) -> Callable[[type[T]], type[T]]:
+    """Decorate a class into a frozen dataclass whose violations raise `error`."""
+
+    def decorate(cls: type[T]) -> type[T]:
+        made: Any = dataclass(frozen=True, slots=True, config=_RULES)(cls)
+        construct = made.__init__
+
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+            try:
+                construct(self, *args, **kwargs)
+            except ValidationError as problem:
+                raise error(explain(problem, made)) from None
+
+        made.__init__ = __init__
+        return cast(type[T], made)
+
+    return decorate
+
+
+def adapter(cls: type[T]) -> TypeAdapter[T]:
+    """The reader and writer of a checked class, built once."""
+    if cls not in _ADAPTERS:
+        _ADAPTERS[cls] = TypeAdapter(cls)
+    return _ADAPTERS[cls]
+
+
+_ADAPTERS: dict[type, TypeAdapter[Any]] = {}
+
+
+def explain(problem: ValidationError, cls: type) -> str:
+    """Pydantic's report as one line per violation: where, what was wanted, what came."""
+    names = [field.name for field in fields(cls)]
+    lines = []
+    for item in problem.errors(include_url=False):
+        where = cls.__name__ + _path(item["loc"], names)
+        if item["type"] == "value_error":
+            lines.append(f"{where}: {item['ctx']['error']}")
+        elif item["type"].startswith("missing"):
+            lines.append(f"{where}: is required, nothing came")
+        elif item["type"].startswith("unexpected"):
+            lines.append(f"{where}: there is no such field; the fields are {', '.join(names)}")
+        else:
+            wanted = item["msg"].replace("Input should be", "should be")
+            lines.append(f"{where}: {wanted}, got {shorten(item['input'])}")
+    return "\n".join(lines)
+
+
+def shorten(value: object, width: int = 80) -> str:
+    """`repr`, cut to a width that fits an error message."""
+    text = repr(value)
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def _path(location: Sequence[int | str], names: Sequence[str]) -> str:
+    """`('spans', 0, 'end')` → `.spans[0].end`; a leading number is a positional argument, named by its field."""
+    if location and isinstance(location[0], int) and location[0] < len(names):
+        location = (names[location[0]], *location[1:])
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)

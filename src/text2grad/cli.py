@@ -1,0 +1,76 @@
+"""The command line: find the stage, parse its words, run it, turn our errors into one clear message and an exit status.
+
+Enters: argv. Leaves: an exit status (0 done, 1 done but some lines were rejected, 2 not done, 130 interrupted). Knows no
+stage's insides: a stage module offers `arguments(parser)` and `run(args) -> int`, and is imported only when it is named,
+so `--help` answers without torch.
+"""
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Protocol, cast
+
+from text2grad import __version__
+from text2grad.errors import Text2GradError
+
+STAGES = {
+    "align": "critiques → spans, no model needed",
+    "env": "versions and devices, for bug reports",
+}
+"""Name → one line of help; the stage itself is `text2grad.stages.NAME`."""
+
+
+class Stage(Protocol):
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the stage's words; no heavy import here, `--help` comes through it."""
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Do it; the result is the exit status."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    words = list(sys.argv[1:] if argv is None else argv)
+    top = _parser()
+    # Only the words before the stage's name are parsed here: the stage's parser is built when it is known.
+    args = top.parse_args(words[:1])
+    if args.stage is None:
+        top.print_help()
+        return 2
+    stage = cast(Stage, importlib.import_module(f"text2grad.stages.{args.stage}"))
+    parser = argparse.ArgumentParser(
+        prog=f"text2grad {args.stage}",
+        description=STAGES[args.stage],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    stage.arguments(parser)
+    try:
+        status = stage.run(parser.parse_intermixed_args(words[1:]))
+        sys.stdout.flush()
+        return status
+    except Text2GradError as problem:
+        print(f"text2grad {args.stage}: {problem}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"text2grad {args.stage}: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader (`| head`) has gone; keep the interpreter from complaining about it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    width = max(map(len, STAGES))
+    listing = "\n".join(f"  {name:<{width}}  {line}" for name, line in STAGES.items())
+    parser = argparse.ArgumentParser(
+        prog="text2grad",
+        usage="text2grad STAGE [words of the stage]",
+        description="Train language models from written feedback.",
+        epilog=f"stages:\n{listing}\n\n`text2grad STAGE --help` explains one.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"text2grad {__version__}")
+    parser.add_argument("stage", nargs="?", choices=list(STAGES), metavar="STAGE", help=argparse.SUPPRESS)
+    return parser

@@ -1,0 +1,195 @@
+"""Settings: dataclasses ← one YAML file + `a.b=c` overrides.
+
+Enters: a settings class, the text of a YAML file, override words. Leaves: a checked, frozen instance; or the same as
+YAML with every field's help beside it (`--print-config`). Refuses to know any stage: each room declares its own settings
+with `@settings`, a docstring under every field, and a default for every field.
+
+PyYAML reads, pydantic checks; what is ours is the overrides, the suggestions and the commented print-out. Why:
+docs/decisions.md.
+"""
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any, TypeVar, dataclass_transform, get_type_hints
+
+import yaml
+from pydantic import ValidationError
+from pydantic_core import PydanticUndefined
+
+from text2grad._checked import adapter, checked, explain, shorten
+from text2grad.errors import ConfigError
+
+S = TypeVar("S")
+
+
+@dataclass_transform(frozen_default=True)
+def settings(cls: type[S]) -> type[S]:
+    """Declare a settings class: frozen, checked, every field with a default and a help text."""
+    made = checked(ConfigError)(cls)
+    for key, help_text, _ in _own_fields(made):
+        if not help_text:
+            raise TypeError(f"{cls.__name__}.{key} has no help text: put a docstring under the field")
+    return made
+
+
+def load(cls: type[S], path: str | Path | None = None, overrides: Sequence[str] = ()) -> S:
+    """Read the file, lay the overrides over it, check the whole.
+
+    Raises `ConfigError` that names the key with its path, what it takes, what came, and the nearest known key.
+    """
+    tree = read(path) if path is not None else {}
+    for word in overrides:
+        _lay(tree, word)
+    sources = [str(path)] if path is not None else []
+    return build(cls, tree, " + ".join(sources + ["overrides"] * bool(overrides)))
+
+
+def build(cls: type[S], tree: Mapping[str, Any], source: str) -> S:
+    """Check a tree of plain values against a settings class; `source` is named in errors."""
+    unknown = list(_unknown(cls, tree))
+    if unknown:
+        raise ConfigError("\n".join(f"{source}: {line}" for line in unknown))
+    try:
+        return adapter(cls).validate_python(tree)
+    except ValidationError as problem:
+        lines = explain(problem, cls).splitlines()
+        raise ConfigError("\n".join(f"{source}: {line.removeprefix(cls.__name__ + '.')}" for line in lines)) from None
+
+
+def read(path: str | Path) -> dict[str, Any]:
+    """One YAML mapping from a file."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file; --print-config shows a complete one to start from") from None
+    except (OSError, UnicodeDecodeError) as problem:
+        raise ConfigError(f"{path}: should be a readable YAML file in UTF-8: {problem}") from None
+    tree = _parse(text, str(path))
+    if tree is None:
+        return {}
+    if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
+        raise ConfigError(f"{path}: should be `key: value` lines, got {shorten(tree)}")
+    return tree
+
+
+def plain(config: Any) -> dict[str, Any]:
+    """The settings as dicts, lists and scalars; `build` gives the same settings back."""
+    tree: dict[str, Any] = adapter(type(config)).dump_python(config, mode="json")
+    return tree
+
+
+def dump(config: Any) -> str:
+    """The settings as YAML, each field's help as a comment above it; `read` and `build` give the same settings back."""
+    return "\n".join(_dump_lines(config, indent="")) + "\n"
+
+
+def describe(cls: type) -> Iterator[tuple[str, str, Any]]:
+    """(dotted key, help text, default) of every leaf, in declaration order: the help of a stage."""
+    for key, help_text, inner in _own_fields(cls):
+        if inner is not None:
+            yield from ((f"{key}.{below}", text, default) for below, text, default in describe(inner))
+        else:
+            yield key, help_text, _default(cls, key)
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.2's idea of a number: PyYAML follows 1.1, where `1e-5` is a text. Duplicate keys are errors."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+            if isinstance(key, str) and key in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} stands twice", key_node.start_mark)
+            seen.add(key if isinstance(key, str) else None)
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+        return mapping
+
+
+_Loader.add_implicit_resolver(  # type: ignore[no-untyped-call]
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
+
+
+def _parse(text: str, source: str) -> Any:
+    try:
+        return yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
+    except (yaml.YAMLError, RecursionError, ValueError) as problem:
+        raise ConfigError(f"{source}: is not readable as YAML: {problem}") from None
+
+
+def _lay(tree: dict[str, Any], word: str) -> None:
+    """Lay one `a.b=c` over the tree; the value is read as YAML, so numbers, lists and null mean what they do there."""
+    key, equals, value = word.partition("=")
+    parts = key.split(".")
+    if not equals or not all(parts):
+        raise ConfigError(f"overrides should look like `a.b=c`, got {word!r}")
+    for part in parts[:-1]:
+        below = tree.setdefault(part, {})
+        if not isinstance(below, dict):
+            raise ConfigError(f"override {word!r}: `{part}` holds {shorten(below)}, which has nothing below it to set")
+        tree = below
+    tree[parts[-1]] = _parse(value, f"override {word!r}")
+
+
+def _unknown(cls: type, tree: Mapping[str, Any], top: type | None = None, above: str = "") -> Iterator[str]:
+    known = {key: inner for key, _, inner in _own_fields(cls)}
+    for key, value in tree.items():
+        inner = known.get(key)
+        if key not in known:
+            yield f"there is no setting `{above}{key}`; {_suggest(str(key), above, known, top or cls)}"
+        elif inner is not None and isinstance(value, Mapping):
+            yield from _unknown(inner, value, top or cls, f"{above}{key}.")
+
+
+def _suggest(key: str, above: str, known: Mapping[str, Any], top: type) -> str:
+    """The nearest key beside it; else the nearest last part anywhere in the settings; else what there is."""
+    if near := difflib.get_close_matches(key, known, n=1):
+        return f"did you mean `{above}{near[0]}`?"
+    leaves = {dotted.rpartition(".")[2]: dotted for dotted, _, _ in describe(top)}
+    if near := difflib.get_close_matches(key, leaves, n=1):
+        return f"did you mean `{leaves[near[0]]}`?"
+    return f"the keys here are {', '.join(above + name for name in known)}"
+
+
+def _own_fields(cls: type) -> Iterator[tuple[str, str, type | None]]:
+    """(name, help text, settings class below it if it holds one) of each field."""
+    hints = get_type_hints(cls)
+    documented = cls.__pydantic_fields__  # type: ignore[attr-defined]
+    for item in fields(cls):
+        hint = hints[item.name]
+        inner = hint if isinstance(hint, type) and is_dataclass(hint) else None
+        yield item.name, documented[item.name].description or "", inner
+
+
+def _default(cls: type, key: str) -> Any:
+    documented = cls.__pydantic_fields__[key]  # type: ignore[attr-defined]
+    default = documented.get_default(call_default_factory=True)
+    if default is PydanticUndefined:
+        raise TypeError(f"{cls.__name__}.{key} has no default")
+    return default
+
+
+def _dump_lines(config: Any, indent: str) -> Iterator[str]:
+    values = plain(config)
+    for key, help_text, inner in _own_fields(type(config)):
+        yield from (f"{indent}# {line.strip()}" for line in help_text.splitlines())
+        if inner is not None:
+            yield f"{indent}{key}:"
+            yield from _dump_lines(getattr(config, key), indent + "  ")
+        else:
+            yield f"{indent}{key}: {inline(values[key])}"
+
+
+def inline(value: Any) -> str:
+    """A value on one line; inside a flow list every scalar is quoted where it must be."""
+    style = '"' if isinstance(value, str) and "\n" in value else None
+    text: str = yaml.safe_dump(
+        [value], default_flow_style=True, allow_unicode=True, sort_keys=False, width=10**9, default_style=style
+    )
+    return text.strip()[1:-1]
+
+

@@ -1,0 +1,1 @@
+"""The language room: critiques, quotes and spans, in characters only. No torch here."""

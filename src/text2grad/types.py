@@ -1,0 +1,323 @@
+"""The nouns. Frozen, checked on construction, JSON both ways; no torch, no tokenizer, no files.
+
+Read top to bottom: a task gives an `Example`; a policy writes a `Completion`; a critic says a `Critique` made of `Quote`s;
+alignment locates them as `Span`s in an `Alignment`; scoring turns spans into token rewards, and all of it together is one
+`RewardedCompletion`, a row of a run's `rollouts.jsonl`. A `Rollout` is what the optimizer receives of it: numbers only.
+
+All positions are character offsets into the text, half open, counted in Python characters (Unicode code points).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from typing import Annotated, Any, Literal, Self
+
+from annotated_types import Ge, Gt, Le
+from pydantic import JsonValue, ValidationError
+
+from text2grad._checked import Int, Real, adapter, checked, explain, shorten
+from text2grad.errors import InvalidData
+
+Verdict = Literal["good", "poor", "neutral"]
+Role = Literal["system", "user", "assistant", "tool"]
+Provenance = Literal["given", "exact", "normalised", "fuzzy", "revision", "code", "paraphrase", "learned"]
+"""Which evidence located a span, strongest first; `given` means the data came with its character offsets."""
+Occurrence = Literal["only", "resolved", "ambiguous"]
+"""Whether the quoted text occurs once, or several times with a reason to pick this one, or several times without."""
+Index = Annotated[Int, Ge(0)]
+Severity = Annotated[Real, Gt(0), Le(1)]
+
+
+class Noun:
+    """JSON in and out, the same for all of them."""
+
+    __slots__ = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dicts, lists, strings and numbers; `from_json` gives the same noun back."""
+        plain: dict[str, Any] = adapter(type(self)).dump_python(self, mode="json")
+        return plain
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Read what `to_json` wrote, or what somebody wrote by hand; every violation is named with its path."""
+        try:
+            return adapter(cls).validate_python(data)
+        except ValidationError as problem:
+            raise InvalidData(explain(problem, cls)) from None
+
+
+@checked(InvalidData)
+class Message(Noun):
+    """One turn of a conversation.
+
+    >>> Message("user", "Summarise the report.").role
+    'user'
+    """
+
+    role: Role
+    content: str
+
+
+@checked(InvalidData)
+class Example(Noun):
+    """One task item: what the policy is asked, and what a critic may need to judge it.
+
+    >>> example = Example("news-1", "Summarise: The dam broke at noon.", reference="Dam breaks.")
+    >>> Example.from_json(example.to_json()) == example
+    True
+    """
+
+    id: str
+    """Kept everywhere the item goes, rejected rows included."""
+    prompt: str | tuple[Message, ...]
+    """Text, source included, or a conversation whose last assistant turn is to be written."""
+    reference: str | None = None
+    columns: Mapping[str, JsonValue] = field(default_factory=dict)
+    """Whatever else the critic takes by name: passages, tests, facts."""
+
+    def __post_init__(self) -> None:
+        if not self.id:
+            raise ValueError("id: should be a non-empty text, got ''; give each example its own")
+        if not self.prompt:
+            raise ValueError(f"prompt: should be a non-empty text or list of messages, got {self.prompt!r}")
+        object.__setattr__(self, "columns", dict(self.columns))
+
+
+@checked(InvalidData)
+class Completion(Noun):
+    """What the policy wrote: the sampled ids, the text they decode to, and the characters each id covers.
+
+    An id that is part of a character (an emoji split over three tokens) covers that whole character; a special token
+    covers nothing, as an empty range where it stands.
+
+    >>> Completion("Hi 🙂", (10, 11, 12, 0), ((0, 3), (3, 4), (3, 4), (4, 4))).text[3:4]
+    '🙂'
+    >>> Completion("Hi", (10, 11), ((0, 2),))
+    Traceback (most recent call last):
+    text2grad.errors.InvalidData: Completion: should have one offset pair per token id, got 2 ids and 1 pairs
+    """
+
+    text: str
+    token_ids: tuple[Index, ...]
+    offsets: tuple[tuple[Index, Index], ...]
+
+    def __post_init__(self) -> None:
+        if len(self.token_ids) != len(self.offsets):
+            raise ValueError(
+                f"should have one offset pair per token id, got {len(self.token_ids)} ids and {len(self.offsets)} pairs"
+            )
+        last_start = covered = 0
+        for index, (start, end) in enumerate(self.offsets):
+            if not last_start <= start <= covered or not start <= end <= len(self.text):
+                raise ValueError(
+                    f"offsets[{index}] should start within {last_start}..{covered} and end within "
+                    f"its start..{len(self.text)}, so that the tokens cover the text in order, got ({start}, {end})"
+                )
+            last_start, covered = start, max(covered, end)
+        if covered != len(self.text):
+            raise ValueError(
+                f"offsets should cover all {len(self.text)} characters of the text, got the first {covered}; "
+                f"uncovered: {shorten(self.text[covered:], 40)}"
+            )
+
+
+@checked(InvalidData)
+class Quote(Noun):
+    """Words that a critique points at, as the critique gives them: not yet located in the completion.
+
+    >>> Quote("on Tuesday", "poor", comment="the report says Monday").verdict
+    'poor'
+    >>> Quote("  ", "poor")
+    Traceback (most recent call last):
+    text2grad.errors.InvalidData: Quote: text should hold at least one visible character, got '  '
+    """
+
+    text: str
+    verdict: Verdict
+    severity: Severity | None = None
+    comment: str = ""
+    """The words of the critique that this quote came with."""
+    start: Index | None = None
+    """Where the critique says the quote begins, if it does."""
+
+    def __post_init__(self) -> None:
+        if not self.text.strip():
+            raise ValueError(f"text should hold at least one visible character, got {self.text!r}")
+
+
+@checked(InvalidData)
+class Critique(Noun):
+    """What was said about one completion. Located nowhere yet; see `Alignment`.
+
+    >>> said = Critique("Good opening, but leaves out the cause.", omissions=("the cause",), score=0.5)
+    >>> said.omissions
+    ('the cause',)
+    """
+
+    feedback: str
+    quotes: tuple[Quote, ...] = ()
+    omissions: tuple[str, ...] = ()
+    """What is missing; belongs to the decision to stop, not to a span."""
+    score: Real | None = None
+    """Of the whole completion, if the critic has one."""
+    quality: tuple[tuple[Index, Real], ...] | None = None
+    """Q of the prefixes that end at these characters, ascending, where the critic can measure prefixes."""
+    revision: str | None = None
+    """The completion as it should have been."""
+
+    def __post_init__(self) -> None:
+        if any(not omission.strip() for omission in self.omissions):
+            raise ValueError(f"omissions should each say what is missing, got {shorten(self.omissions)}")
+        ends = [end for end, _ in self.quality or ()]
+        if any(b <= a for a, b in zip(ends, ends[1:], strict=False)):
+            raise ValueError(f"quality should have strictly ascending character ends, got {shorten(ends)}")
+
+
+@checked(InvalidData)
+class Span(Noun):
+    """Characters of a completion with a verdict, and the evidence for their being the ones meant.
+
+    >>> Span(4, 11, "poor").slice("at the quay")
+    'he quay'
+    >>> Span(4, 12, "poor").slice("at the quay")
+    Traceback (most recent call last):
+    text2grad.errors.InvalidData: Span(4, 12) should end within its text of 11 characters 'at the quay', got end 12
+    """
+
+    start: Index
+    end: Index
+    verdict: Verdict
+    severity: Severity | None = None
+    provenance: Provenance = "given"
+    confidence: Annotated[Real, Ge(0), Le(1)] = 1.0
+    comment: str = ""
+    """The clause of the critique that caused it."""
+    occurrence: Occurrence = "only"
+
+    def __post_init__(self) -> None:
+        if self.end <= self.start:
+            raise ValueError(f"end should lie behind start, got start {self.start} and end {self.end}")
+
+    def slice(self, text: str) -> str:
+        """The characters themselves; a span that reaches outside its text is an error, not a shorter slice."""
+        if self.end > len(text):
+            raise InvalidData(
+                f"Span({self.start}, {self.end}) should end within its text of {len(text)} characters "
+                f"{shorten(text, 40)}, got end {self.end}"
+            )
+        return text[self.start : self.end]
+
+
+@checked(InvalidData)
+class Missed(Noun):
+    """A quote that landed nowhere, and why.
+
+    >>> Missed("seven ships", "not in the completion").reason
+    'not in the completion'
+    """
+
+    quote: str
+    reason: str
+
+
+@checked(InvalidData)
+class Alignment(Noun):
+    """Where a critique's quotes are. Every quote ends in exactly one of the two lists.
+
+    >>> Alignment((Span(0, 3, "good"),), (Missed("seven ships", "not in the completion"),)).missed[0].quote
+    'seven ships'
+    """
+
+    spans: tuple[Span, ...] = ()
+    missed: tuple[Missed, ...] = ()
+    omissions: tuple[str, ...] = ()
+    """What the critique finds missing from the completion; no span can hold it."""
+
+
+@checked(InvalidData)
+class Scoring(Noun):
+    """How spans become token rewards.
+
+    >>> Scoring().rule
+    'return_equivalent'
+    """
+
+    rule: Literal["return_equivalent", "paper"] = "return_equivalent"
+    """`paper`: +1, −1 and 0. `return_equivalent`: the rewards of a completion sum to its score, whatever the spans."""
+    placement: Literal["last", "even"] = "last"
+    """A segment's reward on its last token, or spread evenly over it."""
+    scale: Annotated[Real, Ge(0)] | None = None
+    """Reward of a verdict where the critic has no prefix quality; None: the running least-squares slope."""
+
+
+@checked(InvalidData)
+class RewardedCompletion(Noun):
+    """One completion with everything that is known about it: a row of `rollouts.jsonl`, and what the report reads.
+
+    No critique means not scored: then there is no alignment and there are no rewards either, which is not the same as 0.
+
+    >>> completion = Completion("Hi", (10, 0), ((0, 2), (2, 2)))
+    >>> row = RewardedCompletion(Example("a", "Greet."), completion, Critique("Short."), Alignment(), (0.0, 1.0))
+    >>> row.scored
+    True
+    """
+
+    example: Example
+    completion: Completion
+    critique: Critique | None = None
+    alignment: Alignment | None = None
+    token_rewards: tuple[Real, ...] | None = None
+    advantages: tuple[Real, ...] | None = None
+    logprobs_before: tuple[Real, ...] | None = None
+    logprobs_after: tuple[Real, ...] | None = None
+
+    def __post_init__(self) -> None:
+        given = [self.critique is not None, self.alignment is not None, self.token_rewards is not None]
+        if any(given) != all(given):
+            raise ValueError(
+                "critique, alignment and token_rewards should come together or not at all, got "
+                + ", ".join(f"{n}={'given' if g else None}" for n, g in zip(_SCORED, given, strict=True))
+            )
+        _equal_lengths(self, len(self.completion.token_ids), _STREAMS)
+        for span in self.alignment.spans if self.alignment else ():
+            span.slice(self.completion.text)
+
+    @property
+    def scored(self) -> bool:
+        return self.critique is not None
+
+
+@checked(InvalidData)
+class Rollout(Noun):
+    """What the optimizer receives of one completion: ids and equal-length streams of numbers, no characters, no padding.
+
+    Made by the train stage from a `RewardedCompletion` and the policy's own numbers; consumed by collation.
+
+    >>> Rollout((1, 2), (7, 0), logprobs=(-0.1, -2.0), values=(0.0, 0.5), token_rewards=(0.0, 1.0)).token_ids
+    (7, 0)
+    """
+
+    prompt_ids: tuple[Index, ...]
+    token_ids: tuple[Index, ...]
+    logprobs: tuple[Real, ...]
+    """Of the distribution that was sampled from."""
+    token_rewards: tuple[Real, ...]
+    values: tuple[Real, ...] | None = None
+    """The value head's, where there is one."""
+    reference_logprobs: tuple[Real, ...] | None = None
+    truncated: bool = False
+    """Cut off at the length limit, so the last token is not a decision to stop."""
+
+    def __post_init__(self) -> None:
+        _equal_lengths(self, len(self.token_ids), ("logprobs", "values", "token_rewards", "reference_logprobs"))
+
+
+_SCORED = ("critique", "alignment", "token_rewards")
+_STREAMS = ("token_rewards", "advantages", "logprobs_before", "logprobs_after")
+
+
+def _equal_lengths(noun: Noun, length: int, streams: Sequence[str]) -> None:
+    for name in streams:
+        stream = getattr(noun, name)
+        if stream is not None and len(stream) != length:
+            raise ValueError(f"{name} should hold one number per token id, got {len(stream)} for {length} ids")
