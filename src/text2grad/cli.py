@@ -1,8 +1,8 @@
 """The command line: find the stage, parse its words, run it, turn our errors into one clear message and an exit status.
 
-Enters: argv. Leaves: an exit status (0 done, 1 done but some lines were rejected, 2 not done, 130 interrupted). Knows no
-stage's insides: a stage module offers `arguments(parser)` and `run(args) -> int`, and is imported only when it is named,
-so `--help` answers without torch.
+Enters: argv. Leaves: an exit status (0 done, 1 done but some lines were rejected, 2 not done, 130 interrupted). Knows
+no stage's insides: a stage module offers `arguments(parser)` and `run(args) -> int`, and is imported only when it is
+named, so `--help` answers without torch.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """Settings: dataclasses ← one YAML file + `a.b=c` overrides.
 
 Enters: a settings class, the text of a YAML file, override words. Leaves: a checked, frozen instance; or the same as
-YAML with every field's help beside it (`--print-config`). Refuses to know any stage: each room declares its own settings
-with `@settings`, a docstring under every field, and a default for every field.
+YAML with every field's help beside it (`--print-config`). Refuses to know any stage: each room declares its own
+settings with `@settings`, a docstring under every field, and a default for every field.
 
 PyYAML reads, pydantic checks; what is ours is the overrides, the suggestions and the commented print-out. Why:
 docs/decisions.md.
@@ -101,22 +101,24 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+            key = self.construct_object(key_node, deep=True)
             if isinstance(key, str) and key in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} stands twice", key_node.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} stands twice", key_node.start_mark
+                )
             seen.add(key if isinstance(key, str) else None)
         mapping: dict[Any, Any] = super().construct_mapping(node, deep)
         return mapping
 
 
-_Loader.add_implicit_resolver(  # type: ignore[no-untyped-call]
+_Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
 )
 
 
 def _parse(text: str, source: str) -> Any:
     try:
-        return yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
+        return yaml.load(text, _Loader)
     except (yaml.YAMLError, RecursionError, ValueError) as problem:
         raise ConfigError(f"{source}: is not readable as YAML: {problem}") from None
 
@@ -188,8 +190,11 @@ def inline(value: Any) -> str:
     """A value on one line; inside a flow list every scalar is quoted where it must be."""
     style = '"' if isinstance(value, str) and "\n" in value else None
     text: str = yaml.safe_dump(
-        [value], default_flow_style=True, allow_unicode=True, sort_keys=False, width=10**9, default_style=style
+        [value],
+        default_flow_style=True,
+        allow_unicode=True,
+        sort_keys=False,
+        width=10**9,
+        default_style=style,
     )
     return text.strip()[1:-1]
-
-

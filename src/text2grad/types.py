@@ -1,14 +1,16 @@
 """The nouns. Frozen, checked on construction, JSON both ways; no torch, no tokenizer, no files.
 
-Read top to bottom: a task gives an `Example`; a policy writes a `Completion`; a critic says a `Critique` made of `Quote`s;
-alignment locates them as `Span`s in an `Alignment`; scoring turns spans into token rewards, and all of it together is one
-`RewardedCompletion`, a row of a run's `rollouts.jsonl`. A `Rollout` is what the optimizer receives of it: numbers only.
+Read top to bottom: a task gives an `Example`; a policy writes a `Completion`; a critic says a `Critique` made of
+`Quote`s; alignment locates them as `Span`s in an `Alignment`; scoring turns spans into token rewards, and all of it
+together is one `RewardedCompletion`, a row of a run's `rollouts.jsonl`. A `Rollout` is what the optimizer receives of
+it: numbers only.
 
 All positions are character offsets into the text, half open, counted in Python characters (Unicode code points).
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
 from annotated_types import Ge, Gt, Le
@@ -169,7 +171,7 @@ class Critique(Noun):
         if any(not omission.strip() for omission in self.omissions):
             raise ValueError(f"omissions should each say what is missing, got {shorten(self.omissions)}")
         ends = [end for end, _ in self.quality or ()]
-        if any(b <= a for a, b in zip(ends, ends[1:], strict=False)):
+        if any(b <= a for a, b in pairwise(ends)):
             raise ValueError(f"quality should have strictly ascending character ends, got {shorten(ends)}")
 
 
@@ -254,7 +256,7 @@ class Scoring(Noun):
 class RewardedCompletion(Noun):
     """One completion with everything that is known about it: a row of `rollouts.jsonl`, and what the report reads.
 
-    No critique means not scored: then there is no alignment and there are no rewards either, which is not the same as 0.
+    No critique means not scored: then there is no alignment and there are no rewards, which is not the same as 0.
 
     >>> completion = Completion("Hi", (10, 0), ((0, 2), (2, 2)))
     >>> row = RewardedCompletion(Example("a", "Greet."), completion, Critique("Short."), Alignment(), (0.0, 1.0))
@@ -289,7 +291,7 @@ class RewardedCompletion(Noun):
 
 @checked(InvalidData)
 class Rollout(Noun):
-    """What the optimizer receives of one completion: ids and equal-length streams of numbers, no characters, no padding.
+    """What the optimizer receives of one completion: ids and equal-length streams of numbers; no text, no padding.
 
     Made by the train stage from a `RewardedCompletion` and the policy's own numbers; consumed by collation.
 

@@ -15,7 +15,9 @@ _OVERRIDE = re.compile(r"[A-Za-z_][\w.]*=")
 def add_settings(parser: argparse.ArgumentParser, cls: type) -> None:
     """Declare the words, and list every setting with its default and help below the stage's own help."""
     parser.add_argument("--config", metavar="FILE", help="YAML file of settings; see --print-config")
-    parser.add_argument("--print-config", action="store_true", help="print the resolved settings as YAML, with help, and stop")
+    parser.add_argument(
+        "--print-config", action="store_true", help="print the resolved settings as YAML, with help, and stop"
+    )
     lines = []
     for key, help_text, default in config.describe(cls):
         lines.append(f"  {key}={config.inline(default)}")

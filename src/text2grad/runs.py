@@ -1,0 +1,313 @@
+"""Files that survive a kill: atomic writes, JSONL that heals, and the run folder made of them.
+
+    RUN/
+      config.yaml        the resolved settings
+      metrics.jsonl      one row an update
+      rollouts.jsonl     RewardedCompletion rows
+      checkpoints/
+        step-00000012/   complete, or not there at all
+      report.html        written by the report stage
+      .lock              held by the process that writes here
+
+Enters: settings, plain rows, functions that write a checkpoint's files. Leaves: files. Knows nothing of what is in a
+row or a checkpoint. A file is written aside, flushed to the disk and renamed, so a reader sees the old one or the new
+one. A JSONL file grows by whole lines; what a kill leaves of the last line is cut off when the file is opened again.
+"""
+
+import errno
+import json
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from filelock import FileLock, Timeout
+
+from text2grad import config
+from text2grad.errors import InvalidData, RunError, RunLocked
+
+ASIDE = ".aside-"
+"""Prefix of what is not finished; anything that carries it after a kill is rubbish."""
+
+
+def write_atomic(path: str | Path, data: bytes | Iterable[bytes]) -> None:
+    """Replace `path` by `data`, whole or not at all; the old content stays on any failure, a full disk included."""
+    path = Path(path)
+    with aside(path) as scratch, scratch.open("wb") as file:
+        file.writelines([data] if isinstance(data, bytes) else data)
+        _sync(file)
+
+
+@contextmanager
+def aside(path: Path) -> Iterator[Path]:
+    """A scratch path beside `path` that takes its place when the block ends well, and is removed when it does not.
+
+    The block makes a file or a folder there; it is flushed to the disk before the rename. A folder takes the place of
+    nothing or of an empty folder only: what is complete is never replaced half by half.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    holder = Path(tempfile.mkdtemp(prefix=f"{ASIDE}{path.name}-", dir=path.parent))
+    try:
+        with no_space_named(path):
+            yield holder / path.name
+            _sync_tree(holder / path.name)
+            (holder / path.name).replace(path)
+            _sync_folder(path.parent)
+    finally:
+        shutil.rmtree(holder, ignore_errors=True)
+
+
+@contextmanager
+def no_space_named(path: Path) -> Iterator[None]:
+    """Turn the disk's refusals into an error that says where, and what is still intact."""
+    try:
+        yield
+    except OSError as problem:
+        if problem.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        free = shutil.disk_usage(path.parent).free
+        raise RunError(
+            f"the disk is full: could not write {path} ({free / 2**20:.0f} MiB free there). What was there before is "
+            f"unchanged; free some space and run the same command again"
+        ) from problem
+
+
+class Jsonl:
+    """A JSONL file that is appended to, one object a line.
+
+    Opening it for appending cuts off a torn last line (a kill in the middle of a write) and remembers how many bytes
+    that were in `healed`. `size` is a position to come back to with `rewind`, as a resume from a checkpoint must.
+
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "metrics.jsonl"
+    >>> _ = path.write_text('{"step": 1}\\n{"st')
+    >>> with Jsonl(path) as rows:
+    ...     rows.append([{"step": 2}])
+    ...     rows.healed
+    4
+    >>> list(read_jsonl(path))
+    [{'step': 1}, {'step': 2}]
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = self.path.open("a+b")
+        self.size = self._whole_lines()
+        self.healed = self.path.stat().st_size - self.size
+        if self.healed:
+            self._cut(self.size)
+
+    def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Add whole lines and flush them to the disk; on a failure the file is as it was before the call."""
+        data = b"".join(encode_row(row) for row in rows)
+        try:
+            with no_space_named(self.path):
+                self._file.write(data)
+                _sync(self._file)
+        except BaseException:
+            self._file.close()
+            self._file = self.path.open("a+b")
+            self._cut(self.size)
+            raise
+        self.size += len(data)
+
+    def rewind(self, size: int) -> None:
+        """Forget everything after the first `size` bytes, which must be a position that `size` once gave."""
+        if not 0 <= size <= self.size or (size and not self._ends_line(size)):
+            raise RunError(
+                f"{self.path}: cannot go back to byte {size}: the file has {self.size} bytes, or no line ends there"
+            )
+        self._cut(size)
+        self.size = size
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _cut(self, size: int) -> None:
+        self._file.truncate(size)
+        _sync(self._file)
+
+    def _ends_line(self, size: int) -> bool:
+        self._file.seek(size - 1)
+        return self._file.read(1) == b"\n"
+
+    def _whole_lines(self) -> int:
+        """Bytes up to the last line end, looked for from the end: reopening a large file is quick."""
+        end = self._file.seek(0, os.SEEK_END)
+        while end > 0:
+            start = max(0, end - 65536)
+            self._file.seek(start)
+            found = self._file.read(end - start).rfind(b"\n")
+            if found >= 0:
+                return start + found + 1
+            end = start
+        return 0
+
+
+def encode_row(row: Mapping[str, Any]) -> bytes:
+    """One line of JSON in UTF-8. Characters that JSON allows but editors take for line ends are escaped."""
+    try:
+        text = json.dumps(row, ensure_ascii=False, allow_nan=False)
+    except ValueError as problem:
+        raise InvalidData(f"a row should hold finite numbers and plain values only: {problem}") from None
+    for character in "\x85\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text.encode() + b"\n"
+
+
+def read_jsonl(path: str | Path) -> Iterator[dict[str, Any]]:
+    """The rows of a JSONL file; a torn last line is passed over, any other broken line is an error with its number."""
+    with Path(path).open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                row = json.loads(line)
+            except ValueError as problem:
+                if not line.endswith(b"\n"):
+                    return
+                raise InvalidData(f"{path}, line {number}: should be one JSON object, {problem}") from None
+            if not isinstance(row, dict):
+                raise InvalidData(f"{path}, line {number}: should be a JSON object, got {type(row).__name__}")
+            yield row
+
+
+class RunFolder:
+    """A run folder, held by this process until it is closed or the process ends, however it ends.
+
+    Opening a folder that exists goes on with it, provided that its settings are the same.
+    """
+
+    def __init__(self, path: str | Path, settings: Any, keep_checkpoints: int = 3) -> None:
+        if keep_checkpoints < 1:
+            raise RunError(f"keep_checkpoints should be at least 1, got {keep_checkpoints}")
+        self.path = Path(path)
+        self.keep_checkpoints = keep_checkpoints
+        if self.path.exists() and not self.path.is_dir():
+            raise RunError(f"{self.path}: should be a folder for the run, but it is a file; choose another name")
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._lock = _take(self.path)
+        try:
+            self._clear_rubbish()
+            self._settle(settings)
+            self.metrics = Jsonl(self.path / "metrics.jsonl")
+            self.rollouts = Jsonl(self.path / "rollouts.jsonl")
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def save_checkpoint(self, step: int, write: Callable[[Path], None]) -> Path:
+        """Let `write` fill a folder; it appears under its name only when complete. Then drop the oldest ones."""
+        path = self.path / "checkpoints" / f"step-{step:08d}"
+        if path.exists():
+            raise RunError(f"{path}: this checkpoint exists already; a step is saved once")
+        with aside(path) as scratch:
+            scratch.mkdir()
+            write(scratch)
+        for old in self.checkpoints()[: -self.keep_checkpoints]:
+            shutil.rmtree(old)
+        return path
+
+    def checkpoints(self) -> list[Path]:
+        """The complete ones, oldest first."""
+        return sorted(path for path in (self.path / "checkpoints").glob("step-*") if path.is_dir())
+
+    def latest_checkpoint(self) -> Path | None:
+        return next(reversed(self.checkpoints()), None)
+
+    def close(self) -> None:
+        self.metrics.close()
+        self.rollouts.close()
+        self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _clear_rubbish(self) -> None:
+        for folder in (self.path, self.path / "checkpoints"):
+            for left in folder.glob(f"{ASIDE}*"):
+                shutil.rmtree(left)
+
+    def _settle(self, settings: Any) -> None:
+        """Write the settings of a new run; of an old one, insist that they are the same."""
+        path = self.path / "config.yaml"
+        wanted = config.plain(settings)
+        if not path.exists():
+            write_atomic(path, config.dump(settings).encode())
+            return
+        there = _flat(config.read(path))
+        changed = [
+            f"  {key}: {there.get(key)!r} there, {value!r} now"
+            for key, value in _flat(wanted).items()
+            if there.get(key) != value
+        ]
+        changed += [
+            f"  {key}: {value!r} there, unknown now" for key, value in there.items() if key not in _flat(wanted)
+        ]
+        if changed:
+            raise RunError(
+                f"{self.path} holds a run with other settings; choose another folder, or the settings it began with:\n"
+                + "\n".join(changed)
+            )
+
+
+def _take(folder: Path) -> FileLock:
+    """The kernel's lock on the folder: gone when the process is, so nothing stale is ever left behind."""
+    note = folder / ".lock-holder"
+    lock = FileLock(folder / ".lock", blocking=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        holder = note.read_text(encoding="utf-8") if note.exists() else "another process"
+        raise RunLocked(
+            f"{folder} is in use by {holder}; wait for it, stop it, or choose another folder for this run"
+        ) from None
+    write_atomic(note, f"process {os.getpid()} on {socket.gethostname()}".encode())
+    return lock
+
+
+def _flat(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        flat |= _flat(value, f"{above}{key}.") if isinstance(value, Mapping) else {above + key: value}
+    return flat
+
+
+def _sync(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _sync_tree(path: Path) -> None:
+    if path.is_dir():
+        for below in path.iterdir():
+            _sync_tree(below)
+        _sync_folder(path)
+    else:
+        with path.open("rb+") as file:
+            _sync(file)
+
+
+def _sync_folder(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
