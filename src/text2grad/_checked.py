@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Annotated, Any, TypeVar, cast, dataclass_transform
 
-from pydantic import ConfigDict, Strict, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, Strict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from text2grad.errors import Text2GradError
@@ -19,6 +19,20 @@ Int = Annotated[int, Strict()]
 """A whole number; `True`, `"3"` and `3.0` are refused rather than guessed at."""
 Real = Annotated[float, Strict()]
 """A finite number; whole numbers pass."""
+
+
+def _encodable(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as problem:
+        raise ValueError(
+            f"should be text that can be written as UTF-8, got half a surrogate pair at character {problem.start}"
+        ) from None
+    return text
+
+
+Text = Annotated[str, AfterValidator(_encodable)]
+"""Any text that can be written to a file and read back."""
 
 _RULES = ConfigDict(extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 

@@ -6,7 +6,9 @@ named, so `--help` answers without torch.
 """
 
 import argparse
+import difflib
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -32,16 +34,24 @@ class Stage(Protocol):
 
 def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that lacks a character shows "?" instead of a traceback
     top = _parser()
-    # Only the words before the stage's name are parsed here: the stage's parser is built when it is known.
-    args = top.parse_args(words[:1])
-    if args.stage is None:
+    # Only the first word is parsed here: the stage's own parser is built when the stage is known.
+    name = top.parse_args(words[:1]).stage
+    if name is None:
         top.print_help()
         return 2
-    stage = cast(Stage, importlib.import_module(f"text2grad.stages.{args.stage}"))
+    if name not in STAGES:
+        near = difflib.get_close_matches(name, STAGES, n=1)
+        hint = f"did you mean `{near[0]}`?" if near else f"the stages are {', '.join(STAGES)}"
+        print(f"text2grad: there is no stage {name!r}; {hint}", file=sys.stderr)
+        return 2
+    stage = cast(Stage, importlib.import_module(f"text2grad.stages.{name}"))
     parser = argparse.ArgumentParser(
-        prog=f"text2grad {args.stage}",
-        description=STAGES[args.stage],
+        prog=f"text2grad {name}",
+        description=STAGES[name],
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     stage.arguments(parser)
@@ -50,10 +60,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except Text2GradError as problem:
-        print(f"text2grad {args.stage}: {problem}", file=sys.stderr)
+        print(f"text2grad {name}: {problem}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"text2grad {args.stage}: interrupted", file=sys.stderr)
+        print(f"text2grad {name}: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
         # The reader (`| head`) has gone; keep the interpreter from complaining about it at exit.
@@ -72,5 +82,5 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"text2grad {__version__}")
-    parser.add_argument("stage", nargs="?", choices=list(STAGES), metavar="STAGE", help=argparse.SUPPRESS)
+    parser.add_argument("stage", nargs="?", metavar="STAGE", help=argparse.SUPPRESS)
     return parser

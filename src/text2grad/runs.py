@@ -162,11 +162,15 @@ def encode_row(row: Mapping[str, Any]) -> bytes:
     """One line of JSON in UTF-8. Characters that JSON allows but editors take for line ends are escaped."""
     try:
         text = json.dumps(row, ensure_ascii=False, allow_nan=False)
-    except ValueError as problem:
+    except (ValueError, TypeError) as problem:
         raise InvalidData(f"a row should hold finite numbers and plain values only: {problem}") from None
     for character in "\x85\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
-    return text.encode() + b"\n"
+    try:
+        return text.encode() + b"\n"
+    except UnicodeEncodeError:
+        # Half a surrogate pair, from somebody's file: UTF-8 cannot hold it, JSON's escapes can.
+        return json.dumps(row, allow_nan=False).encode() + b"\n"
 
 
 def read_jsonl(path: str | Path) -> Iterator[dict[str, Any]]:

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, Self
 from annotated_types import Ge, Gt, Le
 from pydantic import JsonValue, ValidationError
 
-from text2grad._checked import Int, Real, adapter, checked, explain, shorten
+from text2grad._checked import Int, Real, Text, adapter, checked, explain, shorten
 from text2grad.errors import InvalidData
 
 Verdict = Literal["good", "poor", "neutral"]
@@ -57,7 +57,7 @@ class Message(Noun):
     """
 
     role: Role
-    content: str
+    content: Text
 
 
 @checked(InvalidData)
@@ -69,11 +69,11 @@ class Example(Noun):
     True
     """
 
-    id: str
+    id: Text
     """Kept everywhere the item goes, rejected rows included."""
-    prompt: str | tuple[Message, ...]
+    prompt: Text | tuple[Message, ...]
     """Text, source included, or a conversation whose last assistant turn is to be written."""
-    reference: str | None = None
+    reference: Text | None = None
     columns: Mapping[str, JsonValue] = field(default_factory=dict)
     """Whatever else the critic takes by name: passages, tests, facts."""
 
@@ -99,7 +99,7 @@ class Completion(Noun):
     text2grad.errors.InvalidData: Completion: should have one offset pair per token id, got 2 ids and 1 pairs
     """
 
-    text: str
+    text: Text
     token_ids: tuple[Index, ...]
     offsets: tuple[tuple[Index, Index], ...]
 
@@ -134,10 +134,10 @@ class Quote(Noun):
     text2grad.errors.InvalidData: Quote: text should hold at least one visible character, got '  '
     """
 
-    text: str
+    text: Text
     verdict: Verdict
     severity: Severity | None = None
-    comment: str = ""
+    comment: Text = ""
     """The words of the critique that this quote came with."""
     start: Index | None = None
     """Where the critique says the quote begins, if it does."""
@@ -156,15 +156,15 @@ class Critique(Noun):
     ('the cause',)
     """
 
-    feedback: str
+    feedback: Text
     quotes: tuple[Quote, ...] = ()
-    omissions: tuple[str, ...] = ()
+    omissions: tuple[Text, ...] = ()
     """What is missing; belongs to the decision to stop, not to a span."""
     score: Real | None = None
     """Of the whole completion, if the critic has one."""
     quality: tuple[tuple[Index, Real], ...] | None = None
     """Q of the prefixes that end at these characters, ascending, where the critic can measure prefixes."""
-    revision: str | None = None
+    revision: Text | None = None
     """The completion as it should have been."""
 
     def __post_init__(self) -> None:
@@ -192,7 +192,7 @@ class Span(Noun):
     severity: Severity | None = None
     provenance: Provenance = "given"
     confidence: Annotated[Real, Ge(0), Le(1)] = 1.0
-    comment: str = ""
+    comment: Text = ""
     """The clause of the critique that caused it."""
     occurrence: Occurrence = "only"
 
@@ -218,8 +218,8 @@ class Missed(Noun):
     'not in the completion'
     """
 
-    quote: str
-    reason: str
+    quote: Text
+    reason: Text
 
 
 @checked(InvalidData)
@@ -232,7 +232,7 @@ class Alignment(Noun):
 
     spans: tuple[Span, ...] = ()
     missed: tuple[Missed, ...] = ()
-    omissions: tuple[str, ...] = ()
+    omissions: tuple[Text, ...] = ()
     """What the critique finds missing from the completion; no span can hold it."""
 
 

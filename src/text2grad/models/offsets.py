@@ -1,0 +1,273 @@
+"""Sampled ids → their text and the characters each id covers. Exact, for it starts from the ids, never from the text.
+
+Enters: a tokenizer once, then ids. Leaves: the text that `tokenizer.decode(ids, skip_special_tokens=True)` gives
+(without its clean-up of spaces) and an array of half-open character ranges, one per id. Never tokenises.
+
+Every id stands for some bytes (byte-level BPE) or for a piece of text or a single byte (SentencePiece). A character
+whose bytes are spread over several ids belongs to all of them. Bytes that are no UTF-8, as a completion cut off inside
+a character leaves them, decode to U+FFFD, which belongs to the ids that hold them. Special tokens, and ids beyond the
+vocabulary, cover nothing: an empty range where they stand.
+"""
+
+import codecs
+import json
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from text2grad.errors import InvalidData, UnsupportedTokenizer
+from text2grad.types import Completion
+
+Ranges = NDArray[np.int64]
+"""(T, 2): start and end of each id."""
+
+
+def completion_of(tokenizer: Any, token_ids: Sequence[int]) -> Completion:
+    """The `Completion` that these sampled ids are."""
+    text, ranges = decode(tokenizer, token_ids)
+    return Completion(text, tuple(map(int, token_ids)), tuple(zip(*ranges.T.tolist(), strict=True)))
+
+
+def decode(tokenizer: Any, token_ids: Sequence[int]) -> tuple[str, Ranges]:
+    """The text of these ids and the characters of each."""
+    if tokenizer not in _DECODERS:
+        _DECODERS[tokenizer] = decoder_of(tokenizer)
+    ids = np.asarray(token_ids, dtype=np.int64)
+    if ids.ndim != 1 or (len(ids) and ids.min() < 0):
+        raise InvalidData(f"token ids should be one sequence of whole numbers from 0, got shape {ids.shape}")
+    return _DECODERS[tokenizer](ids)
+
+
+class Decoder(Protocol):
+    def __call__(self, ids: NDArray[np.int64]) -> tuple[str, Ranges]: ...
+
+
+_DECODERS: WeakKeyDictionary[Any, Decoder] = WeakKeyDictionary()
+
+
+def decoder_of(tokenizer: Any) -> Decoder:
+    """Read the tokenizer's own description of its decoder and build the same one with offsets."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise UnsupportedTokenizer(
+            f"{type(tokenizer).__name__}: exact offsets need a tokenizer of the `tokenizers` library (a "
+            f"tokenizer.json); load it with AutoTokenizer, which converts SentencePiece models"
+        )
+    state = json.loads(backend.to_str())
+    steps = _steps(state["decoder"])
+    pieces = _pieces(backend)
+    kinds = [step["type"] for step in steps]
+    if kinds == ["ByteLevel"]:
+        return ByteLevel([_byte_level_bytes(piece) for piece in pieces])
+    if "Metaspace" in kinds or "Replace" in kinds:
+        return _sentencepiece(steps, pieces, tokenizer)
+    raise _unsupported(tokenizer, kinds)
+
+
+class ByteLevel:
+    """Ids stand for bytes; the text is their UTF-8 reading, with U+FFFD for what is none."""
+
+    def __init__(self, table: list[bytes]) -> None:
+        self.table = [*table, b""]
+        self.lengths = np.array([len(piece) for piece in self.table])
+
+    def __call__(self, ids: NDArray[np.int64]) -> tuple[str, Ranges]:
+        known = np.minimum(ids, len(self.table) - 1)
+        data = b"".join(map(self.table.__getitem__, known.tolist()))
+        text, character_at = _read_utf8(data)
+        ends = np.cumsum(self.lengths[known])
+        return text, _ranges(character_at, ends - self.lengths[known], ends)
+
+
+@dataclass(frozen=True)
+class SentencePiece:
+    """Ids stand for pieces of text, or for one byte each (`<0xE2>`) where the vocabulary lacks a character.
+
+    Bytes that stand together and are UTF-8 as a whole become its characters; otherwise each becomes one U+FFFD. That is
+    how the `tokenizers` library reads them, so it is how the policy's text is read.
+    """
+
+    texts: list[str]
+    """Per id, ▁ already a space; empty for bytes and special tokens. One more at the end, for unknown ids."""
+    firsts: list[str]
+    """The same for an id that opens the text, where the decoder treats that one differently."""
+    byte_of: NDArray[np.int64]
+    """The byte that an id stands for, or −1; −2 for ids that the decoder never sees (special, unknown)."""
+    strip: tuple[str, int]
+    """A character, and how many of it are taken off the front of the text at most."""
+
+    def __call__(self, ids: NDArray[np.int64]) -> tuple[str, Ranges]:
+        known = np.minimum(ids, len(self.texts) - 1)
+        bytes_T = self.byte_of[known]
+        parts = list(map(self.texts.__getitem__, known.tolist()))
+        seen = np.flatnonzero(bytes_T != -2)
+        if len(seen) and bytes_T[seen[0]] == -1:
+            parts[seen[0]] = self.firsts[known[seen[0]]]
+        lengths = np.fromiter(map(len, parts), dtype=np.int64, count=len(parts))
+        starts, extents = np.zeros_like(lengths), lengths.copy()
+        for run in _runs(seen, bytes_T):
+            text, character_at = _read_byte_run(bytes_T[run])
+            # The run's characters are laid out on its first id, the others point back into them.
+            parts[run[0]] = text
+            lengths[run[0]] = len(text)
+            starts[run] = character_at - np.where(np.arange(len(run)) > 0, len(text), 0)
+            extents[run] = 1
+        starts += np.cumsum(lengths) - lengths
+        # A special token between the bytes of one character stands before it, as in `_ranges`.
+        starts = np.minimum.accumulate(starts[::-1])[::-1]
+        return self._stripped("".join(parts), np.stack([starts, starts + extents], axis=1))
+
+    def _stripped(self, text: str, ranges: Ranges) -> tuple[str, Ranges]:
+        character, most = self.strip
+        cut = 0
+        while cut < min(most, len(text)) and text[cut] == character:
+            cut += 1
+        return text[cut:], np.maximum(ranges - cut, 0)
+
+
+def _runs(seen: NDArray[np.int64], bytes_T: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Index arrays of ids that stand for bytes and follow each other, special tokens between them passed over."""
+    is_byte = bytes_T[seen] >= 0
+    if not is_byte.any():
+        return []
+    breaks = np.flatnonzero(np.diff(is_byte)) + 1
+    return [run for run in np.split(seen, breaks) if bytes_T[run[0]] >= 0]
+
+
+def _read_byte_run(values: NDArray[np.int64]) -> tuple[str, NDArray[np.int64]]:
+    """(text, the character that each byte belongs to)."""
+    data = values.astype(np.uint8).tobytes()
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return "\ufffd" * len(data), np.arange(len(data))
+    return text, np.cumsum(_opens_character(data)) - 1
+
+
+class _Broken(threading.local):
+    """Where the decoding under way in this thread met bytes that are no UTF-8. Python finds handlers by name only."""
+
+    def __init__(self) -> None:
+        self.places: list[tuple[int, int]] = []
+
+    def __call__(self, problem: UnicodeError) -> tuple[str, int]:
+        assert isinstance(problem, UnicodeDecodeError)
+        self.places.append((problem.start, problem.end))
+        return "\ufffd", problem.end
+
+
+_BROKEN = _Broken()
+codecs.register_error("text2grad.replace", _BROKEN)
+
+
+def _read_utf8(data: bytes) -> tuple[str, NDArray[np.int64]]:
+    """(text with U+FFFD for what is no UTF-8, the character that each byte belongs to)."""
+    _BROKEN.places = []
+    text = data.decode(errors="text2grad.replace")
+    opens = _opens_character(data)
+    for start, end in _BROKEN.places:
+        opens[start] = True
+        opens[start + 1 : end] = False
+    return text, np.cumsum(opens) - 1
+
+
+def _opens_character(data: bytes) -> NDArray[np.bool_]:
+    """Which bytes are not UTF-8 continuation bytes (10xxxxxx)."""
+    return (np.frombuffer(data, dtype=np.uint8) & 0xC0) != 0x80
+
+
+def _ranges(character_at: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Ranges:
+    """Byte ranges → character ranges; an empty one stays empty, before the character that its place is in."""
+    count = character_at[-1] + 1 if len(character_at) else 0
+    at = np.append(character_at, count)
+    firsts = at[starts]
+    lasts = np.where(ends > starts, at[np.maximum(ends - 1, 0)] + 1, firsts)
+    return np.stack([firsts, lasts], axis=1)
+
+
+def _pieces(backend: Any) -> list[str | None]:
+    """The vocabulary in id order; None where an id is special or free, as decoding skips both."""
+    vocabulary = backend.get_vocab(with_added_tokens=True)
+    pieces: list[str | None] = [None] * (max(vocabulary.values(), default=-1) + 1)
+    for piece, index in vocabulary.items():
+        pieces[index] = piece
+    for index, added in backend.get_added_tokens_decoder().items():
+        pieces[index] = None if added.special else added.content
+    return pieces
+
+
+def _byte_level_bytes(piece: str | None) -> bytes:
+    """Bytes of a byte-level token; one with a character outside the alphabet is an added token, taken literally."""
+    if piece is None:
+        return b""
+    try:
+        return bytes(map(_BYTE_OF.__getitem__, piece))
+    except KeyError:
+        return piece.encode()
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """GPT-2's alphabet: printable Latin-1 characters stand for themselves, the other bytes for U+0100 onwards."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in set(printable)]
+    return {chr(byte): byte for byte in printable} | {chr(0x100 + n): byte for n, byte in enumerate(others)}
+
+
+_BYTE_OF = _byte_alphabet()
+
+
+def _steps(decoder: dict[str, Any] | None) -> list[dict[str, Any]]:
+    if decoder is None:
+        return []
+    steps: list[dict[str, Any]] = decoder["decoders"] if decoder["type"] == "Sequence" else [decoder]
+    return steps
+
+
+def _sentencepiece(steps: list[dict[str, Any]], pieces: list[str | None], tokenizer: Any) -> SentencePiece:
+    """Llama's and Gemma's chains (Replace, ByteFallback, Fuse, Strip) and T5's kind (Metaspace), as their files say."""
+    mark, strip = "▁", (" ", 0)
+    has_bytes = fused = drops_first = False
+    for position, step in enumerate(steps):
+        match step:
+            case {"type": "Replace", "pattern": {"String": str(pattern)}, "content": " "} if position == 0:
+                mark = pattern
+            case {"type": "Metaspace", "replacement": str(replacement)} if position == 0:
+                mark = replacement
+                drops_first = step.get("prepend_scheme", "always") != "never"
+            case {"type": "ByteFallback"}:
+                has_bytes = True
+            case {"type": "Fuse"}:
+                fused = True
+            case {"type": "Strip", "content": str(character), "start": int(start), "stop": 0} if fused:
+                strip = (character, start)
+            case _:
+                raise _unsupported(tokenizer, [step["type"] for step in steps])
+    texts = [_text_of(piece, mark, " ", has_bytes) for piece in pieces]
+    firsts = [_text_of(piece, mark, "", has_bytes) for piece in pieces] if drops_first else texts
+    byte_of = [-2 if piece is None else _byte_of(piece, has_bytes) for piece in pieces]
+    return SentencePiece([*texts, ""], [*firsts, ""], np.array([*byte_of, -2], dtype=np.int64), strip)
+
+
+def _text_of(piece: str | None, mark: str, space: str, has_bytes: bool) -> str:
+    return "" if piece is None or _byte_of(piece, has_bytes) >= 0 else piece.replace(mark, space)
+
+
+def _byte_of(piece: str, has_bytes: bool) -> int:
+    if has_bytes and len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):
+        try:
+            return int(piece[3:5], 16)
+        except ValueError:
+            return -1
+    return -1
+
+
+def _unsupported(tokenizer: Any, kinds: list[str]) -> UnsupportedTokenizer:
+    return UnsupportedTokenizer(
+        f"{type(tokenizer).__name__}: exact offsets are known for byte-level BPE and SentencePiece decoders, and its "
+        f"decoder is made of {kinds or 'nothing'}; those of the GPT, Llama, Qwen, Mistral and Gemma families work"
+    )
