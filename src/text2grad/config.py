@@ -67,7 +67,7 @@ def read(path: str | Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: there is no such file; --print-config shows a complete one to start from") from None
     except (OSError, UnicodeDecodeError) as problem:
         raise ConfigError(f"{path}: should be a readable YAML file in UTF-8: {problem}") from None
-    tree = _parse(text, str(path))
+    tree = parse(text, str(path))
     if tree is None:
         return {}
     if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
@@ -116,7 +116,8 @@ _Loader.add_implicit_resolver(
 )
 
 
-def _parse(text: str, source: str) -> Any:
+def parse(text: str, source: str) -> Any:
+    """Plain values from YAML text; `source` is named in errors."""
     try:
         return yaml.load(text, _Loader)
     except (yaml.YAMLError, RecursionError, ValueError) as problem:
@@ -134,7 +135,7 @@ def _lay(tree: dict[str, Any], word: str) -> None:
         if not isinstance(below, dict):
             raise ConfigError(f"override {word!r}: `{part}` holds {shorten(below)}, which has nothing below it to set")
         tree = below
-    tree[parts[-1]] = _parse(value, f"override {word!r}")
+    tree[parts[-1]] = parse(value, f"override {word!r}")
 
 
 def _unknown(cls: type, tree: Mapping[str, Any], top: type | None = None, above: str = "") -> Iterator[str]:

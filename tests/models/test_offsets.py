@@ -1,0 +1,169 @@
+"""Offsets of sampled ids: the tokenizer decides what the text is, coverage is the law for the ranges."""
+
+import sys
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from text2grad.errors import InvalidData, UnsupportedTokenizer
+from text2grad.models.offsets import completion_of, decode
+from text2grad.types import Completion
+
+PASSAGES = [
+    "The crane fell at noon.",
+    "Naïve café, cafe\u0301 with a combining mark",
+    "漢字かな交じり文 and 한국어",
+    "🙂🚒 family: 👩‍👩‍👧‍👦, flag: 🇦🇹, skin: 👍🏽",
+    "def f(a):\n\tif a:\n\t\treturn  a  # two  spaces\n\r\n",
+    "שלום עולם, مرحبا",
+    "  leading and trailing  ",
+    "▁ is not a space, <0x41> is not A, Ġ is not one either",
+    "zero\u200bwidth \ufeff and \x00 control \x7f",
+    "\U0001f9d1\U0001f3fd\u200d\U0001f680",
+    "",
+]
+
+
+def pieces(completion: Completion) -> list[str]:
+    """What each token adds to the text: a character shared by several tokens is the first one's."""
+    found, covered = [], 0
+    for start, end in completion.offsets:
+        found.append(completion.text[max(start, covered) : end])
+        covered = max(covered, end)
+    return found
+
+
+def check_laws(tokenizer: Any, ids: list[int]) -> Completion:
+    completion = completion_of(tokenizer, ids)  # its construction checks that the tokens cover the text in order
+    wanted = tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    assert completion.text == wanted
+    assert "".join(pieces(completion)) == completion.text
+    covering = np.zeros(len(completion.text), dtype=int)
+    for start, end in completion.offsets:
+        covering[start:end] += 1
+    assert (covering >= 1).all()
+    special = set(tokenizer.all_special_ids)
+    assert all(start == end for i, (start, end) in zip(ids, completion.offsets, strict=True) if i in special)
+    return completion
+
+
+@pytest.mark.parametrize("passage", PASSAGES, ids=range(len(PASSAGES)))
+def test_encoded_text_comes_back_with_its_offsets(any_tokenizer: Any, passage: str) -> None:
+    check_laws(any_tokenizer, any_tokenizer(passage)["input_ids"])
+
+
+@pytest.mark.parametrize("passage", PASSAGES, ids=range(len(PASSAGES)))
+def test_a_completion_cut_off_anywhere_even_inside_a_character(any_tokenizer: Any, passage: str) -> None:
+    ids = any_tokenizer(passage, add_special_tokens=False)["input_ids"]
+    for length in range(len(ids)):
+        check_laws(any_tokenizer, ids[:length])
+        check_laws(any_tokenizer, ids[length:])
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
+@given(data=st.data())
+def test_any_ids_that_a_policy_may_sample(any_tokenizer: Any, data: st.DataObject) -> None:
+    """Policies sample ids that no text encodes to: broken bytes, special tokens anywhere, ids beyond the vocabulary."""
+    ids = data.draw(st.lists(st.integers(0, len(any_tokenizer) + 5), max_size=30))
+    special = st.sampled_from(sorted(any_tokenizer.all_special_ids))
+    ids = data.draw(st.permutations(ids + data.draw(st.lists(special, max_size=4))))
+    check_laws(any_tokenizer, ids)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
+@given(values=st.lists(st.integers(0, 255), max_size=12), at=st.integers(0, 12))
+def test_any_bytes_with_a_special_token_among_them(any_tokenizer: Any, values: list[int], at: int) -> None:
+    vocabulary = vocabulary_of(any_tokenizer)
+    ids = [vocabulary[f"<0x{value:02X}>"] for value in values if f"<0x{value:02X}>" in vocabulary]
+    ids = ids or [index for value in values if (index := vocabulary.get(BYTE_CHARACTERS[value])) is not None]
+    ids.insert(min(at, len(ids)), any_tokenizer.all_special_ids[0])
+    check_laws(any_tokenizer, ids)
+
+
+@cache
+def vocabulary_of(tokenizer: Any) -> dict[str, int]:
+    return dict(tokenizer.get_vocab())
+
+
+def _byte_characters() -> list[str]:
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+    table = bytes_to_unicode()
+    return [table[value] for value in range(256)]
+
+
+BYTE_CHARACTERS = _byte_characters()
+
+
+def test_numbers_worked_by_hand(tokenizer: Any) -> None:
+    """An emoji of four bytes, one token each, with an end token inside it and a stray byte after it."""
+    vocabulary = tokenizer.get_vocab()
+    four = [vocabulary[BYTE_CHARACTERS[value]] for value in "🙂".encode()]
+    ids = [
+        vocabulary["a"],
+        *four[:2],
+        tokenizer.eos_token_id,
+        *four[2:],
+        vocabulary[BYTE_CHARACTERS[0xE2]],
+        vocabulary["b"],
+    ]
+    text, ranges = decode(tokenizer, ids)
+    assert text == "a🙂\ufffdb"
+    assert ranges.tolist() == [[0, 1], [1, 2], [1, 2], [1, 1], [1, 2], [1, 2], [2, 3], [3, 4]]
+
+
+def test_special_tokens_are_empty_ranges_where_they_stand(tokenizer: Any) -> None:
+    ids = tokenizer("<|im_start|>Hi<|im_end|>")["input_ids"]
+    completion = completion_of(tokenizer, ids)
+    assert completion.text == "Hi"
+    assert completion.offsets[0] == (0, 0) and completion.offsets[-1] == (2, 2)
+
+
+def test_no_ids_at_all(any_tokenizer: Any) -> None:
+    assert completion_of(any_tokenizer, []) == Completion("", (), ())
+
+
+@pytest.mark.parametrize("ids", [[-1], [[1, 2]], [[]]])
+def test_what_is_no_sequence_of_ids_is_refused(tokenizer: Any, ids: Any) -> None:
+    with pytest.raises(InvalidData, match="one sequence of whole numbers from 0"):
+        decode(tokenizer, ids)
+
+
+def test_an_unknown_kind_of_decoder_is_refused_by_name() -> None:
+    from tokenizers import Tokenizer, decoders, models
+    from transformers import PreTrainedTokenizerFast
+
+    backend = Tokenizer(models.WordPiece({"a": 0, "[UNK]": 1}, unk_token="[UNK]"))
+    backend.decoder = decoders.WordPiece()
+    with pytest.raises(UnsupportedTokenizer, match=r"its decoder is made of \['WordPiece'\]"):
+        decode(PreTrainedTokenizerFast(tokenizer_object=backend), [0])
+
+
+def calls_made(tokenizer: Any, ids: list[int]) -> int:
+    count = 0
+
+    def watch(_frame: object, event: str, _arg: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(watch)
+    try:
+        decode(tokenizer, ids)
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def test_work_grows_linearly_and_not_per_token_in_python(any_tokenizer: Any) -> None:
+    """Counted in calls: real text costs a number of calls that does not depend on its length; broken bytes at most
+    a few each."""
+    ids = any_tokenizer("The crane fell at noon. " * 50, add_special_tokens=False)["input_ids"]
+    calls_made(any_tokenizer, ids)
+    assert calls_made(any_tokenizer, ids * 20) <= calls_made(any_tokenizer, ids) + 5
+    broken = any_tokenizer("🙂漢", add_special_tokens=False)["input_ids"][1:-1] * 100
+    if broken:
+        assert calls_made(any_tokenizer, broken * 10) <= 10 * calls_made(any_tokenizer, broken) + 50

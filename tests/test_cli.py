@@ -1,0 +1,84 @@
+"""The command line as a shell sees it: exit status, stdout, stderr, and nothing heavy before it is needed."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import text2grad
+from tests.test_architecture import HEAVY
+from text2grad.cli import STAGES, main
+
+
+def shell(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "text2grad", *words],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        env=os.environ | environment,
+    )
+
+
+def test_help_lists_every_stage_and_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, text2grad.cli\n"
+        "try:\n    text2grad.cli.main(['--help'])\n"
+        f"finally:\n    print('HEAVY', sorted({HEAVY!r} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, encoding="utf-8")
+    assert done.returncode == 0
+    for name, line in STAGES.items():
+        assert f"{name:<5}" in done.stdout and line in done.stdout
+    assert "HEAVY []" in done.stdout
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_help_of_a_stage_imports_no_torch(stage: str) -> None:
+    code = (
+        "import sys, text2grad.cli\n"
+        f"try:\n    text2grad.cli.main([{stage!r}, '--help'])\n"
+        "finally:\n    print('TORCH', {'torch', 'transformers'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, encoding="utf-8")
+    assert done.returncode == 0, done.stderr
+    assert f"usage: text2grad {stage}" in done.stdout
+    assert "TORCH set()" in done.stdout
+
+
+def test_version_and_no_words() -> None:
+    assert shell("--version").stdout == f"text2grad {text2grad.__version__}\n"
+    nothing = shell()
+    assert nothing.returncode == 2 and "stages:" in nothing.stdout
+
+
+@pytest.mark.parametrize(("word", "hint"), [("algin", "did you mean `align`?"), ("fly", "the stages are align, env")])
+def test_an_unknown_stage_is_refused_with_a_hint(word: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([word]) == 2
+    assert capsys.readouterr().err == f"text2grad: there is no stage {word!r}; {hint}\n"
+
+
+def test_a_terminal_without_unicode_gets_question_marks_instead_of_a_traceback() -> None:
+    done = shell("--help", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0 and "critiques ? spans" in done.stdout
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "text2grad", "env"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    complaint = process.stderr.read()
+    process.stderr.close()
+    assert process.wait() == 0
+    assert complaint == b""
+
+
+def test_public_names_are_all_there_and_nothing_else_is() -> None:
+    for name in text2grad.__all__:
+        assert getattr(text2grad, name).__name__ == name
+        assert name in dir(text2grad)
+    with pytest.raises(AttributeError, match="no attribute 'Spam'"):
+        _ = text2grad.Spam

@@ -1,0 +1,176 @@
+"""Settings from YAML and overrides: what is read, what is refused, and what the refusal says."""
+
+import subprocess
+import sys
+from dataclasses import field
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from text2grad import config
+from text2grad._checked import Int, Real
+from text2grad.config import settings
+from text2grad.errors import ConfigError
+
+
+@settings
+class Optimizer:
+    learning_rate: Real = 1e-5
+    """Step size."""
+    clip: Real | None = 1.0
+    """Largest gradient norm;
+    None: no clipping."""
+
+
+@settings
+class Training:
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    """How weights move."""
+    steps: Int = 100
+    """Number of updates."""
+    credit: Literal["gae", "local"] = "gae"
+    """Where credit goes."""
+    names: tuple[str, ...] = ()
+    """Names to log."""
+    note: str = ""
+    """Anything."""
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "run.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_defaults_then_file_then_overrides(tmp_path: Path) -> None:
+    path = written(tmp_path, "steps: 7\noptimizer:\n  learning_rate: 1e-4\n  clip: null\n")
+    resolved = config.load(Training, path, ["steps=8", "optimizer.clip=2", "names=[a, b]"])
+    assert resolved == Training(Optimizer(1e-4, 2.0), steps=8, names=("a", "b"))
+
+
+@pytest.mark.parametrize("number", ["1e-5", "1E-5", "+1e-5", "1.0e-5", ".00001", "0.1e-4", "1e-05"])
+def test_scientific_notation_is_a_number(tmp_path: Path, number: str) -> None:
+    assert config.load(Optimizer, None, [f"learning_rate={number}"]).learning_rate == 1e-5
+    assert config.load(Optimizer, written(tmp_path, f"learning_rate: {number}")).learning_rate == 1e-5
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["stepps=1"], "there is no setting `stepps`; did you mean `steps`?"),
+        (
+            ["optimizer.learning_rat=1"],
+            "there is no setting `optimizer.learning_rat`; did you mean `optimizer.learning_rate`?",
+        ),
+        (["learning_rate=1"], "there is no setting `learning_rate`; did you mean `optimizer.learning_rate`?"),
+        (["xyzzy=1"], "there is no setting `xyzzy`; the keys here are optimizer, steps, credit, names, note"),
+        (["steps=many"], "steps: should be a valid integer, got 'many'"),
+        (["steps=true"], "steps: should be a valid integer, got True"),
+        (["steps='5'"], "steps: should be a valid integer, got '5'"),
+        (["steps=2.5"], "steps: should be a valid integer, got 2.5"),
+        (["optimizer.learning_rate=.nan"], "optimizer.learning_rate: should be a finite number, got nan"),
+        (["credit=gea"], "credit: should be 'gae' or 'local', got 'gea'"),
+        (["optimizer=5"], "optimizer: should be a dictionary or an instance of Optimizer, got 5"),
+        (["steps"], "overrides should look like `a.b=c`, got 'steps'"),
+        (["=5"], "overrides should look like `a.b=c`, got '=5'"),
+        (["optimizer..clip=5"], "overrides should look like `a.b=c`"),
+        (["steps=1", "steps.more=5"], "`steps` holds 1, which has nothing below it to set"),
+        (["names=[a"], "override 'names=[a': is not readable as YAML"),
+    ],
+)
+def test_a_wrong_override_says_what_to_do(overrides: list[str], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config.load(Training, None, overrides)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("- 1\n- 2\n", "should be `key: value` lines, got [1, 2]"),
+        ("1: 2\n", "should be `key: value` lines, got {1: 2}"),
+        ("steps: 1\nsteps: 2\n", "the key 'steps' stands twice"),
+        ("steps: [1\n", "is not readable as YAML"),
+        ("note: !!python/object/apply:os.system ['true']\n", "is not readable as YAML"),
+        ("note: \x00\n", "is not readable as YAML"),
+        ("optimizer: {clipp: 1}\n", "there is no setting `optimizer.clipp`; did you mean `optimizer.clip`?"),
+    ],
+)
+def test_a_wrong_file_is_named_in_the_error(tmp_path: Path, text: str, message: str) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(ConfigError) as caught:
+        config.load(Training, path)
+    assert str(caught.value).startswith(str(path))
+    assert message in str(caught.value)
+
+
+def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no such file; --print-config shows"):
+        config.load(Training, tmp_path / "absent.yaml")
+    with pytest.raises(ConfigError, match="should be a readable YAML file"):
+        config.load(Training, tmp_path)
+
+
+def test_an_empty_file_is_the_defaults(tmp_path: Path) -> None:
+    assert config.load(Training, written(tmp_path, "# nothing\n")) == Training()
+
+
+def test_the_print_out_has_the_help_of_every_field() -> None:
+    assert config.dump(Training()) == (
+        "# How weights move.\n"
+        "optimizer:\n"
+        "  # Step size.\n"
+        "  learning_rate: 1.0e-05\n"
+        "  # Largest gradient norm;\n"
+        "  # None: no clipping.\n"
+        "  clip: 1.0\n"
+        "# Number of updates.\n"
+        "steps: 100\n"
+        "# Where credit goes.\n"
+        "credit: gae\n"
+        "# Names to log.\n"
+        "names: []\n"
+        "# Anything.\n"
+        "note: ''\n"
+    )
+
+
+def test_a_field_without_help_cannot_be_declared() -> None:
+    with pytest.raises(TypeError, match=r"Silent\.rate has no help text"):
+
+        @settings
+        class Silent:
+            rate: float = 1.0
+
+
+def test_describe_lists_every_leaf_with_its_default() -> None:
+    listed = {key: default for key, _, default in config.describe(Training)}
+    assert listed["optimizer.learning_rate"] == 1e-5
+    assert listed["credit"] == "gae"
+    assert "optimizer" not in listed
+
+
+_TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+
+
+@given(
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.one_of(st.none(), st.floats(allow_nan=False, allow_infinity=False)),
+    st.integers(),
+    st.lists(_TEXTS, max_size=3),
+    _TEXTS,
+)
+def test_what_is_printed_reads_back_the_same(
+    rate: float, clip: float | None, steps: int, names: list[str], note: str
+) -> None:
+    original = Training(Optimizer(rate, clip), steps, "local", tuple(names), note)
+    tree: Any = config.parse(config.dump(original), "printed")
+    assert config.build(Training, tree, "printed") == original
+
+
+def test_settings_import_no_torch() -> None:
+    code = "import sys, text2grad.config, text2grad.types, text2grad.runs; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
