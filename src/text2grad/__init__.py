@@ -7,6 +7,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from text2grad.errors import Text2GradError
+    from text2grad.feedback.align import AlignSettings, align
     from text2grad.types import (
         Alignment,
         Completion,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AlignSettings",
     "Alignment",
     "Completion",
     "Critique",
@@ -34,9 +36,14 @@ __all__ = [
     "Scoring",
     "Span",
     "Text2GradError",
+    "align",
 ]
 
-_HOMES = {"Text2GradError": "text2grad.errors"}
+_HOMES = {
+    "AlignSettings": "text2grad.feedback.align",
+    "Text2GradError": "text2grad.errors",
+    "align": "text2grad.feedback.align",
+}
 """Where a public name lives, if not in `types`."""
 
 

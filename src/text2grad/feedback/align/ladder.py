@@ -1,0 +1,145 @@
+"""The whole of alignment: a completion and a critique in, spans, missed quotes and omissions out.
+
+Enters: characters only; a `Completion`'s text or a string, a `Critique` or its words, optionally the source, a
+revision, an embedder. Leaves: an `Alignment`. Refuses to know tokens (see `project`), models (an embedder is a
+callable) and files."""
+
+from text2grad.errors import InvalidData
+from text2grad.feedback.align import quoted
+from text2grad.feedback.align.boundaries import settle
+from text2grad.feedback.align.quoted import Wanted
+from text2grad.feedback.align.revision import changed
+from text2grad.feedback.align.settings import AlignSettings
+from text2grad.feedback.align.stems import content_stems
+from text2grad.feedback.align.text import Text
+from text2grad.feedback.parse import Parsed, parse
+from text2grad.types import Alignment, Completion, Critique, Missed, Span, Verdict
+
+_DEFAULT = AlignSettings()
+
+
+def align(
+    completion: str | Completion,
+    critique: str | Critique,
+    *,
+    source: str | None = None,
+    revision: str | None = None,
+    verdict: Verdict | None = None,
+    settings: AlignSettings = _DEFAULT,
+) -> Alignment:
+    """Find the words that a critique is about.
+
+    `source` is what the completion was written from (or the prompt), `revision` the completion as it should have
+    been, and `verdict` the verdict of what is said without praise or blame (default: the settings'). A `Critique`
+    with quotes is taken at its word: they are located, its `feedback` is not read again.
+
+    >>> found = align("Nine ships left on Tuesday.", 'A fine count, but "on Tuesday" is wrong.')
+    >>> [(span.slice("Nine ships left on Tuesday."), span.verdict, span.provenance) for span in found.spans]
+    [('on Tuesday', 'poor', 'exact')]
+    """
+    text = Text(completion.text if isinstance(completion, Completion) else completion)
+    said = critique if isinstance(critique, Critique) else Critique(critique)
+    _check_sizes(text.raw, said, settings)
+    origin = Text(source) if source else None
+    if said.quotes:
+        return _given_quotes(text, said, settings, origin)
+    parsed = parse(said.feedback, text.raw, verdict)
+    spans, missed = _from_quotes(text, parsed, verdict or settings.verdict, settings, origin)
+    spans += _from_revision(text, parsed, revision or said.revision, settings, spans)
+    return Alignment(_ordered(spans), tuple(missed), said.omissions)
+
+
+def _check_sizes(text: str, said: Critique, settings: AlignSettings) -> None:
+    limits = settings.limits
+    for name, length, limit in (
+        ("critique", len(said.feedback) + sum(len(quote.text) for quote in said.quotes), limits.critique),
+        ("completion", len(text), limits.completion),
+    ):
+        if length > limit:
+            raise InvalidData(
+                f"{name}: should have at most {limit:,} characters, got {length:,}; set limits.{name} if that is meant"
+            )
+
+
+def _given_quotes(text: Text, said: Critique, settings: AlignSettings, source: Text | None) -> Alignment:
+    """Quotes that came as data. The same text quoted several times means its places one after the other."""
+    spans: list[Span] = []
+    missed: list[Missed] = []
+    seen: dict[str, int] = {}
+    counts: dict[str, int] = {}
+    for quote in said.quotes:
+        counts[quote.text] = counts.get(quote.text, 0) + 1
+    for quote in said.quotes:
+        turn = seen[quote.text] = seen.get(quote.text, -1) + 1
+        hint = quote.start
+        if hint is None and counts[quote.text] > 1:
+            places = quoted.locate(text, quote.text, settings.quotes)[0]
+            hint = places[turn][0] if turn < len(places) else None
+        wanted = Wanted(quote.text, quote.verdict, quote.severity, quote.comment, f"{quote.comment} \x00", hint)
+        found = quoted.place(text, wanted, settings.quotes, source)
+        if isinstance(found, Missed):
+            missed.append(found)
+        else:
+            spans.extend(found)
+    return Alignment(_ordered(spans), tuple(missed), said.omissions)
+
+
+def _from_quotes(
+    text: Text, parsed: Parsed, default: Verdict, settings: AlignSettings, source: Text | None
+) -> tuple[list[Span], list[Missed]]:
+    spans: list[Span] = []
+    missed: list[Missed] = []
+    for clause in parsed.clauses:
+        verdict = clause.verdict or default
+        for quote in clause.quotes:
+            role = quote.role
+            if quote.doubtful:
+                # "A instead of B": whichever of the two stands in the completion is the one that is meant.
+                there = bool(quoted.locate(text, quote.text, settings.quotes)[0])
+                others = [other for other in clause.quotes if other is not quote and other.doubtful]
+                others_there = any(quoted.locate(text, other.text, settings.quotes)[0] for other in others)
+                role = role if there == others_there else "meant" if there else "offered"
+            if role == "source":
+                missed.append(Missed(quote.text, quoted.QUOTES_SOURCE))
+                continue
+            if role == "offered":
+                missed.append(Missed(quote.text, quoted.OFFERED))
+                continue
+            found = quoted.place(text, quoted.wanted_of(clause, quote, verdict), settings.quotes, source)
+            if isinstance(found, Missed):
+                missed.append(found)
+            else:
+                spans.extend(found)
+    return spans, missed
+
+
+def _from_revision(
+    text: Text, parsed: Parsed, revision: str | None, settings: AlignSettings, known: list[Span]
+) -> list[Span]:
+    if not revision or not settings.revision.use:
+        return []
+    places, _ = changed(text.raw, revision, settings.revision)
+    made = []
+    for place in places:
+        start, end = settle(text.raw, place, settings.revision.boundary)
+        if any(span.start <= start and end <= span.end for span in known):
+            # Said and corrected: what was said is the closer description.
+            continue
+        comment = _about(parsed, text.raw[start:end])
+        made.append(Span(start, end, "poor", provenance="revision", confidence=0.9, comment=comment))
+    return made
+
+
+def _about(parsed: Parsed, words: str) -> str:
+    """The clause that shares most content words with these; the only clause, where there is one; else nothing."""
+    wanted = content_stems(words)
+    clauses = [clause for clause in parsed.clauses if clause.verdict != "good"]
+    scored = [(len(wanted & content_stems(clause.text)), -index) for index, clause in enumerate(clauses)]
+    best = max(scored, default=(0, 0))
+    if best[0] == 0:
+        return clauses[0].text if len(clauses) == 1 else ""
+    return clauses[-best[1]].text
+
+
+def _ordered(spans: list[Span]) -> tuple[Span, ...]:
+    return tuple(sorted(spans, key=lambda span: (span.start, span.end)))

@@ -1,0 +1,134 @@
+"""Which of several places of a quote is meant.
+
+Enters: the places, the clause around the quote. Leaves: the chosen places and whether the choice has a reason. The
+evidence, in order: the critique says so ("the second", "in line 3", "in the last sentence", "every"); the words around
+one place are those of the clause, and of no other place as much. Otherwise the policy `quotes.ambiguous` decides, and
+the span says so.
+"""
+
+import re
+from bisect import bisect_right
+
+from text2grad.feedback.align.places import Place
+from text2grad.feedback.align.settings import QuoteSettings
+from text2grad.feedback.align.stems import content_stems, stem
+from text2grad.feedback.align.text import Text
+from text2grad.types import Occurrence
+
+_ORDINALS = {
+    "first": 0,
+    "1st": 0,
+    "second": 1,
+    "2nd": 1,
+    "third": 2,
+    "3rd": 2,
+    "fourth": 3,
+    "4th": 3,
+    "fifth": 4,
+    "5th": 4,
+    "last": -1,
+    "final": -1,
+    "latter": -1,
+    "closing": -1,
+    "opening": 0,
+    "initial": 0,
+}
+_ORDINAL = rf"(?P<ordinal>{'|'.join(_ORDINALS)})"
+_NAMED = re.compile(
+    rf"\b{_ORDINAL}\s+(?:(?:time|use|usage|instance|occurrence|mention|appearance|"
+    rf"one)\s*(?:of\s+)?(?:the\s+)?(?:word\s+|phrase\s+)?|word\s+|phrase\s+)?\x00"
+    rf"|\x00\s*(?:,\s*)?(?:the\s+)?{_ORDINAL.replace('ordinal', 'after')}\s+(?:time|use|usage|instance|occurrence|"
+    rf"mention|one|appearance)\b",
+    re.IGNORECASE,
+)
+_EVERY = re.compile(
+    r"\b(?:every|each|all|both|any|repeated(?:ly)?|repeats?|repetition|overus\w+|throughout|again and again|twice|"
+    r"times|too often|everywhere|always)\b",
+    re.IGNORECASE,
+)
+_UNIT = re.compile(rf"\b{_ORDINAL}\s+(?P<unit>sentence|line|paragraph|stanza|verse)\b", re.IGNORECASE)
+_LINE = re.compile(r"\b(?:line|l\.)\s*(?P<number>\d+)\b", re.IGNORECASE)
+_EDGE = re.compile(
+    r"\bat the (?P<edge>start|beginning|end)\b|\bin the (?P<part>opening|conclusion|ending|intro\w*)\b",
+    re.IGNORECASE,
+)
+
+
+def choose(
+    text: Text, places: list[Place], clause: str, quote: str, settings: QuoteSettings, hint: int | None = None
+) -> tuple[list[Place], Occurrence]:
+    """The meant places; an empty list where the policy is `none` and nothing tells them apart. `clause` has \\x00 for
+    the quote, so that "the second" in front of it can be told from the same words elsewhere."""
+    if len(places) == 1:
+        return places, "only"
+    if hint is not None:
+        return [min(places, key=lambda place: abs(place[0] - hint))], "resolved"
+    named = _by_name(text, places, clause)
+    if named:
+        return named, "resolved"
+    near = _by_context(text, places, clause, quote)
+    if near is not None:
+        return [near], "resolved"
+    if settings.ambiguous == "none":
+        return [], "ambiguous"
+    return (places if settings.ambiguous == "all" else places[:1]), "ambiguous"
+
+
+def _by_name(text: Text, places: list[Place], clause: str) -> list[Place]:
+    if match := _NAMED.search(clause):
+        index = _ORDINALS[(match["ordinal"] or match["after"]).lower()]
+        return [places[index]] if index < len(places) else []
+    if match := _LINE.search(clause):
+        inside = _within(places, _lines(text.raw), int(match["number"]) - 1)
+        if inside:
+            return inside[:1]
+    if match := _UNIT.search(clause):
+        units = {"sentence": text.sentences, "paragraph": _blocks(text.raw), "stanza": _blocks(text.raw)}
+        inside = _within(
+            places, units.get(match["unit"].lower(), _lines(text.raw)), _ORDINALS[match["ordinal"].lower()]
+        )
+        if inside:
+            return inside[:1]
+    if match := _EDGE.search(clause):
+        name = (match["edge"] or match["part"]).lower()
+        return [places[-1] if name in ("end", "ending", "conclusion") else places[0]]
+    return places if _EVERY.search(clause) else []
+
+
+def _by_context(text: Text, places: list[Place], clause: str, quote: str) -> Place | None:
+    """The one place whose sentence shares more content words with the clause than any other's."""
+    wanted = content_stems(clause.replace("\x00", " ")) - content_stems(quote)
+    if not wanted:
+        return None
+    starts = [start for start, _ in text.sentences]
+    scores: list[tuple[int, int]] = []
+    for index, (start, _) in enumerate(places):
+        sentence = text.sentences[max(0, bisect_right(starts, start) - 1)]
+        # Nearer words count more: two places may share one sentence.
+        words = [text.words[k] for k in text.words_between(*sentence)]
+        score = sum(3 if abs(word_start - start) < 40 else 1 for word_start, _, word in words if stem(word) in wanted)
+        scores.append((score, -index))
+    best = sorted(scores, reverse=True)
+    if best[0][0] > 0 and best[0][0] > best[1][0]:
+        return places[-best[0][1]]
+    return None
+
+
+def _within(places: list[Place], units: list[Place], index: int) -> list[Place]:
+    if not -len(units) <= index < len(units):
+        return []
+    start, end = units[index]
+    return [place for place in places if start <= place[0] < end]
+
+
+def _lines(raw: str) -> list[Place]:
+    found = []
+    start = 0
+    for line in raw.splitlines(keepends=True):
+        found.append((start, start + len(line)))
+        start += len(line)
+    return found
+
+
+def _blocks(raw: str) -> list[Place]:
+    return [(match.start(), match.end()) for match in re.finditer(r"(?:[^\n]*\S[^\n]*\n?)+", raw)]

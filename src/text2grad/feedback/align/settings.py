@@ -1,0 +1,94 @@
+"""The settings of alignment: every number that changes a result, with its reason."""
+
+from dataclasses import field
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt, Le
+
+from text2grad._checked import Int, Real
+from text2grad.config import settings
+from text2grad.types import Verdict
+
+Boundary = Literal["strict", "expand", "contract"]
+Fraction = Annotated[Real, Ge(0), Le(1)]
+Count = Annotated[Int, Ge(0)]
+
+
+@settings
+class QuoteSettings:
+    """How quoted text is found."""
+
+    ambiguous: Literal["first", "all", "none"] = "first"
+    """A quote that occurs several times, where nothing in the critique says which: the `first` one, `all` of them, or
+    `none` (it is missed). Spans of `first` and `all` are marked `occurrence: ambiguous`."""
+    boundary: Boundary = "strict"
+    """A span that begins or ends inside a word: keep it (`strict`), `expand` it to whole words, or `contract` it."""
+    normalise: bool = True
+    """Also find a quote that differs in case, white space, dashes, quotation marks or Unicode form."""
+    fuzzy: Fraction = 0.2
+    """Also find a quote whose best window is within this share of its length in character edits; 0 turns it off.
+    Above a quarter, quotes that nobody wrote begin to find windows."""
+    shortest_fuzzy: Count = 6
+    """A quote of fewer characters is never matched loosely: one edit turns most short words into others."""
+
+
+@settings
+class RevisionSettings:
+    """How a corrected version is used."""
+
+    use: bool = True
+    """Take what the correction removed or replaced as poor."""
+    boundary: Boundary = "expand"
+    """As `quotes.boundary`; a diff is of words, so `expand` changes nothing unless the words were glued together."""
+    most: Fraction = 0.9
+    """A revision that changes more than this share of the completion is a new text, which points nowhere."""
+
+
+@settings
+class CodeSettings:
+    """How code is referred to without quotes: lines, identifiers, signatures, tracebacks, parts of statements."""
+
+    use: bool = True
+    """Look for such references where the completion looks like code."""
+    threshold: Fraction = 0.38
+    """Abstain below this confidence that a line is meant."""
+
+
+@settings
+class ParaphraseSettings:
+    """How words are found that a critique talks about without quoting them."""
+
+    use: bool = True
+    """Look for paraphrases at all."""
+    threshold: Fraction = 0.3
+    """Abstain below this confidence that a word is meant."""
+    longest: Annotated[Int, Gt(0)] = 400
+    """A critique's clauses beyond this many are not searched for paraphrases: cost grows with their number."""
+
+
+@settings
+class LimitSettings:
+    """What is too large to be meant."""
+
+    critique: Annotated[Int, Gt(0)] = 500_000
+    """Characters of a critique; a longer one is rejected, not cut."""
+    completion: Annotated[Int, Gt(0)] = 5_000_000
+    """Characters of a completion; a longer one is rejected, not cut."""
+
+
+@settings
+class AlignSettings:
+    """Settings of `text2grad align` and `text2grad.align`."""
+
+    verdict: Verdict = "neutral"
+    """Of what is said without praise or blame, where the rest of the critique does not settle it."""
+    quotes: QuoteSettings = field(default_factory=QuoteSettings)
+    """Quoted text."""
+    revision: RevisionSettings = field(default_factory=RevisionSettings)
+    """A corrected version, where one is given."""
+    code: CodeSettings = field(default_factory=CodeSettings)
+    """References to code."""
+    paraphrase: ParaphraseSettings = field(default_factory=ParaphraseSettings)
+    """Words that are meant but not quoted."""
+    limits: LimitSettings = field(default_factory=LimitSettings)
+    """Sizes."""

@@ -1,0 +1,226 @@
+"""The words by which critics praise, blame, find something missing, or offer something else. English, as regular
+expressions.
+
+Enters: nothing. Leaves: compiled patterns and the verdict of a stretch of words. Knows no completion and no data set:
+these are the words of critiques in general. What it cannot see (irony, other languages) comes out as no verdict,
+which is not 0."""
+
+import re
+
+from text2grad.types import Verdict
+
+
+def _any(*words: str) -> str:
+    return "|".join(words)
+
+
+_BLAME = _any(
+    r"wrong\w*|incorrect\w*|inaccura\w+|erroneous\w*|errors?|mistakes?|mistaken\w*|false\w*|untrue|faulty|flaws?|"
+    r"flawed",
+    r"fabricat\w+|hallucinat\w+|invent(?:s|ed|ing)|ma[dk]es? (?:\w+ )?up|made[- ]up|making up|unsupported|"
+    r"unverifi\w+|unfounded|baseless",
+    r"mislead\w*|misrepresent\w*|misstat\w+|misinterpret\w*|misunderst\w+|misattribut\w+|misquot\w+|misspel\w+|"
+    r"misplac\w+|typos?",
+    r"confus\w+|unclear\w*|vague\w*|ambigu\w+|awkward\w*|clumsy|clunky|repetit\w+|repeat(?:s|ed)|redundan\w+|"
+    r"verbose|wordy|rambl\w+",
+    r"bugs?|buggy|fails?|failed|failing|failure|broken|breaks?|crash\w*|throws?|raises? an? \w*error|off by one|"
+    r"off-by-one|infinite loop",
+    r"missing|lacks?|lacking|leaves? out|left out|leaving out|omit\w*|unnecessar\w+|irrelevan\w+|superfluous|"
+    r"extraneous|unrelated|contradict\w*|inconsisten\w+|conflict\w*|inefficient",
+    r"should(?:n['’]t| not)?|must(?:n['’]t| not)?|needs?(?: to)?|needed to|ought to|supposed to|had to|have to|"
+    r"instead|rather than",
+    r"remov\w+|replac\w+|delet\w+|chang(?:e|es|ed|ing)|fix(?:es|ed|ing)?|correct(?:ed|ing|ion)|rewrit\w+|"
+    r"rephras\w+|avoid\w*|drop(?:ped)?",
+    r"bad|badly|poor|poorly|weak\w*|worse|worst|odd\w*|strange\w*|weird\w*|boring|dull|bland|stilted|cliché\w*|"
+    r"clich[eé]s?|generic|overused",
+    r"overstat\w+|understat\w+|exaggerat\w+|speculat\w+|assum(?:es|ed|ption)|opinionated|biased|unfair|offensive|"
+    r"rude|harmful|dangerous",
+    r"issues?|problems?|problematic|concern\w*|nonsens\w+|meaningless|pointless|useless|illogical|implausible|"
+    r"unrealistic|disjointed|abrupt\w*",
+    r"too (?!bad|good)\w+|overly|adds? (?:\w+ ){0,3}?(?:info\w*|facts?|details?|claims?)|unknown|unproven|doubtful|"
+    r"hardly|barely|fluff|filler",
+    r"disagree\w*|dislike\w*|hate\w*|annoy\w+|distract\w*|jarring|undermin\w+|spoil\w*|let down|could (?:be|have)|"
+    r"would (?:be|have been) better",
+    r"contrary to|at odds|only (?:says|states|mentions|said)|no (?:mention|evidence|support|information|indication|"
+    r"reference|basis|source)",
+    r"nowhere|none of|neither|nor|cannot|can['’]t|not|never|n['’]t|isnt|doesnt|didnt|wasnt|dont|wont|arent",
+)
+_PRAISE = _any(
+    r"(?:should|must|can) (?:stay|remain|be kept)|keep (?:it|this|that)|worth keeping",
+    r"good|great|greatly|nice|nicely|excellent\w*|well|correct|correctly|accurate|accurately|clear|clearly|concise|"
+    r"concisely|crisp",
+    r"love|loved|loves|lovely|like that|liked?|likes|enjoy\w*|strong|strongly|vivid\w*|perfect|perfectly|helpful|"
+    r"effective|effectively|works",
+    r"elegant\w*|beautiful\w*|right|rightly|charming|neat|neatly|solid|fine|impressive|best|superb|wonderful\w*|"
+    r"delightful|memorable",
+    r"engaging|insightful|informative|faithful\w*|supported by|true|valid|appropriate\w*|apt|aptly|useful|readable|"
+    r"efficient\w*|thorough\w*",
+    r"captures?|succeeds?|handles? (?:\w+ )?(?:well|correctly)|fluent\w*|coherent\w*|polished|clever\w*|"
+    r"thoughtful\w*|appreciat\w+|bravo|spot on|kudos",
+    r"praiseworthy|pleasing|satisf\w+|smooth\w*|precise\w*|compelling|touching|funny|witty|graceful\w*|sharp|tight|"
+    r"convincing\w*|on point",
+)
+_NEGATION = r"not|never|no|n['’]t|isnt|doesnt|wasnt|without|hardly|barely|far from|nothing|none|neither|nor|rather "
+r"than|instead of|lacks?|fails? to be"
+
+_CUE = re.compile(rf"(?<![\w])(?:(?P<praise>{_PRAISE})|(?P<blame>{_BLAME}))(?!\w)|(?P<nt>n['’]t)\b", re.IGNORECASE)
+_NEGATED = re.compile(
+    rf"(?:(?<!\w)(?:{_NEGATION})|n['’]t)\s+(?:(?:is|are|was|were|be|been|a|an|the|any|all|so|as|very|really|quite|"
+    rf"entirely|fully|"
+    r"particularly|especially|always|that|too|of|real|actual|obvious|factual|major|minor|serious|glaring|"
+    r"single)\s+){0,3}$",
+    re.IGNORECASE,
+)
+_COMPARATIVE = re.compile(r"\b(?:could|should|would|might|can|needs? to|must)\s+(?:\w+\s+){0,2}$", re.IGNORECASE)
+_BARE_NEGATION = re.compile(
+    r"^(?:not|never|n['’]t|cannot|can['’]t|nor|neither|isnt|doesnt|didnt|wasnt|dont|wont|arent)$",
+    re.IGNORECASE,
+)
+_DIRECTIVE = re.compile(
+    r"^(?:should|must|needs?|ought|had|have|could|would|instead|rather|supposed|chang|fix|correct|remov|replac|rewrit)",
+    re.I,
+)
+_DEFECT = re.compile(
+    r"^(?:errors?|mistakes?|bugs?|typos?|issues?|problems?|flaws?|wrong|incorrect|inaccura\w+|false|bad|confus\w+)",
+    re.I,
+)
+
+_SEVERE = re.compile(
+    r"\b(?:completely|totally|entirely|utterly|severe(?:ly)?|serious(?:ly)?|major|critical(?:ly)?|crucial|"
+    r"fatal(?:ly)?|egregious|dangerous\w*|"
+    r"terrible|terribly|horribl[ey]|awful(?:ly)?|blatant(?:ly)?|grossly|very|extremely|badly|worst)\b",
+    re.IGNORECASE,
+)
+_MILD = re.compile(
+    r"\b(?:slight(?:ly)?|minor|small|a bit|a little|somewhat|perhaps|maybe|nitpick\w*|nit|tiny|marginal(?:ly)?|"
+    r"almost|nearly|mostly)\b",
+    re.IGNORECASE,
+)
+
+
+def verdict_of(words: str) -> Verdict | None:
+    """Good, poor, or no verdict at all. The last clear cue wins where both occur: what a clause comes down to stands
+    last.
+
+    >>> [verdict_of(words) for words in ("a lovely opening", "not accurate", "no errors", "in line two")]
+    ['good', 'poor', 'good', None]
+    """
+    found: Verdict | None = None
+    bare = False
+    for cue in _CUE.finditer(words):
+        before = words[max(0, cue.start() - 60) : cue.start()]
+        if cue["praise"]:
+            poor = bool(_NEGATED.search(before)) or bool(_COMPARATIVE.search(before))
+            # Praise behind blame in one clause is mostly the standard that was not met ("fails to be clear").
+            if poor or found is None or bare:
+                found, bare = ("poor" if poor else "good"), False
+        elif cue["nt"] or _BARE_NEGATION.match(cue[0]):
+            # A bare negation blames only where nothing clearer is said: "not wrong" is settled by "wrong".
+            if found is None:
+                found, bare = "poor", True
+        elif _DEFECT.match(cue[0]) and _NEGATED.search(before):
+            found, bare = "good", False
+        elif not (found == "good" and _DIRECTIVE.match(cue[0]) and cue[0].lower().startswith("correct")):
+            found, bare = "poor", False
+    return found
+
+
+def severity_of(words: str) -> float | None:
+    """How grave the words say it is, in (0, 1]; None where they do not say.
+
+    >>> severity_of("completely wrong"), severity_of("a minor slip"), severity_of("wrong")
+    (1.0, 0.3, None)
+    """
+    if _MILD.search(words):
+        return 0.3
+    return 1.0 if _SEVERE.search(words) else None
+
+
+SOURCE_NOUN = (
+    r"(?:(?:source|original|input|reference|given|full|actual|news)[ -]?(?:text|article|document|material|story|"
+    r"post|passage|report|data|file)?"
+    r"|article|passages?|document|transcript|dialogue|prompt|question|context|post|docs?|documentation|spec\w*|"
+    r"unit tests?|tests?|assertions?)"
+)
+COMPLETION_NOUN = (
+    r"(?:summar(?:y|ies)|completion|response|answer|output|candidate|model(?:['’]s)?(?: \w+)?|text|draft|essay|"
+    r"story|poem|translation|code|function|method|"
+    r"program|implementation|solution|script|author|writer|it|this|he|she|they|you)"
+)
+_SAYS = (
+    r"(?:says?|said|states?|stated|mentions?|mentioned|reads?|reports?|reported|gives?|gave|describes?|described|"
+    r"indicates?|indicated|shows?|"
+    r"refers? to|referred to|tells?|told|notes?|noted|calls?|called|claims?|has|had|uses?|used|writes?|wrote|"
+    r"specif(?:y|ies|ied)|suggests?|"
+    r"contains?|includes?|expects?|expected|requires?|required|wants?)"
+)
+SOURCE_SAYS = re.compile(
+    rf"\b{SOURCE_NOUN}\b(?:\s+(?:text|article|itself|only|just|actually|clearly|explicitly|in fact|also|which|that|"
+    rf"merely|simply|rather))*\s+{_SAYS}\b"
+    rf"|\b(?:according to|as per|per|based on|from|in|quot\w+) (?:the |this |its |their )?{SOURCE_NOUN}\b",
+    re.IGNORECASE,
+)
+"""The source is made to say something, affirmatively; a negation in front of the verb breaks the pattern on purpose."""
+COMPLETION_SAYS = re.compile(
+    rf"\b(?:the |this |your |its |original |model )*{COMPLETION_NOUN}\s+(?:\w+ly |also |then |just |only )*{_SAYS}\b",
+    re.IGNORECASE,
+)
+NEGATED_CLAIM = re.compile(
+    r"\b(?:not|never|n['’]t|no|doesnt|didnt|nowhere|without|fails? to|neither|nor|none|lacks?|cannot)\b|n['’]t\b",
+    re.I,
+)
+
+OFFERS_BEFORE = re.compile(
+    r"(?:\b(?:should|must|ought to|needs? to|could|would|can|had to|supposed to|better|to|just|simply|please|"
+    r"probably|rather)\s+"
+    r"(?:\w+\s+){0,2}?(?:be|say|read|have been|have said|use|return|write|print|become|state|call\w*|be changed to|"
+    r"look like|include|mention)"
+    r"|\b(?:change[ds]?|changing|convert\w*|turn\w*|correct\w*|updat\w+|renam\w+|switch\w*|modif\w+|fix\w*|"
+    r"edit\w*)\b[^.;]{0,120}?\b(?:to|into|as)"
+    r"|\b(?:replac\w+|swap\w*|substitut\w+)\b[^.;]{0,120}?\b(?:with|by|for)"
+    r"|(?:^|[.,;:!?(\n]\s*|\b(?:to|please|just|instead|simply|rather|then|or|and)\s+)(?:use|try|write|say|add|"
+    r"insert|prefer|consider)"
+    r"|\b(?:expected|expects?|correct (?:\w+ ){0,3}?(?:is|are|would be|was|being)"
+    r"|right (?:\w+ ){0,2}?(?:is|was)|(?:in fact|in reality|actually|really|instead),? (?:(?:it|he|she|they|that|"
+    r"this) )?(?:is|was|are|were)|in fact|in reality|actually|something like|such as writing))"
+    r"(?:\s+(?:the|a|an|it|this|them|word|words|phrase|simply|just|something|like|value|string|text|as|be|only|"
+    r"written))*\s*[:,]?\s*$",
+    re.IGNORECASE,
+)
+OFFERS_AFTER = re.compile(
+    r"^\s*[,.]?\s*(?:instead\b(?! of)|would (?:be|have been|read|work|suit|sound)|might be better|is better|is "
+    r"(?:what is )?expected)",
+    re.I,
+)
+INSTEAD_OF = re.compile(
+    r"^\s*,?\s*(?:instead of|rather than|and not|, not|not)\s*(?:the |a |an |just |using |saying |writing "
+    r")*(?:word |phrase )?$",
+    re.I,
+)
+CLAIMS_BEFORE = re.compile(
+    r"\b(?:says|said|states|stated|uses|used|using|reads|writes|wrote|has|had|gives|claims|mentions|returns|prints|"
+    r"calls|contains|puts|is|was)\s*"
+    r"(?:that |the |a |an |word |phrase |it |is |of )*[:,]?\s*$",
+    re.IGNORECASE,
+)
+
+OMISSION = re.compile(
+    r"\b(?:(?:does|do|did|is|are|was)(?:\s+not|n['’]t|nt)\s+(?:even |also |really |actually |ever )*(?:mention\w*|"
+    r"includ\w+|cover\w*|explain\w*|"
+    r"address\w*|discuss\w*|say|state|tell|give|provide|contain|describe|refer|note|specify|show|capture|talk "
+    r"about|touch on|handle|check|"
+    r"account for|consider|import)\b"
+    r"|(?:fail\w*|neglect\w*|forg[eo]t\w*|omit\w*) (?:to (?:mention|include|cover|explain|address|say|state|give|"
+    r"provide|add|note|handle|check|import|tell|describe)\b)?"
+    r"|leaves? out|left out|leaving out|omits?|omitted|omitting|omission of|skips?|skipped|ignores?|ignored|overlook\w*"
+    r"|(?:is|are) missing|missing (?:the|a|an|any|from|some|details?|information)|lacks?|lacking|misses"
+    r"|(?:should|could|must|needs? to|ought to|might|please)\s+(?:\w+\s+)?(?:also )?(?:add|include|mention|cover|"
+    r"explain|say something|address|incorporate)\b"
+    r"|(?:should|could|must) have (?:also )?(?:added|included|mentioned|covered|explained|said)"
+    r"|(?:add|include|mention) (?:the |some |more |a |an )?(?:information|details?|facts?|mention|context|"
+    r"reference|explanation|example)s?\b"
+    r"|(?:no|without (?:any )?) ?(?:mention|reference|information|explanation|discussion|word) (?:of|to|about|on)|"
+    r"there is nothing (?:about|on)"
+    r"|would (?:be|have been) (?:nice|good|better|helpful|useful) to (?:add|include|mention|know|see|have)|incomplete)",
+    re.IGNORECASE,
+)

@@ -1,0 +1,216 @@
+"""Free critique text → clauses with a verdict each, and the quotes in them with what they are quoted for.
+
+Enters: the words of a critique, and the completion where there is one (it settles how quotation marks pair up).
+Leaves: a `Parsed` critique whose clauses tile it in order. Knows nothing of places in the completion: that is `align`.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from text2grad.feedback import lexicon
+from text2grad.feedback.quotes import Quoted, find_quotes
+from text2grad.types import Verdict
+
+Role = Literal["meant", "offered", "source"]
+"""What a quote is there for: the words that are meant, words offered in their stead, or words of the source."""
+
+_SENTENCE_END = re.compile(
+    r"(?<=[.!?])[\"'”’)\]]*\s+(?=[\"'“‘(\[`]?[^\W_])|(?<=[。！？；])|\n+|;\s+|\s+[—–]\s+|(?<=[^\d]):\s+(?=[A-Z0-9(])"
+)
+_ABBREVIATION = re.compile(
+    r"(?:\b(?:Mr|Mrs|Ms|Dr|St|Prof|vs|e\.g|i\.e|etc|cf|No|Fig|approx|Sgt|Gen|Sen|Rep|Jr|Sr|[A-Z])\.|"
+    r"^\W*[a-z0-9]{1,2}[.)])\s*$"
+)
+_CONTRAST = re.compile(
+    r",?\s+(?=(?:but|however|although|though|whereas|while|yet|except that|even though|nevertheless|unfortunately|"
+    r"whilst)\b)"
+    r"|,\s+(?=(?:and|which|so|because|since|when|where|nor|or)\s)|(?<=\w)\s+(?=(?:and (?:also|it|the|that|in "
+    r"addition))\s)|,\s+",
+    re.IGNORECASE,
+)
+_STRONG = re.compile(
+    r"(?:but|however|although|though|whereas|while|yet|except|even though|nevertheless|unfortunately|whilst)\b",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CitedQuote:
+    """A quote with its role; positions are in the critique, marks included."""
+
+    text: str
+    start: int
+    end: int
+    role: Role
+    doubtful: bool = False
+    """The role hangs on a turn of phrase that also runs the other way ("A instead of B"): the completion decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """One thing that is said: words with one verdict."""
+
+    start: int
+    end: int
+    text: str
+    verdict: Verdict | None
+    severity: float | None
+    sentence: int
+    quotes: tuple[CitedQuote, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    text: str
+    clauses: tuple[Clause, ...]
+
+    @property
+    def quotes(self) -> tuple[CitedQuote, ...]:
+        return tuple(quote for clause in self.clauses for quote in clause.quotes)
+
+
+def parse(critique: str, completion: str = "", default: Verdict | None = None) -> Parsed:
+    """Split and judge. A clause without a verdict of its own takes its sentence's, then the critique's if that has only
+    one, then `default`; else it stays None.
+
+    >>> parsed = parse('The opening is lovely, but "seven ships" is wrong: it should be "nine ships".')
+    >>> [(clause.verdict, [(quote.text, quote.role) for quote in clause.quotes]) for clause in parsed.clauses]
+    [('good', []), ('poor', [('seven ships', 'meant'), ('nine ships', 'offered')])]
+    """
+    quotes = find_quotes(critique, completion)
+    # Inside quotes nothing splits and no word is a verdict: same length, so that positions stay true.
+    masked = _mask(critique, quotes)
+    cited = [_cite(masked, index, quotes) for index in range(len(quotes))]
+    pieces = [
+        (number, start, end)
+        for number, (first, last) in enumerate(_sentences(masked))
+        for start, end in _clauses(masked, first, last)
+    ]
+    verdicts = _settle([(number, _verdict(masked[start:end])) for number, start, end in pieces], default)
+    made = []
+    position = 0
+    for (number, start, end), verdict in zip(pieces, verdicts, strict=True):
+        inside = []
+        while position < len(cited) and cited[position].start < end:
+            inside.append(cited[position])
+            position += 1
+        made.append(
+            Clause(
+                start,
+                end,
+                critique[start:end].strip(),
+                verdict,
+                lexicon.severity_of(masked[start:end]),
+                number,
+                tuple(inside),
+            )
+        )
+    return Parsed(critique, tuple(made))
+
+
+def _mask(critique: str, quotes: list[Quoted]) -> str:
+    parts = []
+    position = 0
+    for quote in quotes:
+        parts += [critique[position : quote.start], "\x00" * (quote.end - quote.start)]
+        position = quote.end
+    return "".join([*parts, critique[position:]])
+
+
+def _sentences(masked: str) -> Iterator[tuple[int, int]]:
+    start = 0
+    for gap in _SENTENCE_END.finditer(masked):
+        if _ABBREVIATION.search(masked, max(start, gap.start() - 12), gap.start()) and "\n" not in gap[0]:
+            continue
+        if masked[start : gap.start()].strip():
+            yield start, gap.start()
+            start = gap.end()
+    if masked[start:].strip():
+        yield start, len(masked)
+
+
+def _clauses(masked: str, first: int, last: int) -> Iterator[tuple[int, int]]:
+    """Cut a sentence where the verdict turns: at a word of contrast, or at a comma with unlike verdicts on its "
+    "two sides."""
+    start = first
+    so_far: Verdict | None = None
+    seams = [seam for seam in _CONTRAST.finditer(masked, first, last) if masked[first : seam.start()].strip()]
+    for index, seam in enumerate(seams):
+        following = seams[index + 1].start() if index + 1 < len(seams) else last
+        so_far = lexicon.verdict_of(masked[start : seam.start()])
+        ahead = lexicon.verdict_of(masked[seam.end() : following])
+        turns = so_far is not None and ahead is not None and so_far != ahead
+        if (turns or _STRONG.match(masked, seam.end())) and masked[start : seam.start()].strip():
+            yield start, seam.start()
+            start = seam.end()
+    yield start, last
+
+
+def _verdict(words: str) -> Verdict | None:
+    """A clause that only holds the source against what was said ("while the article says …") blames without a "
+    "word of blame."""
+    return lexicon.verdict_of(words) or ("poor" if _STRONG.match(words) and lexicon.SOURCE_SAYS.search(words) else None)
+
+
+def _settle(found: list[tuple[int, Verdict | None]], default: Verdict | None) -> list[Verdict | None]:
+    """Give clauses without a verdict that of their sentence (the last one said), else that of the whole if it is "
+    "of one mind."""
+    by_sentence: dict[int, Verdict] = {}
+    for number, verdict in found:
+        if verdict is not None:
+            by_sentence[number] = verdict
+    minds = set(by_sentence.values())
+    overall = minds.pop() if len(minds) == 1 else default
+    return [verdict or by_sentence.get(number) or overall for number, verdict in found]
+
+
+def _cite(masked: str, index: int, quotes: list[Quoted]) -> CitedQuote:
+    quote = quotes[index]
+    # Back to the sentence's beginning at most: what was said of an earlier quote does not reach over a full stop.
+    before = _tail(masked[max(0, quote.start - 160) : quote.start])
+    after = masked[quote.end : quote.end + 60]
+    role, doubtful = _role(before, after)
+    return CitedQuote(quote.text, quote.start, quote.end, role, doubtful)
+
+
+def _tail(before: str) -> str:
+    cut = 0
+    for gap in _SENTENCE_END.finditer(before):
+        # A colon leads up to its quote: "the source reads: …".
+        if ":" not in gap[0]:
+            cut = gap.end()
+    return before[cut:]
+
+
+def _role(before: str, after: str) -> tuple[Role, bool]:
+    mark = before.rfind("\x00")
+    near = before[mark + 1 :]
+    if _source_says(near):
+        return "source", False
+    if mark >= 0 and lexicon.INSTEAD_OF.match(near):
+        # "A instead of B": B is what stands there if A is asked for, and what was wanted if the text has A.
+        start = before[: mark + 1].rstrip("\x00")
+        return ("offered" if lexicon.CLAIMS_BEFORE.search(start) and not _source_says(start) else "meant"), True
+    claims = lexicon.CLAIMS_BEFORE.search(near) and not lexicon.OFFERS_BEFORE.search(before)
+    if lexicon.INSTEAD_OF.match(after.partition("\x00")[0]) and "\x00" in after:
+        return ("meant" if claims else "offered"), True
+    if lexicon.OFFERS_AFTER.match(after):
+        return ("meant" if claims else "offered"), False
+    if _source_says(before):
+        return "source", False
+    offer = lexicon.OFFERS_BEFORE.search(before)
+    if offer and not lexicon.NEGATED_CLAIM.search(before, max(0, offer.start() - 24), len(before)):
+        return "offered", False
+    return "meant", False
+
+
+def _source_says(before: str) -> bool:
+    """Whether the source is made to say what follows: the last speaker named is the source, and nothing negates it."""
+    said = list(lexicon.SOURCE_SAYS.finditer(before))
+    return (
+        bool(said)
+        and not lexicon.NEGATED_CLAIM.search(before, max(0, said[-1].start() - 12))
+        and not lexicon.COMPLETION_SAYS.search(before, said[-1].end())
+    )

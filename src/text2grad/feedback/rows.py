@@ -1,0 +1,154 @@
+"""One line of a data file → what `align` takes. The format is docs/alignment.md's; a line that breaks it says how.
+
+Enters: the bytes of a line. Leaves: a `Row`, or `InvalidData` that names the field, what it takes and what came.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from text2grad._checked import shorten
+from text2grad.errors import InvalidData
+from text2grad.feedback.align.ladder import align
+from text2grad.feedback.align.settings import AlignSettings
+from text2grad.types import Alignment, Completion, Critique, Span, Verdict
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    id: str | int
+    completion: str
+    critique: Critique
+    source: str | None
+    revision: str | None
+    verdict: Verdict | None
+    spans: tuple[Span, ...]
+    """Given with the data; they stay as they are."""
+
+    @classmethod
+    def read(cls, line: bytes) -> "Row":
+        row = _object(line)
+        identity = row.get("id")
+        if isinstance(identity, bool) or not isinstance(identity, str | int) or identity == "":
+            raise InvalidData(f"id: should be a non-empty text or a whole number, {_came(row, 'id')}")
+        completion = _completion(row)
+        return cls(
+            id=identity,
+            completion=completion,
+            critique=_critique(row),
+            source=_text(row, "source") or _prompt(row),
+            revision=_text(row, "revision"),
+            verdict=_verdict(row),
+            spans=_spans(row, completion),
+        )
+
+    def align(self, settings: AlignSettings) -> Alignment:
+        found = align(
+            self.completion,
+            self.critique,
+            source=self.source,
+            revision=self.revision,
+            verdict=self.verdict,
+            settings=settings,
+        )
+        if not self.spans:
+            return found
+        spans = sorted((*self.spans, *found.spans), key=lambda span: (span.start, span.end))
+        return Alignment(tuple(spans), found.missed, found.omissions)
+
+
+def identity(line: bytes) -> Any:
+    """The id of a line that was rejected, if it can still be read."""
+    try:
+        found = _object(line).get("id")
+    except InvalidData:
+        return None
+    return found if isinstance(found, str | int) else None
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    try:
+        text = line.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        raise InvalidData(f"is not UTF-8: {problem.reason} at byte {problem.start}") from None
+    try:
+        row = json.loads(text)
+    except json.JSONDecodeError as problem:
+        raise InvalidData(f"is not JSON: {problem.msg} at character {problem.pos}") from None
+    except (RecursionError, ValueError) as problem:
+        raise InvalidData(f"is not JSON that can be read: {problem}") from None
+    if not isinstance(row, dict):
+        raise InvalidData(f"should be a JSON object, got {shorten(row)}")
+    if "\\u" in text and _SURROGATE.search(json.dumps(row, ensure_ascii=False)):
+        raise InvalidData(
+            "holds half of a surrogate pair, which is no character; write the escape in full or leave it out"
+        )
+    return row
+
+
+def _came(row: dict[str, Any], key: str) -> str:
+    return (
+        f"got {shorten(row[key])}"
+        if key in row
+        else f"nothing came; the line has {', '.join(map(str, row)) or 'no fields'}"
+    )
+
+
+def _text(row: dict[str, Any], key: str) -> str | None:
+    value = row.get(key)
+    if value is not None and not isinstance(value, str):
+        raise InvalidData(f"{key}: should be a text, {_came(row, key)}")
+    return value
+
+
+def _completion(row: dict[str, Any]) -> str:
+    value = row.get("completion")
+    if isinstance(value, dict):
+        value = Completion.from_json(value).text
+    if not isinstance(value, str):
+        raise InvalidData(f"completion: should be a text, {_came(row, 'completion')}")
+    if not value.strip():
+        raise InvalidData(f"completion: should hold at least one visible character, got {shorten(value)}")
+    return value
+
+
+def _critique(row: dict[str, Any]) -> Critique:
+    value = row.get("critique")
+    if isinstance(value, dict):
+        return Critique.from_json(value)
+    if not isinstance(value, str):
+        raise InvalidData(f"critique: should be a text or an object with `feedback`, {_came(row, 'critique')}")
+    if not value.strip():
+        raise InvalidData(f"critique: should hold at least one visible character, got {shorten(value)}")
+    return Critique(value)
+
+
+def _prompt(row: dict[str, Any]) -> str | None:
+    value = row.get("prompt")
+    if isinstance(value, list):
+        if not all(isinstance(turn, dict) and isinstance(turn.get("content"), str) for turn in value):
+            raise InvalidData(f"prompt: should be a text or a list of messages with `content`, got {shorten(value)}")
+        return "\n\n".join(turn["content"] for turn in value)
+    return _text(row, "prompt")
+
+
+def _verdict(row: dict[str, Any]) -> Verdict | None:
+    value = row.get("verdict")
+    if value not in (None, "good", "poor", "neutral"):
+        raise InvalidData(f"verdict: should be 'good', 'poor' or 'neutral', got {shorten(value)}")
+    return value
+
+
+def _spans(row: dict[str, Any], completion: str) -> tuple[Span, ...]:
+    value = row.get("spans")
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise InvalidData(f"spans: should be a list of objects with start, end and verdict, got {shorten(value)}")
+    spans = tuple(Span.from_json(item) for item in value)
+    for span in spans:
+        span.slice(completion)
+    return spans
