@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check test-gpu pictures bench clean
+.PHONY: help demo test check test-gpu bench pictures pins clean
 
 help:
 	@echo "make demo      see what text2grad does (sets everything up first)"
@@ -14,6 +14,7 @@ help:
 	@echo "make test-gpu  the tests that need a CUDA device"
 	@echo "make bench     the benchmarks, each printing its ratios"
 	@echo "make pictures  draw the pictures of the README again"
+	@echo "make pins      write constraints.txt anew, from the newest set that the ranges allow"
 	@echo "make clean     remove .venv and caches"
 
 demo: $(READY)
@@ -39,6 +40,9 @@ bench: $(READY)
 
 pictures: $(READY)
 	$(PY) scripts/pictures.py
+
+pins:
+	sh scripts/pins.sh
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from text2grad import config
@@ -156,6 +156,7 @@ def test_describe_lists_every_leaf_with_its_default() -> None:
 _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 
 
+@example(0.0, None, 1, ["0E0", "\x85", "a\nb\n"], "\x85")
 @given(
     st.floats(allow_nan=False, allow_infinity=False),
     st.one_of(st.none(), st.floats(allow_nan=False, allow_infinity=False)),

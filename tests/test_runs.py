@@ -148,7 +148,7 @@ def test_a_run_folder_keeps_settings_rows_and_checkpoints(tmp_path: Path) -> Non
         run.metrics.append([{"step": 1, "loss": 0.5}])
         run.rollouts.append([{"id": "a"}])
         for step in (1, 2, 3):
-            run.save_checkpoint(step, lambda folder: (folder / "state").write_text("weights") and None)
+            run.save_checkpoint(step, lambda folder: write_atomic(folder / "state", b"weights"))
         assert [path.name for path in run.checkpoints()] == ["step-00000002", "step-00000003"]
     with RunFolder(tmp_path / "run", Settings(5)) as run:
         assert run.latest_checkpoint() == tmp_path / "run/checkpoints/step-00000003"

@@ -66,7 +66,7 @@ def test_nouns_are_frozen(noun: Any) -> None:
 
 
 def rewarded(**changes: Any) -> RewardedCompletion:
-    parts = {
+    parts: dict[str, Any] = {
         "example": EXAMPLE,
         "completion": COMPLETION,
         "critique": CRITIQUE,

@@ -111,9 +111,21 @@ class _Loader(yaml.SafeLoader):
         return mapping
 
 
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
-)
+class _Dumper(yaml.SafeDumper):
+    """Texts with line breaks in double quotes, as escapes: PyYAML's other styles fold them over several lines."""
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = '"' if text.splitlines() not in ([], [text]) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
+for _side in (_Loader, _Dumper):
+    # Both sides: what reads as a number is quoted where it is a text.
+    _side.add_implicit_resolver(
+        "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+    )
 
 
 def parse(text: str, source: str) -> Any:
@@ -189,13 +201,7 @@ def _dump_lines(config: Any, indent: str) -> Iterator[str]:
 
 def inline(value: Any) -> str:
     """A value on one line; inside a flow list every scalar is quoted where it must be."""
-    style = '"' if isinstance(value, str) and "\n" in value else None
-    text: str = yaml.safe_dump(
-        [value],
-        default_flow_style=True,
-        allow_unicode=True,
-        sort_keys=False,
-        width=10**9,
-        default_style=style,
+    text: str = yaml.dump(
+        [value], Dumper=_Dumper, default_flow_style=True, allow_unicode=True, sort_keys=False, width=10**9
     )
     return text.strip()[1:-1]

@@ -132,8 +132,7 @@ def _sentences(masked: str) -> Iterator[tuple[int, int]]:
 
 
 def _clauses(masked: str, first: int, last: int) -> Iterator[tuple[int, int]]:
-    """Cut a sentence where the verdict turns: at a word of contrast, or at a comma with unlike verdicts on its "
-    "two sides."""
+    """Cut a sentence where the verdict turns: at a word of contrast, or at a comma between unlike verdicts."""
     start = first
     so_far: Verdict | None = None
     seams = [seam for seam in _CONTRAST.finditer(masked, first, last) if masked[first : seam.start()].strip()]
@@ -149,14 +148,12 @@ def _clauses(masked: str, first: int, last: int) -> Iterator[tuple[int, int]]:
 
 
 def _verdict(words: str) -> Verdict | None:
-    """A clause that only holds the source against what was said ("while the article says …") blames without a "
-    "word of blame."""
+    """A clause that holds the source against what was said ("while the article says …") blames without saying so."""
     return lexicon.verdict_of(words) or ("poor" if _STRONG.match(words) and lexicon.SOURCE_SAYS.search(words) else None)
 
 
 def _settle(found: list[tuple[int, Verdict | None]], default: Verdict | None) -> list[Verdict | None]:
-    """Give clauses without a verdict that of their sentence (the last one said), else that of the whole if it is "
-    "of one mind."""
+    """Clauses without a verdict take that of their sentence (the last one said), else the only one of the whole."""
     by_sentence: dict[int, Verdict] = {}
     for number, verdict in found:
         if verdict is not None:

@@ -89,6 +89,8 @@ def _ask_hub(name: str) -> bool:
     from huggingface_hub import HfApi, try_to_load_from_cache
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, HFValidationError, RepositoryNotFoundError
 
+    # The base classes of the hub's HTTP error are its network library's, whichever one that is, and OSError.
+    unreachable: tuple[type[BaseException], ...] = HfHubHTTPError.__bases__
     try:
         HfApi().model_info(name, timeout=_HUB_ANSWERS_WITHIN)
     except GatedRepoError:
@@ -102,8 +104,7 @@ def _ask_hub(name: str) -> bool:
             f"{name}: is no folder or file here, and no model that the hub shows you; {hint} (private models need "
             f"`hf auth login`)"
         ) from None
-    # The base classes of the hub's HTTP error are its network library's, whichever one that is, and OSError.
-    except HfHubHTTPError.__bases__ as problem:
+    except unreachable as problem:
         if isinstance(try_to_load_from_cache(name, "config.json"), str):
             return False
         raise DownloadFailed(

@@ -178,7 +178,8 @@ def _read_utf8(data: bytes) -> tuple[str, NDArray[np.int64]]:
 
 def _opens_character(data: bytes) -> NDArray[np.bool_]:
     """Which bytes are not UTF-8 continuation bytes (10xxxxxx)."""
-    return (np.frombuffer(data, dtype=np.uint8) & 0xC0) != 0x80
+    opens: NDArray[np.bool_] = (np.frombuffer(data, dtype=np.uint8) & 0xC0) != 0x80
+    return opens
 
 
 def _ranges(character_at: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Ranges:

@@ -170,13 +170,10 @@ def _legend(completion: str, alignment: Alignment, numbers: dict[int, int]) -> R
         note = [f"{span.provenance} {span.confidence:.2f}"]
         note += [f"severity {span.severity:g}"] if span.severity is not None else []
         note += [span.occurrence] if span.occurrence != "only" else []
-        body = Text(_shorten(words), style=style)
-        body.append(f"   {', '.join(note)}", style=_QUIET)
-        table.add_row(
-            Text(f"{_SIGNS[span.verdict]}{numbers[index]}", style=style),
-            Text(span.verdict, style=style),
-            body,
-        )
+        # Styles go on the words, not on the cells: a cell's style would underline its padding too.
+        body = Text.assemble((_shorten(words), style), (f"   {', '.join(note)}", _QUIET))
+        sign = f"{_SIGNS[span.verdict]}{numbers[index]}"
+        table.add_row(Text.assemble((sign, style)), Text.assemble((span.verdict, style)), body)
     for missed in alignment.missed:
         body = Text(_shorten(" ".join(visible(missed.quote).split())))
         body.append(f"   {missed.reason}", style=_QUIET)

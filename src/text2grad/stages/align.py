@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "text2grad align IN.jsonl [OUT.jsonl] [key=value …] [--config FILE] [--show]\n       text2grad "
-    "align --examples [OUT.jsonl] --show"
+    parser.usage = (
+        "text2grad align IN.jsonl [OUT.jsonl] [key=value …] [--config FILE] [--show]\n"
+        "       text2grad align --examples [OUT.jsonl] [--show]"
+    )
     parser.add_argument(
         "words",
         nargs="*",

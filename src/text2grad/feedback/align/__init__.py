@@ -1,5 +1,4 @@
-"""Critique → spans: `align` is the verb, `AlignSettings` its settings. Each rung of the ladder is a file beside "
-"this one."""
+"""Critique → spans: `align` is the verb, `AlignSettings` its settings; each rung of the ladder is a file here."""
 
 from text2grad.feedback.align.ladder import align
 from text2grad.feedback.align.settings import AlignSettings

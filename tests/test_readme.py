@@ -1,0 +1,35 @@
+"""What the README says is so: its Python runs and gives what its comments say, its links lead somewhere."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+
+
+@pytest.mark.usefixtures("smollm2_tokenizer")
+@pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
+def test_the_python_of_the_readme_gives_what_its_comments_say(block: str) -> None:
+    names: dict[str, object] = {}
+    checked = 0
+    code = ""
+    for line in block.splitlines():
+        if line.startswith("# "):
+            *before, last = code.rstrip().split("\n")
+            exec("\n".join(before), names)
+            assert repr(eval(last, names)) == line.removeprefix("# ")
+            checked, code = checked + 1, ""
+        else:
+            code += line + "\n"
+    assert checked and not code.strip(), "a block ends with what it gives"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8"))
+    missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]
+    assert missing == []
