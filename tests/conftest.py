@@ -10,9 +10,9 @@ import pytest
 from hypothesis import settings
 
 from text2grad.errors import DownloadFailed
-from text2grad.models import cache
 from text2grad.models.load import load_tokenizer
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
+from text2grad.runs import cache_folder
 
 pytest_plugins = ["pytester"]
 
@@ -65,5 +65,5 @@ def smollm2_tokenizer() -> Any:
 def fresh_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty cache folder, and a check that whatever happened left nothing half-written in it."""
     monkeypatch.setenv("TEXT2GRAD_CACHE", str(tmp_path / "cache"))
-    yield cache.cache_folder() / "models"
+    yield cache_folder() / "models"
     assert not list(tmp_path.rglob(".aside-*"))

@@ -7,6 +7,7 @@
     ├── RunError           (RuntimeError) a run folder that cannot be used as asked
     │   └── RunLocked                     another process holds it
     ├── CriticError        (RuntimeError) a critic that cannot be had, or does not keep the protocol
+    │   └── BudgetSpent                   it may not spend more
     ├── SandboxError       (RuntimeError) model-written code cannot be run safely here
     └── ModelError         (RuntimeError) a model or tokenizer that cannot be had
         ├── ModelNotFound                 no such alias, folder, file or hub id
@@ -44,6 +45,10 @@ class RunLocked(RunError):
 
 
 class CriticError(Text2GradError, RuntimeError):
+    pass
+
+
+class BudgetSpent(CriticError):
     pass
 
 

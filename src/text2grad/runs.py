@@ -43,6 +43,13 @@ def write_atomic(path: str | Path, data: bytes | Iterable[bytes]) -> None:
         _sync(file)
 
 
+def cache_folder() -> Path:
+    """`TEXT2GRAD_CACHE`, else the user's cache folder."""
+    if named := os.environ.get("TEXT2GRAD_CACHE"):
+        return Path(named).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "text2grad"
+
+
 @contextmanager
 def aside(path: Path) -> Iterator[Path]:
     """A scratch path beside `path` that takes its place when the block ends well, and is removed when it does not.

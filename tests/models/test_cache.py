@@ -19,6 +19,7 @@ from tests.models.servers import make_wheel, package_index, serving
 from text2grad.errors import CorruptModel, DownloadFailed, RunError
 from text2grad.models import cache
 from text2grad.models.cache import WheelModel, from_gguf, from_wheel
+from text2grad.runs import cache_folder
 
 MEMBER = "tiny_wheel_model/tiny.gguf"
 
@@ -191,7 +192,7 @@ def convert_command(path: Path) -> list[str]:
 @pytest.mark.system("bwrap")
 def test_a_full_disk_leaves_no_half_written_entry(fresh_cache: Path, gguf_file: Path) -> None:
     """On a real file system that is too small for the weights."""
-    home = cache.cache_folder()
+    home = cache_folder()
     home.mkdir(parents=True)
     small = ["bwrap", "--dev-bind", "/", "/", "--size", str(128 << 10), "--tmpfs", str(home)]
     done = subprocess.run([*small, *convert_command(gguf_file)], capture_output=True, text=True)
@@ -221,7 +222,7 @@ def test_two_processes_make_one_entry(fresh_cache: Path, gguf_file: Path) -> Non
 
 def test_the_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEXT2GRAD_CACHE", "~/elsewhere")
-    assert cache.cache_folder() == Path.home() / "elsewhere"
+    assert cache_folder() == Path.home() / "elsewhere"
     monkeypatch.delenv("TEXT2GRAD_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
-    assert cache.cache_folder() == Path("/xdg/text2grad")
+    assert cache_folder() == Path("/xdg/text2grad")

@@ -6,7 +6,6 @@ set. An entry of the cache is complete or not there: it is made aside under a lo
 
 import hashlib
 import json
-import os
 import shutil
 import struct
 import subprocess
@@ -22,7 +21,7 @@ from filelock import FileLock
 from rich.console import Console
 
 from text2grad.errors import CorruptModel, DownloadFailed
-from text2grad.runs import ASIDE, aside, no_space_named
+from text2grad.runs import ASIDE, aside, cache_folder, no_space_named
 
 NOTE = "text2grad.json"
 """Beside the weights: where they came from, so that a report can say "de-quantised from Q4_1"."""
@@ -49,13 +48,6 @@ ALIASES = {
         eos_token="<|im_end|>",
     ),
 }
-
-
-def cache_folder() -> Path:
-    """`TEXT2GRAD_CACHE`, else the user's cache folder."""
-    if named := os.environ.get("TEXT2GRAD_CACHE"):
-        return Path(named).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "text2grad"
 
 
 def from_wheel(name: str, record: WheelModel) -> Path:
