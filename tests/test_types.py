@@ -112,11 +112,10 @@ _Span: Any = Span
         (lambda: rewarded(alignment=Alignment((Span(0, 9, "poor"),))), "Span(0, 9) should end within its text of 4"),
         (lambda: rewarded(token_rewards=(0.0,)), "token_rewards should hold one number per token id, got 1 for 4 ids"),
         (lambda: rewarded(critique=None), "should come together or not at all, got critique=None, alignment=given"),
-        (lambda: Quote("", "poor"), "Quote: text should hold at least one visible character, got ''"),
+        (lambda: Quote("", "poor"), "Quote: text should hold more than white space, got ''"),
         (lambda: _Critique("x", quotes=[{"text": " ", "verdict": "poor"}]), "Critique.quotes[0]: text should hold"),
         (lambda: Critique("x", omissions=("",)), "omissions should each say what is missing"),
         (lambda: Critique("x", quality=((2, 0.1), (2, 0.2))), "strictly ascending character ends, got [2, 2]"),
-        (lambda: Quote("\u200b", "poor"), "text should hold at least one visible character"),
         (lambda: Missed("", "x"), "should name the quote and the reason"),
         (lambda: _Completion(b"ab", (1,), ((0, 2),)), "Completion.text: should be a valid string, got b'ab'"),
         (

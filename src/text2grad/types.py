@@ -9,7 +9,6 @@ All positions are character offsets into the text, half open, counted in Python 
 """
 
 import json
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from itertools import pairwise
@@ -142,7 +141,7 @@ class Quote(Noun):
     'poor'
     >>> Quote("  ", "poor")
     Traceback (most recent call last):
-    text2grad.errors.InvalidData: Quote: text should hold at least one visible character, got '  '
+    text2grad.errors.InvalidData: Quote: text should hold more than white space, got '  '
     """
 
     text: Text
@@ -154,8 +153,8 @@ class Quote(Noun):
     """Where the critique says the quote begins, if it does."""
 
     def __post_init__(self) -> None:
-        if not _visible(self.text):
-            raise ValueError(f"text should hold at least one visible character, got {self.text!r}")
+        if not self.text.strip():
+            raise ValueError(f"text should hold more than white space, got {self.text!r}")
 
 
 @checked(InvalidData)
@@ -336,14 +335,6 @@ class Rollout(Noun):
 
 _SCORED = ("critique", "alignment", "token_rewards")
 _STREAMS = ("token_rewards", "advantages", "logprobs_before", "logprobs_after")
-
-
-def _visible(text: str) -> bool:
-    """Whether anything would be seen of it: not only spaces, controls and marks of zero width."""
-    return any(unicodedata.category(character) not in _UNSEEN for character in text)
-
-
-_UNSEEN = {"Zs", "Zl", "Zp", "Cc", "Cf"}
 
 
 def _equal_lengths(noun: Noun, length: int, streams: Sequence[str]) -> None:

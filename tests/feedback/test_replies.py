@@ -61,7 +61,7 @@ def test_a_whole_object_is_taken_at_its_word_whatever_stands_around_it(reply: st
         ({"quotes": "all of it"}, "`quotes` and `omissions` should be lists"),
         ({"quotes": ["Nine ships"]}, "each quote should be an object"),
         ({"quotes": [{"text": "x", "verdict": "excellent"}]}, "should be 'good', 'poor' or 'neutral', got 'excellent'"),
-        ({"quotes": [{"text": " ", "verdict": "good"}]}, "at least one visible character"),
+        ({"quotes": [{"text": " ", "verdict": "good"}]}, "more than white space"),
     ],
 )
 def test_an_object_of_another_shape_is_refused_with_the_reason(change: dict[str, Any], reason: str) -> None:

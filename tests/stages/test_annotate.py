@@ -14,8 +14,6 @@ import pytest
 from text2grad.cli import main
 from text2grad.runs import encode_row, read_jsonl
 
-pytest_plugins = ["tests.feedback.critics.conftest"]
-
 ROWS = [
     {
         "id": "a",

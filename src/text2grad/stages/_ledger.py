@@ -24,14 +24,10 @@ from text2grad.feedback.annotate import annotate, reject
 from text2grad.feedback.critics.named import models_in
 from text2grad.feedback.critics.protocol import Critic
 from text2grad.runs import Jsonl, encode_row, read_jsonl, write_atomic
+from text2grad.stages._rejects import write_rejects
 
 Entry = dict[str, Any]
 """`{"line": n, "row": {…}}` or `{"line": n, "rejected": {…}}`."""
-
-
-def rejects_of(target: Path) -> Path:
-    """`out.jsonl` → `out.rejected.jsonl`."""
-    return target.with_name(f"{target.name.removesuffix('.jsonl')}.rejected.jsonl")
 
 
 def receipt_of(target: Path) -> Path:
@@ -79,12 +75,7 @@ class Ledger:
     def finish(self, notes: Mapping[str, Any]) -> None:
         """Write the finished files from the partial one. Killed in between, the next run does it again."""
         write_atomic(self.target, (encode_row(entry["row"]) for entry in self._entries() if "row" in entry))
-        beside = rejects_of(self.target)
-        if self.rejected:
-            rejected = (encode_row(entry["rejected"]) for entry in self._entries() if "rejected" in entry)
-            write_atomic(beside, rejected)
-        else:
-            beside.unlink(missing_ok=True)
+        write_rejects(self.target, (entry["rejected"] for entry in self._entries() if "rejected" in entry))
         receipt = {
             **self.header,
             "version": __version__,

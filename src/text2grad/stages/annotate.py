@@ -37,7 +37,8 @@ from text2grad.feedback.critics.budget import estimate
 from text2grad.feedback.critics.named import CriticSettings, critic_named, models_in
 from text2grad.feedback.critics.protocol import Critic
 from text2grad.stages import _settings
-from text2grad.stages._ledger import Ledger, identity_of, rejects_of
+from text2grad.stages._ledger import Ledger, identity_of
+from text2grad.stages._rejects import check_target, rejects_of
 
 
 @settings
@@ -78,8 +79,7 @@ def run(args: argparse.Namespace) -> int:
     if len(files) != 2:
         raise UsageError(f"wants IN.jsonl and OUT.jsonl, got {len(files)} files; see text2grad annotate --help")
     source, target = map(Path, files)
-    if target.exists() and source.exists() and target.samefile(source):
-        raise UsageError(f"would write over its own input {source}: name another OUT")
+    check_target(source, target)
     critic = critic_named(options.critic, options.critics)
     with Ledger(source, target, identity_of(options, FREE)) as ledger:
         if ledger.finished:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.feedback.critics.conftest import Start
+from tests.conftest import Start
 from text2grad import config
 from text2grad.errors import BudgetSpent, CriticError
 from text2grad.feedback.critics.budget import BudgetSettings
