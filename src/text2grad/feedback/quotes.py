@@ -29,6 +29,12 @@ _LONGEST = 2_000
 """Characters of a quote that the completion does not confirm; marks farther apart than this are strays."""
 _BLANK_LINE = re.compile(r"\n\s*\n")
 _FENCE_LABEL = re.compile(r"^[\w+#.-]*[ \t]*\n")
+_TRACEBACK = re.compile(
+    r"(?:^[ \t]*Traceback[^\n]*\n)?(?:^[ \t]*File \"[^\"\n]*\", line \d+[^\n]*(?:\n[ "
+    r"\t]+[^\n]*)*\n?)+(?:^\w*(?:Error|Exception|Warning)\b[^\n]*)?",
+    re.M,
+)
+"""What Python prints when a program breaks: the marks in it are its own."""
 _CLOSING_PATTERNS: dict[str, re.Pattern[str]] = {}
 
 
@@ -55,7 +61,12 @@ def find_quotes(critique: str, completion: str = "") -> list[Quoted]:
     """
     found = []
     position = 0
+    traces = tracebacks(critique)
     while opening := _OPENING.search(critique, position):
+        inside = next((end for start, end in traces if start <= opening.start() < end), None)
+        if inside is not None:
+            position = inside
+            continue
         quote = _close(critique, opening, completion)
         if quote is None:
             position = opening.end()
@@ -64,6 +75,11 @@ def find_quotes(critique: str, completion: str = "") -> list[Quoted]:
                 found.append(quote)
             position = quote.end
     return found
+
+
+def tracebacks(critique: str) -> list[tuple[int, int]]:
+    """Where a critique holds what Python prints when a program breaks."""
+    return [match.span() for match in _TRACEBACK.finditer(critique)] if "line " in critique else []
 
 
 def _close(critique: str, opening: re.Match[str], completion: str) -> Quoted | None:

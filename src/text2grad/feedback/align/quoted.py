@@ -7,6 +7,7 @@ one of the two. Quoted text never falls through to paraphrase: a quote that nobo
 from dataclasses import dataclass
 
 from text2grad.feedback.align.boundaries import settle
+from text2grad.feedback.align.fuzzy import fuzzy
 from text2grad.feedback.align.occurrences import choose
 from text2grad.feedback.align.places import Place, exact, normalised
 from text2grad.feedback.align.settings import QuoteSettings
@@ -46,6 +47,10 @@ def locate(text: Text, quote: str, settings: QuoteSettings) -> tuple[list[Place]
         return places, "exact", 1.0
     if settings.normalise and (places := normalised(text, quote)):
         return places, "normalised", 0.97
+    if settings.fuzzy > 0:
+        places, right = fuzzy(text, quote, settings)
+        if places:
+            return places, "fuzzy", right * 0.95
     return [], "exact", 0.0
 
 

@@ -50,7 +50,9 @@ class CodeSettings:
 
     use: bool = True
     """Look for such references where the completion looks like code."""
-    threshold: Fraction = 0.38
+    certain: Fraction = 0.4
+    """Every line at least this likely is chosen; where there is none, the most likely ones are, down to `threshold`."""
+    threshold: Fraction = 0.2
     """Abstain below this confidence that a line is meant."""
 
 
@@ -60,8 +62,12 @@ class ParaphraseSettings:
 
     use: bool = True
     """Look for paraphrases at all."""
-    threshold: Fraction = 0.3
+    threshold: Fraction = 0.2
     """Abstain below this confidence that a word is meant."""
+    certain: Fraction = 0.36
+    """Every word at least this likely is chosen; where there is none, the most likely are, down to `threshold`."""
+    similarity: Fraction = 0.5
+    """With an embedder: how near in meaning a sentence has to be to a clause that shares no word with the text."""
     longest: Annotated[Int, Gt(0)] = 400
     """A critique's clauses beyond this many are not searched for paraphrases: cost grows with their number."""
 
