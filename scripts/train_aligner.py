@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.gold import Item, defacto, ilf, score
 
 from text2grad.feedback.align import code
-from text2grad.feedback.align.evidence import COLUMNS, Support
+from text2grad.feedback.align.evidence import COLUMNS
 from text2grad.feedback.align.ladder import prepare
 from text2grad.feedback.align.paraphrase import Prose, best_words, rows_of, take_to_sentences
 from text2grad.feedback.align.settings import AlignSettings, CodeSettings, ParaphraseSettings
@@ -59,7 +59,7 @@ def label(item: Item, places: Sequence[tuple[int, int]]) -> Rows:
 def word_case(item: Item, weight: float = 1.0) -> Case:
     """The same road as `align` takes, up to the scorer."""
     ready = prepare(item.completion, item.critique, item.source, SETTINGS)
-    prose = Prose(ready.text, Support.of(item.source) if item.source else None)
+    prose = Prose(ready.text, ready.support)
     quoted = [(span.start, span.end) for span in ready.spans]
     blame = [clause for clause in ready.clauses if clause.verdict != "good"]
     _, about = take_to_sentences(prose, blame, "poor", SETTINGS.paraphrase, (), None)

@@ -65,7 +65,7 @@ def test_writes_one_row_a_line_with_ids_kept(tmp_path: Path) -> None:
         ),
         (
             {"id": "b", "completion": "x", "critique": "y" * 1_000_000},
-            "critique: should have at most 500,000 characters",
+            "critique: should have at most 200,000 characters",
         ),
         ({"id": "b", "completion": "x", "critique": "y", "revision": 3}, "revision: should be a text"),
         ({"id": "b", "completion": "x", "critique": "y", "prompt": [1]}, "prompt: should be"),

@@ -32,6 +32,10 @@ _CONTRAST = re.compile(
     r"addition))\s)|,\s+",
     re.IGNORECASE,
 )
+_LONGEST = 2_000
+"""Characters of a sentence; a longer one is cut at white space, or where there is none anywhere but in a quote."""
+_GAP = re.compile(r"\s+")
+_NO_QUOTE = re.compile(r"(?<!\x00)(?=[^\x00])|(?<=\x00)(?!\x00)")
 _PIECE = re.compile(r",\s|\s(?:and|nor|also|or)\s", re.IGNORECASE)
 _STRONG = re.compile(
     r"(?:but|however|although|though|whereas|while|yet|except|apart from|even though|nevertheless|unfortunately|"
@@ -91,7 +95,7 @@ def parse(critique: str, completion: str = "", default: Verdict | None = None) -
     cited = [_cite(masked, index, quotes) for index in range(len(quotes))]
     pieces = [
         (number, start, end)
-        for number, (first, last) in enumerate(_sentences(masked))
+        for number, (first, last) in enumerate(_bounded(masked))
         for start, end in _clauses(masked, first, last)
     ]
     verdicts = _settle(
@@ -137,6 +141,22 @@ def _mask(critique: str, quotes: list[Quoted]) -> str:
     return "".join([*parts, critique[position:]])
 
 
+def _bounded(masked: str) -> Iterator[tuple[int, int]]:
+    """Sentences, those without end in pieces: what is said of one thing is never so long."""
+    for first, last in _sentences(masked):
+        start = first
+        while last - start > _LONGEST:
+            gap = _GAP.search(masked, start + _LONGEST // 2, start + _LONGEST) or _NO_QUOTE.search(
+                masked, start + _LONGEST, last
+            )
+            if gap is None:
+                break
+            yield start, gap.start()
+            start = gap.end()
+        if masked[start:last].strip():
+            yield start, last
+
+
 def _sentences(masked: str) -> Iterator[tuple[int, int]]:
     start = 0
     for gap in _SENTENCE_END.finditer(masked):
@@ -150,18 +170,20 @@ def _sentences(masked: str) -> Iterator[tuple[int, int]]:
 
 
 def _clauses(masked: str, first: int, last: int) -> Iterator[tuple[int, int]]:
-    """Cut a sentence where the verdict turns: at a word of contrast, or at a comma between unlike verdicts."""
-    start = first
-    so_far: Verdict | None = None
-    seams = [seam for seam in _CONTRAST.finditer(masked, first, last) if masked[first : seam.start()].strip()]
-    for index, seam in enumerate(seams):
-        following = seams[index + 1].start() if index + 1 < len(seams) else last
-        so_far = lexicon.verdict_of(masked[start : seam.start()])
-        ahead = lexicon.verdict_of(masked[seam.end() : following])
+    """Cut a sentence where the verdict turns: at a word of contrast, or at a comma with unlike verdicts on its two
+    sides. Each piece between seams is judged once; a clause's verdict so far is the last one said in it."""
+    seams = [seam for seam in _CONTRAST.finditer(masked, first, last) if seam.start() > first]
+    edges = [first, *(edge for seam in seams for edge in seam.span()), last]
+    pieces = [(edges[k], edges[k + 1]) for k in range(0, len(edges), 2)]
+    start, so_far = first, lexicon.verdict_of(masked[slice(*pieces[0])])
+    for (_, before), (after, end) in pairwise(pieces):
+        ahead = lexicon.verdict_of(masked[after:end])
         turns = so_far is not None and ahead is not None and so_far != ahead
-        if (turns or _STRONG.match(masked, seam.end())) and masked[start : seam.start()].strip():
-            yield start, seam.start()
-            start = seam.end()
+        if (turns or _STRONG.match(masked, after)) and masked[start:before].strip():
+            yield start, before
+            start, so_far = after, ahead
+        else:
+            so_far = ahead or so_far
     yield start, last
 
 

@@ -28,6 +28,7 @@ _CLOSINGS = 16
 _LONGEST = 2_000
 """Characters of a quote that the completion does not confirm; marks farther apart than this are strays."""
 _BLANK_LINE = re.compile(r"\n\s*\n")
+_NOTHING = " \t\r\n\"'`“”"
 _FENCE_LABEL = re.compile(r"^[\w+#.-]*[ \t]*\n")
 _TRACEBACK = re.compile(
     r"(?:^[ \t]*Traceback[^\n]*\n)?(?:^[ \t]*File \"[^\"\n]*\", line \d+[^\n]*(?:\n[ "
@@ -88,13 +89,16 @@ def _close(critique: str, opening: re.Match[str], completion: str) -> Quoted | N
         return None
     plain = longest = None
     for inner_end, end in _closings(critique, opening, mark):
+        if plain is not None and critique[plain.end - 1] not in completion:
+            # A longer reading has this mark inside, which the completion has nowhere.
+            break
         inner = critique[opening.end() : inner_end]
         if len(mark) >= 3:
             label = _FENCE_LABEL.match(inner)
             inner = inner[label.end() :] if label else inner
             inner = inner.rstrip("\n")
-        if not inner.strip():
-            # Marks around nothing quote nothing; stepping over both keeps the next ones paired.
+        if not inner.strip(_NOTHING):
+            # Marks around nothing, or around marks, quote nothing; stepping over both keeps the next ones paired.
             if plain is None and len(mark) < 3:
                 plain = Quoted("", opening.start(), end)
             continue

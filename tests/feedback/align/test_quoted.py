@@ -143,7 +143,7 @@ def test_exact_quotes_in_free_text_are_always_found(completion: str, data: st.Da
     start = data.draw(st.integers(0, len(completion) - 1))
     end = data.draw(st.integers(start + 1, len(completion)))
     quote = completion[start:end]
-    assume(quote.strip() and not set(quote) & set("“”„〝〞〟"))
+    assume(quote.strip(" \"'`") and quote.strip() and not set(quote) & set("“”„〝〞〟"))
     found = align(
         completion,
         f"Here “{quote}” is wrong.",

@@ -120,7 +120,7 @@ class Support:
 
     @classmethod
     def of(cls, source: str) -> "Support":
-        words = [_stems(match[0].lower()) for match in TOKEN.finditer(source)]
+        words = [_stems(word) for word in TOKEN.findall(source.lower())]
         stems = frozenset(part for parts in words for part in parts)
         content = [parts[-1] for parts in words if parts[-1] not in FUNCTION_WORDS]
         return cls(stems, frozenset(pairwise(content)))

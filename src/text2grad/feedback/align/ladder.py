@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from text2grad.errors import InvalidData
 from text2grad.feedback.align import quoted
 from text2grad.feedback.align.boundaries import settle
+from text2grad.feedback.align.evidence import Support
 from text2grad.feedback.align.paraphrase import Similarity
 from text2grad.feedback.align.quoted import Wanted
 from text2grad.feedback.align.revision import changed
@@ -63,7 +64,15 @@ def align(
         clauses = [clause for clause in clauses if clause.verdict == "good"]
     default = verdict or settings.verdict
     loose = from_clauses(
-        ready.text, said.feedback, clauses, default, ready.source, settings, ready.spans, similarity(embed)
+        ready.text,
+        said.feedback,
+        clauses,
+        default,
+        ready.source,
+        ready.support,
+        settings,
+        ready.spans,
+        similarity(embed),
     )
     # A quote or a correction says better what is meant than anything that was only gathered from words.
     loose = [span for span in loose if not any(_overlaps(span, known) for known in (*ready.spans, *revised))]
@@ -82,6 +91,8 @@ class Ready:
     missed: list[Missed]
     omissions: list[str]
     clauses: list[Clause]
+    support: Support | None
+    """What the source supports."""
 
 
 def prepare(
@@ -92,11 +103,12 @@ def prepare(
     text, origin = Text(completion), Text(source) if source else None
     parsed = parse(critique, completion, verdict)
     spans, missed, settled = _from_quotes(text, parsed, verdict or settings.verdict, settings, origin)
+    support = Support.of(source) if source else None
     traces = tracebacks(critique)
     said = [c for c in parsed.clauses if not any(start <= c.start and c.end <= end + 1 for start, end in traces)]
     clauses = [part for clause in said for part in (remainders(clause) if clause in settled else [clause])]
-    there, gone = split_omissions(clauses, text, origin)
-    return Ready(text, origin, parsed, spans, missed, [missing for _, missing in gone], there)
+    there, gone = split_omissions(clauses, text, support)
+    return Ready(text, origin, parsed, spans, missed, [missing for _, missing in gone], there, support)
 
 
 def similarity(embed: Embedder | None) -> Similarity | None:

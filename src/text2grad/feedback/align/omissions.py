@@ -23,6 +23,12 @@ _STANDS = 0.5
 """Share of them that makes the thing present in the completion, whatever the critique calls it."""
 
 
+def finds_missing(clause: Clause) -> bool:
+    """Whether the clause has any word for it; most have none."""
+    text = clause.plain
+    return bool(lexicon.OMISSION_OUTRIGHT.search(text) or lexicon.OMISSION_SAID.search(text))
+
+
 def omission_of(
     clause: Clause, completion: frozenset[str] | set[str], source: frozenset[str] | set[str] | None
 ) -> str | None:

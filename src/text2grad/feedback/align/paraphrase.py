@@ -58,7 +58,7 @@ def paraphrases(
     similar: Similarity | None = None,
 ) -> list[Span]:
     """Spans of the clauses, all of which carry the one verdict (or none, which is taken for it)."""
-    spans, about = take_to_sentences(prose, clauses[: settings.longest], verdict, settings, blocks, similar)
+    spans, about = take_to_sentences(prose, clauses, verdict, settings, blocks, similar)
     numbers = sorted(about)
     rows = rows_of(prose, about, numbers, quoted, praise=verdict == "good")
     for number, row, probabilities in zip(numbers, rows, word_tagger()(rows), strict=True):

@@ -50,7 +50,7 @@ class CodeSettings:
 
     use: bool = True
     """Look for such references where the completion looks like code."""
-    certain: Fraction = 0.4
+    certain: Fraction = 0.48
     """Every line at least this likely is chosen; where there is none, the most likely ones are, down to `threshold`."""
     threshold: Fraction = 0.2
     """Abstain below this confidence that a line is meant."""
@@ -76,7 +76,7 @@ class ParaphraseSettings:
 class LimitSettings:
     """What is too large to be meant."""
 
-    critique: Annotated[Int, Gt(0)] = 500_000
+    critique: Annotated[Int, Gt(0)] = 200_000
     """Characters of a critique; a longer one is rejected, not cut."""
     completion: Annotated[Int, Gt(0)] = 5_000_000
     """Characters of a completion; a longer one is rejected, not cut."""

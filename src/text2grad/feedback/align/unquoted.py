@@ -13,8 +13,8 @@ import numpy as np
 
 from text2grad.feedback.align import code
 from text2grad.feedback.align.code_lines import Line, code_lines
-from text2grad.feedback.align.evidence import Support, tokens_of
-from text2grad.feedback.align.omissions import omission_of
+from text2grad.feedback.align.evidence import Support
+from text2grad.feedback.align.omissions import finds_missing, omission_of
 from text2grad.feedback.align.paraphrase import Prose, Similarity, best_words, paraphrases
 from text2grad.feedback.align.places import Place
 from text2grad.feedback.align.settings import AlignSettings
@@ -52,17 +52,17 @@ def regions_of(raw: str) -> Regions:
 
 
 def split_omissions(
-    clauses: Sequence[Clause], completion: Text, source: Text | None
+    clauses: Sequence[Clause], completion: Text, support: Support | None
 ) -> tuple[list[Clause], list[tuple[Clause, str]]]:
     """(clauses that are about something that is there, clauses about something that is not, with its words)."""
     there: list[Clause] = []
     gone: list[tuple[Clause, str]] = []
-    stems = source_stems = None
+    stems: frozenset[str] | None = None
     for clause in clauses:
-        if stems is None:
-            stems = {part for token in tokens_of(completion.raw) for part in token.stems}
-            source_stems = {part for token in tokens_of(source.raw) for part in token.stems} if source else None
-        missing = omission_of(clause, stems, source_stems)
+        missing = None
+        if finds_missing(clause):
+            stems = stems or Support.of(completion.raw).stems
+            missing = omission_of(clause, stems, support.stems if support else None)
         if missing:
             gone.append((clause, missing))
         else:
@@ -76,12 +76,14 @@ def from_clauses(
     clauses: Sequence[Clause],
     default: Verdict,
     source: Text | None,
+    support: Support | None,
     settings: AlignSettings,
     quoted: Sequence[Span],
     similar: Similarity | None = None,
 ) -> list[Span]:
     """Spans of the clauses; blame and praise apart, so that neither lends the other its words."""
     spans: list[Span] = []
+    clauses = clauses[: settings.paraphrase.longest]
     regions = regions_of(text.raw)
     places = [(span.start, span.end) for span in quoted]
     groups: list[tuple[Verdict, list[Clause]]] = [
@@ -95,7 +97,7 @@ def from_clauses(
         for verdict, group in groups:
             spans += _in_code(regions.lines, group, verdict, source, settings, places)
     if settings.paraphrase.use and regions.prose != () and any(group for _, group in groups):
-        prose = Prose(text, Support.of(source.raw) if source else None, regions.prose)
+        prose = Prose(text, support, regions.prose)
         blocks = [match.span() for match in _BLOCK.finditer(text.raw)]
         for verdict, group in groups:
             if group:
