@@ -23,7 +23,7 @@ from benchmarks.gold import Item, defacto, ilf, score
 
 from text2grad import Alignment, Span, align
 from text2grad.config import build
-from text2grad.feedback.align import AlignSettings
+from text2grad.feedback.align import AlignSettings, Pair, align_many
 from text2grad.feedback.align.project import project
 from text2grad.feedback.align.stems import content_stems, stem
 
@@ -159,6 +159,23 @@ def speed(pairs: dict[str, float]) -> None:
     pairs |= {"pairs_per_s": rate, "long_s": seconds, "projection_tokens_per_s": projected}
 
 
+def speed_with(folder: str, pairs: dict[str, float]) -> None:
+    """Every critique shares no word with its completion, so that every pair needs the embedder."""
+    from text2grad.models.embed import Embedder
+
+    embed = Embedder(folder)
+    draw = random.Random(1)
+    asked = "Those expensive vehicles malfunctioned badly. Several officials misunderstood everything."
+    rows = [Pair(" ".join(sentence(20, draw) for _ in range(5)), f"{asked} Item {index}.") for index in range(256)]
+    list(align_many(rows[:8], embed=embed))
+    start = time.perf_counter()
+    found = list(align_many(rows, embed=embed))
+    rate = len(rows) / (time.perf_counter() - start)
+    assert len(found) == len(rows)
+    print(f"with the embedder, every pair asking it: {rate:,.0f} pairs/s")
+    pairs["embedded_pairs_per_s"] = rate
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
@@ -173,6 +190,8 @@ def main() -> None:
     else:
         print("no data: name its folder with --data or TEXT2GRAD_DATA to measure on people's words")
     speed(pairs)
+    if args.embedder:
+        speed_with(args.embedder, pairs)
     print("\n" + " ".join(f"{name}={value:.4g}" for name, value in pairs.items()))
 
 

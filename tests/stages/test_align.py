@@ -194,6 +194,13 @@ def test_batch_order_does_not_matter(tmp_path: Path) -> None:
     assert rows(tmp_path / "x.jsonl") == rows(tmp_path / "y.jsonl")[::-1]
 
 
+def test_an_embedder_that_is_not_there_is_status_two(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = write(tmp_path / "in.jsonl", GOOD)
+    assert main(["align", source, str(tmp_path / "out.jsonl"), "embedder=./no-such-folder"]) == 2
+    assert "no-such-folder" in capsys.readouterr().err
+    assert not (tmp_path / "out.jsonl").exists()
+
+
 def test_help_needs_no_torch() -> None:
     code = "import sys; from text2grad.cli import main\ntry: main(['align', '--help'])\nfinally: assert 'torch' "
     "not in sys.modules"

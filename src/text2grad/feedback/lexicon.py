@@ -35,6 +35,9 @@ _BLAME = _any(
     r"clich[eé]s?|generic|overused",
     r"overstat\w+|understat\w+|exaggerat\w+|speculat\w+|assum(?:es|ed|ption)|opinionated|biased|unfair|offensive|"
     r"rude|harmful|dangerous",
+    r"nit|nitpick|prefer|arbitrary|arbitrarily|silly|stupid\w*|ridiculous\w*|lazy|lazily|ugly|messy|sloppy|"
+    r"sloppily|one short|falls? short|stops? short|is "
+    r"off|are off|"
     r"rushed|slow|drags?|dragging|myth|predictable|flat|cheesy|forced|unearned|heavy-handed|underdeveloped|"
     r"undeveloped|shallow|"
     r"excludes?|by zero|overflows?|leaks?|never explained|does nothing|loses?|lost|stereotyp\w+|purple prose|"

@@ -53,7 +53,7 @@ def align(
     """
     text = completion.text if isinstance(completion, Completion) else completion
     said = critique if isinstance(critique, Critique) else Critique(critique)
-    _check_sizes(text, said, settings)
+    check_sizes(text, said, settings)
     if said.quotes:
         return _given_quotes(Text(text), said, settings, Text(source) if source else None)
     ready = prepare(text, said.feedback, source, settings, verdict)
@@ -128,7 +128,8 @@ def _overlaps(span: Span, known: Span) -> bool:
     return span.start < known.end and known.start < span.end
 
 
-def _check_sizes(text: str, said: Critique, settings: AlignSettings) -> None:
+def check_sizes(text: str, said: Critique, settings: AlignSettings) -> None:
+    """Raise `InvalidData` for what is too large to be meant."""
     limits = settings.limits
     for name, length, limit in (
         ("critique", len(said.feedback) + sum(len(quote.text) for quote in said.quotes), limits.critique),

@@ -88,6 +88,9 @@ class AlignSettings:
 
     verdict: Verdict = "neutral"
     """Of what is said without praise or blame, where the rest of the critique does not settle it."""
+    embedder: str | None = None
+    """Folder or hub id of a sentence-embedding model such as all-MiniLM-L6-v2, to find a sentence by its meaning where
+    no word is shared. Used by the command line; from Python, hand `align` a callable."""
     quotes: QuoteSettings = field(default_factory=QuoteSettings)
     """Quoted text."""
     revision: RevisionSettings = field(default_factory=RevisionSettings)

@@ -151,8 +151,10 @@ def _scored(
     rows = code.line_evidence(lines, code.talk_of(rest, praise=verdict == "good"), quoted, functions_of(source))
     probabilities = line_scorer()(rows)
     if verdict == "good":
-        # Trained on blame; of praise only what is named without doubt.
-        chosen = (probabilities >= 0.6) & (rows[:, code.POINTED].max(axis=1) > 0)
+        # Trained on blame; of praise only what is named without doubt, the only line of its kind above all.
+        pointed = rows[:, code.POINTED].max(axis=1)
+        chosen = (pointed >= 1) | ((probabilities >= 0.6) & (pointed > 0))
+        probabilities = np.maximum(probabilities, 0.6 * chosen)
     else:
         chosen = best_words(probabilities, np.array([len(line.tight) for line in lines]), settings.code)
     for index in np.flatnonzero(chosen).tolist():
