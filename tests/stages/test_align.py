@@ -63,7 +63,7 @@ def test_writes_one_row_a_line_with_ids_kept(tmp_path: Path) -> None:
         ),
         (
             {"id": "b", "completion": "x", "critique": "y" * 1_000_000},
-            "critique: should have at most 500,000 characters",
+            "critique: should have at most 200,000 characters",
         ),
         ({"id": "b", "completion": "x", "critique": "y", "revision": 3}, "revision: should be a text"),
         ({"id": "b", "completion": "x", "critique": "y", "prompt": [1]}, "prompt: should be"),
@@ -226,3 +226,10 @@ def test_a_line_is_a_line_whatever_characters_are_in_it(tmp_path: Path) -> None:
     source = write(tmp_path / "in.jsonl", GOOD | {"critique": 'The "on Tuesday" is\u2028wrong\x85.'})
     assert main(["align", source, str(tmp_path / "out.jsonl")]) == 0
     assert len((tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()) == 1
+
+
+def test_an_embedder_that_is_not_there_is_status_two(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = write(tmp_path / "in.jsonl", GOOD)
+    assert main(["align", source, str(tmp_path / "out.jsonl"), "embedder=./no-such-folder"]) == 2
+    assert "no-such-folder" in capsys.readouterr().err
+    assert not (tmp_path / "out.jsonl").exists()

@@ -35,21 +35,32 @@ _BLAME = _any(
     r"clich[eé]s?|generic|overused",
     r"overstat\w+|understat\w+|exaggerat\w+|speculat\w+|assum(?:es|ed|ption)|opinionated|biased|unfair|offensive|"
     r"rude|harmful|dangerous",
+    r"nit|nitpick|prefer|arbitrary|arbitrarily|silly|stupid\w*|ridiculous\w*|lazy|lazily|ugly|messy|sloppy|"
+    r"sloppily|one short|falls? short|stops? short|is "
+    r"off|are off|"
+    r"rushed|slow|drags?|dragging|myth|predictable|flat|cheesy|forced|unearned|heavy-handed|underdeveloped|"
+    r"undeveloped|shallow|"
+    r"excludes?|by zero|overflows?|leaks?|never explained|does nothing|loses?|lost|stereotyp\w+|purple prose|"
+    r"tedious|stale|"
     r"issues?|problems?|problematic|concern\w*|nonsens\w+|meaningless|pointless|useless|illogical|implausible|"
     r"unrealistic|disjointed|abrupt\w*",
     r"too (?!bad|good)\w+|overly|adds? (?:\w+ ){0,3}?(?:info\w*|facts?|details?|claims?)|unknown|unproven|doubtful|"
     r"hardly|barely|fluff|filler",
     r"disagree\w*|dislike\w*|hate\w*|annoy\w+|distract\w*|jarring|undermin\w+|spoil\w*|let down|could (?:be|have)|"
     r"would (?:be|have been) better",
-    r"contrary to|at odds|only (?:says|states|mentions|said)|no (?:mention|evidence|support|information|indication|"
+    r"except(?: for| that)?|apart from|contrary to|at odds|only (?:says|states|mentions|said)|no (?:mention|proof|"
+    r"evidence|support|information|indication|"
     r"reference|basis|source)",
-    r"nowhere|none of|neither|nor|cannot|can['’]t|not|never|n['’]t|isnt|doesnt|didnt|wasnt|dont|wont|arent",
+    r"nowhere|none of|nothing|(?:not|n['’]t|never)(?: \w+){0,2} (?:found|mentioned|stated|present|included|"
+    r"supported|specified|given|confirmed|true|clear|defined|listed|known|explained|said|shown|proven)|not (?:in|"
+    r"from|by) the|neither|nor|cannot|can['’]t|not|never|n['’]t|isnt|doesnt|didnt|wasnt|dont|wont|arent",
 )
 _PRAISE = _any(
     r"(?:should|must|can) (?:stay|remain|be kept)|keep (?:it|this|that)|worth keeping",
-    r"good|great|greatly|nice|nicely|excellent\w*|well|correct|correctly|accurate|accurately|clear|clearly|concise|"
+    r"good|great|nice|nicely|excellent\w*|well|correct|correctly|accurate|accurately|clear|concise|"
     r"concisely|crisp",
-    r"love|loved|loves|lovely|like that|liked?|likes|enjoy\w*|strong|strongly|vivid\w*|perfect|perfectly|helpful|"
+    r"love|loved|loves|lovely|liked|(?<=\bI )(?:really )?like|enjoy\w*|strong|strongly|vivid\w*|perfect|perfectly|"
+    r"helpful|"
     r"effective|effectively|works",
     r"elegant\w*|beautiful\w*|right|rightly|charming|neat|neatly|solid|fine|impressive|best|superb|wonderful\w*|"
     r"delightful|memorable",
@@ -107,17 +118,19 @@ def verdict_of(words: str) -> Verdict | None:
     """
     found: Verdict | None = None
     bare = False
+    negated = 0
     for cue in _CUE.finditer(words):
         before = words[max(0, cue.start() - 60) : cue.start()]
         if cue["praise"]:
             poor = bool(_NEGATED.search(before)) or bool(_COMPARATIVE.search(before))
-            # Praise behind blame in one clause is mostly the standard that was not met ("fails to be clear").
-            if poor or found is None or bare:
+            # Praise behind blame in one clause is mostly the standard that was not met ("fails to be clear", "not the
+            # council that said it was good"); behind a comma it is another thought.
+            if poor or found is None or (bare and "," in words[negated : cue.start()]):
                 found, bare = ("poor" if poor else "good"), False
         elif cue["nt"] or _BARE_NEGATION.match(cue[0]):
             # A bare negation blames only where nothing clearer is said: "not wrong" is settled by "wrong".
             if found is None:
-                found, bare = "poor", True
+                found, bare, negated = "poor", True, cue.end()
         elif _DEFECT.match(cue[0]) and _NEGATED.search(before):
             found, bare = "good", False
         elif not (found == "good" and _DIRECTIVE.match(cue[0]) and cue[0].lower().startswith("correct")):
@@ -166,7 +179,8 @@ COMPLETION_SAYS = re.compile(
     re.IGNORECASE,
 )
 NEGATED_CLAIM = re.compile(
-    r"\b(?:not|never|n['’]t|no|doesnt|didnt|nowhere|without|fails? to|neither|nor|none|lacks?|cannot)\b|n['’]t\b",
+    r"\b(?:not|never|nothing|n['’]t|no|doesnt|didnt|nowhere|without|fails? to|neither|nor|none|lacks?|cannot)\b|"
+    r"n['’]t\b",
     re.I,
 )
 
@@ -204,23 +218,34 @@ CLAIMS_BEFORE = re.compile(
     re.IGNORECASE,
 )
 
-OMISSION = re.compile(
-    r"\b(?:(?:does|do|did|is|are|was)(?:\s+not|n['’]t|nt)\s+(?:even |also |really |actually |ever )*(?:mention\w*|"
-    r"includ\w+|cover\w*|explain\w*|"
-    r"address\w*|discuss\w*|say|state|tell|give|provide|contain|describe|refer|note|specify|show|capture|talk "
-    r"about|touch on|handle|check|"
-    r"account for|consider|import)\b"
-    r"|(?:fail\w*|neglect\w*|forg[eo]t\w*|omit\w*) (?:to (?:mention|include|cover|explain|address|say|state|give|"
-    r"provide|add|note|handle|check|import|tell|describe)\b)?"
-    r"|leaves? out|left out|leaving out|omits?|omitted|omitting|omission of|skips?|skipped|ignores?|ignored|overlook\w*"
-    r"|(?:is|are) missing|missing (?:the|a|an|any|from|some|details?|information)|lacks?|lacking|misses"
-    r"|(?:should|could|must|needs? to|ought to|might|please)\s+(?:\w+\s+)?(?:also )?(?:add|include|mention|cover|"
-    r"explain|say something|address|incorporate)\b"
-    r"|(?:should|could|must) have (?:also )?(?:added|included|mentioned|covered|explained|said)"
-    r"|(?:add|include|mention) (?:the |some |more |a |an )?(?:information|details?|facts?|mention|context|"
-    r"reference|explanation|example)s?\b"
-    r"|(?:no|without (?:any )?) ?(?:mention|reference|information|explanation|discussion|word) (?:of|to|about|on)|"
-    r"there is nothing (?:about|on)"
-    r"|would (?:be|have been) (?:nice|good|better|helpful|useful) to (?:add|include|mention|know|see|have)|incomplete)",
+_TELL = (
+    r"(?:mention|includ|cover|explain|address|discuss|say|stat|tell|giv|provid|contain|describ|refer|not|specif|"
+    r"show|captur|"
+    r"account for|consider|import|handl|check|talk about|touch on|acknowledg|elaborat|add)\w*"
+)
+OMISSION_SAID = re.compile(
+    rf"\b(?:(?:does|do|did|is|are|was|were)(?:\s+not|n['’]t|nt)\s+(?:even |also |really |actually |ever |being "
+    rf")*{_TELL}\b"
+    r"|(?:no|without (?:any )?) ?(?:mention|reference|information|explanation|discussion|word) (?:of|to|about|on)\b"
+    r"|(?:there is|says?|said) nothing (?:about|on|of)\b)",
     re.IGNORECASE,
 )
+"""Something is not told. Of the completion it finds an omission; of the source it blames what the completion adds."""
+OMISSION_OUTRIGHT = re.compile(
+    r"\b(?:there (?:is|are) no (?:\w+ )?(?:handling|checks?|validation|tests?|comments?|docstrings?|conclusion|"
+    r"introduction|"
+    r"examples?|details?|transitions?|explanation)"
+    rf"|(?:fail\w*|neglect\w*|forg[eo]t\w*|omit\w*) to {_TELL}\b"
+    r"|leav(?:es?|ing) out|left out|omit(?:s|ted|ting)?|omission of|skip(?:s|ped|ping)?|overlook(?:s|ed|ing)?|"
+    r"gloss(?:es|ed) over"
+    r"|(?:is|are) (?:also )?missing|missing (?:the|a|an|any|from|some|details?|information)|lack(?:s|ing)?|misses"
+    rf"|(?:should|could|must|needs? to|ought to|might|please)\s+(?:\w+\s+)?(?:also )?(?:add|include|mention|cover|"
+    rf"explain|"
+    r"address|incorporate|say (?:something|more))"
+    r"|(?:should|could|must) have (?:also )?(?:added|included|mentioned|covered|explained|said)"
+    r"|(?:add|include|mention) (?:the |some |more |a |an )?(?:information|details?|facts?|mention|context|reference|"
+    r"explanation|example)s?"
+    r"|would (?:be|have been) (?:nice|good|better|helpful|useful) to (?:add|include|mention|know|see|have))\b",
+    re.IGNORECASE,
+)
+"""Something is missing, whoever should have told it."""

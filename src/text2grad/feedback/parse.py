@@ -6,7 +6,8 @@ Leaves: a `Parsed` critique whose clauses tile it in order. Knows nothing of pla
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal
 
 from text2grad.feedback import lexicon
@@ -24,14 +25,21 @@ _ABBREVIATION = re.compile(
     r"^\W*[a-z0-9]{1,2}[.)])\s*$"
 )
 _CONTRAST = re.compile(
-    r",?\s+(?=(?:but|however|although|though|whereas|while|yet|except that|even though|nevertheless|unfortunately|"
+    r",?\s+(?=(?:but|however|although|though|whereas|while|yet|except|apart from|even though|nevertheless|"
+    r"unfortunately|"
     r"whilst)\b)"
     r"|,\s+(?=(?:and|which|so|because|since|when|where|nor|or)\s)|(?<=\w)\s+(?=(?:and (?:also|it|the|that|in "
     r"addition))\s)|,\s+",
     re.IGNORECASE,
 )
+_LONGEST = 2_000
+"""Characters of a sentence; a longer one is cut at white space, or where there is none anywhere but in a quote."""
+_GAP = re.compile(r"\s+")
+_NO_QUOTE = re.compile(r"(?<!\x00)(?=[^\x00])|(?<=\x00)(?!\x00)")
+_PIECE = re.compile(r",\s|\s(?:and|nor|also|or)\s", re.IGNORECASE)
 _STRONG = re.compile(
-    r"(?:but|however|although|though|whereas|while|yet|except|even though|nevertheless|unfortunately|whilst)\b",
+    r"(?:but|however|although|though|whereas|while|yet|except|apart from|even though|nevertheless|unfortunately|"
+    r"whilst)\b",
     re.IGNORECASE,
 )
 
@@ -55,6 +63,8 @@ class Clause:
     start: int
     end: int
     text: str
+    plain: str
+    """The same with its quotes blanked: what is said in the critic's own words."""
     verdict: Verdict | None
     severity: float | None
     sentence: int
@@ -72,8 +82,8 @@ class Parsed:
 
 
 def parse(critique: str, completion: str = "", default: Verdict | None = None) -> Parsed:
-    """Split and judge. A clause without a verdict of its own takes its sentence's, then the critique's if that has only
-    one, then `default`; else it stays None.
+    """Split and judge. A clause without a verdict of its own takes its sentence's, then the critique's if that only
+    blames, then `default`; else it stays None.
 
     >>> parsed = parse('The opening is lovely, but "seven ships" is wrong: it should be "nine ships".')
     >>> [(clause.verdict, [(quote.text, quote.role) for quote in clause.quotes]) for clause in parsed.clauses]
@@ -85,10 +95,12 @@ def parse(critique: str, completion: str = "", default: Verdict | None = None) -
     cited = [_cite(masked, index, quotes) for index in range(len(quotes))]
     pieces = [
         (number, start, end)
-        for number, (first, last) in enumerate(_sentences(masked))
+        for number, (first, last) in enumerate(_bounded(masked))
         for start, end in _clauses(masked, first, last)
     ]
-    verdicts = _settle([(number, _verdict(masked[start:end])) for number, start, end in pieces], default)
+    verdicts = _settle(
+        [(number, _verdict(masked[a:b]), bool(_STRONG.match(masked, a))) for number, a, b in pieces], default
+    )
     made = []
     position = 0
     for (number, start, end), verdict in zip(pieces, verdicts, strict=True):
@@ -96,18 +108,28 @@ def parse(critique: str, completion: str = "", default: Verdict | None = None) -
         while position < len(cited) and cited[position].start < end:
             inside.append(cited[position])
             position += 1
-        made.append(
-            Clause(
-                start,
-                end,
-                critique[start:end].strip(),
-                verdict,
-                lexicon.severity_of(masked[start:end]),
-                number,
-                tuple(inside),
-            )
-        )
+        words = masked[start:end]
+        plain = words.replace("\x00", " ").strip()
+        severity = lexicon.severity_of(words)
+        made.append(Clause(start, end, critique[start:end].strip(), plain, verdict, severity, number, tuple(inside)))
     return Parsed(critique, tuple(made))
+
+
+def remainders(clause: Clause) -> list[Clause]:
+    """What a clause says beside its quotes: pieces between commas and joining words that quote nothing, and blame or
+    praise by themselves ("the "Tommy" is invented, and the position is wrong").
+
+    >>> [part.text for part in remainders(parse('The "Tommy" is invented, and his position is wrong.').clauses[0])]
+    ['and his position is wrong.']
+    """
+    edges = [0, *(match.start() for match in _PIECE.finditer(clause.text)), len(clause.text)]
+    found = []
+    for start, end in pairwise(edges):
+        text = clause.text[start:end].strip(" ,")
+        quoted = any(quote.start - clause.start < end and start < quote.end - clause.start for quote in clause.quotes)
+        if not quoted and len(text.split()) > 2 and (verdict := lexicon.verdict_of(text)):
+            found.append(replace(clause, text=text, plain=text, verdict=verdict, quotes=()))
+    return found
 
 
 def _mask(critique: str, quotes: list[Quoted]) -> str:
@@ -117,6 +139,22 @@ def _mask(critique: str, quotes: list[Quoted]) -> str:
         parts += [critique[position : quote.start], "\x00" * (quote.end - quote.start)]
         position = quote.end
     return "".join([*parts, critique[position:]])
+
+
+def _bounded(masked: str) -> Iterator[tuple[int, int]]:
+    """Sentences, those without end in pieces: what is said of one thing is never so long."""
+    for first, last in _sentences(masked):
+        start = first
+        while last - start > _LONGEST:
+            gap = _GAP.search(masked, start + _LONGEST // 2, start + _LONGEST) or _NO_QUOTE.search(
+                masked, start + _LONGEST, last
+            )
+            if gap is None:
+                break
+            yield start, gap.start()
+            start = gap.end()
+        if masked[start:last].strip():
+            yield start, last
 
 
 def _sentences(masked: str) -> Iterator[tuple[int, int]]:
@@ -132,35 +170,45 @@ def _sentences(masked: str) -> Iterator[tuple[int, int]]:
 
 
 def _clauses(masked: str, first: int, last: int) -> Iterator[tuple[int, int]]:
-    """Cut a sentence where the verdict turns: at a word of contrast, or at a comma between unlike verdicts."""
-    start = first
-    so_far: Verdict | None = None
-    seams = [seam for seam in _CONTRAST.finditer(masked, first, last) if masked[first : seam.start()].strip()]
-    for index, seam in enumerate(seams):
-        following = seams[index + 1].start() if index + 1 < len(seams) else last
-        so_far = lexicon.verdict_of(masked[start : seam.start()])
-        ahead = lexicon.verdict_of(masked[seam.end() : following])
+    """Cut a sentence where the verdict turns: at a word of contrast, or at a comma with unlike verdicts on its two
+    sides. Each piece between seams is judged once; a clause's verdict so far is the last one said in it."""
+    seams = [seam for seam in _CONTRAST.finditer(masked, first, last) if seam.start() > first]
+    edges = [first, *(edge for seam in seams for edge in seam.span()), last]
+    pieces = [(edges[k], edges[k + 1]) for k in range(0, len(edges), 2)]
+    start, so_far = first, lexicon.verdict_of(masked[slice(*pieces[0])])
+    for (_, before), (after, end) in pairwise(pieces):
+        ahead = lexicon.verdict_of(masked[after:end])
         turns = so_far is not None and ahead is not None and so_far != ahead
-        if (turns or _STRONG.match(masked, seam.end())) and masked[start : seam.start()].strip():
-            yield start, seam.start()
-            start = seam.end()
+        if (turns or _STRONG.match(masked, after)) and masked[start:before].strip():
+            yield start, before
+            start, so_far = after, ahead
+        else:
+            so_far = ahead or so_far
     yield start, last
 
 
 def _verdict(words: str) -> Verdict | None:
-    """A clause that holds the source against what was said ("while the article says …") blames without saying so."""
-    return lexicon.verdict_of(words) or ("poor" if _STRONG.match(words) and lexicon.SOURCE_SAYS.search(words) else None)
+    """A clause that holds the source against what was said ("while the article says …") blames without a word of it."""
+    held = _STRONG.match(words) and lexicon.SOURCE_SAYS.search(words)
+    return "poor" if held else lexicon.verdict_of(words)
 
 
-def _settle(found: list[tuple[int, Verdict | None]], default: Verdict | None) -> list[Verdict | None]:
-    """Clauses without a verdict take that of their sentence (the last one said), else the only one of the whole."""
+def _settle(found: list[tuple[int, Verdict | None, bool]], default: Verdict | None) -> list[Verdict | None]:
+    """Give clauses without a verdict that of their sentence (the last one said), turned where a word of contrast turns
+    praise; else blame, where the whole critique knows nothing but blame. Praise does not spread so far: a clause that
+    was not understood must never earn a reward."""
     by_sentence: dict[int, Verdict] = {}
-    for number, verdict in found:
+    for number, verdict, _ in found:
         if verdict is not None:
             by_sentence[number] = verdict
-    minds = set(by_sentence.values())
-    overall = minds.pop() if len(minds) == 1 else default
-    return [verdict or by_sentence.get(number) or overall for number, verdict in found]
+    overall: Verdict | None = "poor" if set(by_sentence.values()) == {"poor"} else default
+    settled: list[Verdict | None] = []
+    for number, verdict, contrasts in found:
+        near = by_sentence.get(number)
+        if verdict is None and contrasts and near == "good":
+            near = "poor"
+        settled.append(verdict or near or overall)
+    return settled
 
 
 def _cite(masked: str, index: int, quotes: list[Quoted]) -> CitedQuote:

@@ -28,7 +28,14 @@ _CLOSINGS = 16
 _LONGEST = 2_000
 """Characters of a quote that the completion does not confirm; marks farther apart than this are strays."""
 _BLANK_LINE = re.compile(r"\n\s*\n")
+_NOTHING = " \t\r\n\"'`“”"
 _FENCE_LABEL = re.compile(r"^[\w+#.-]*[ \t]*\n")
+_TRACEBACK = re.compile(
+    r"(?:^[ \t]*Traceback[^\n]*\n)?(?:^[ \t]*File \"[^\"\n]*\", line \d+[^\n]*(?:\n[ "
+    r"\t]+[^\n]*)*\n?)+(?:^\w*(?:Error|Exception|Warning)\b[^\n]*)?",
+    re.M,
+)
+"""What Python prints when a program breaks: the marks in it are its own."""
 _CLOSING_PATTERNS: dict[str, re.Pattern[str]] = {}
 
 
@@ -55,7 +62,12 @@ def find_quotes(critique: str, completion: str = "") -> list[Quoted]:
     """
     found = []
     position = 0
+    traces = tracebacks(critique)
     while opening := _OPENING.search(critique, position):
+        inside = next((end for start, end in traces if start <= opening.start() < end), None)
+        if inside is not None:
+            position = inside
+            continue
         quote = _close(critique, opening, completion)
         if quote is None:
             position = opening.end()
@@ -66,19 +78,27 @@ def find_quotes(critique: str, completion: str = "") -> list[Quoted]:
     return found
 
 
+def tracebacks(critique: str) -> list[tuple[int, int]]:
+    """Where a critique holds what Python prints when a program breaks."""
+    return [match.span() for match in _TRACEBACK.finditer(critique)] if "line " in critique else []
+
+
 def _close(critique: str, opening: re.Match[str], completion: str) -> Quoted | None:
     mark = opening[0]
     if mark == '"' and _is_inch(critique, opening.start()):
         return None
     plain = longest = None
     for inner_end, end in _closings(critique, opening, mark):
+        if plain is not None and critique[plain.end - 1] not in completion:
+            # A longer reading has this mark inside, which the completion has nowhere.
+            break
         inner = critique[opening.end() : inner_end]
         if len(mark) >= 3:
             label = _FENCE_LABEL.match(inner)
             inner = inner[label.end() :] if label else inner
             inner = inner.rstrip("\n")
-        if not inner.strip():
-            # Marks around nothing quote nothing; stepping over both keeps the next ones paired.
+        if not inner.strip(_NOTHING):
+            # Marks around nothing, or around marks, quote nothing; stepping over both keeps the next ones paired.
             if plain is None and len(mark) < 3:
                 plain = Quoted("", opening.start(), end)
             continue

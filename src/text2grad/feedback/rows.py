@@ -10,7 +10,7 @@ from typing import Any
 
 from text2grad._checked import shorten
 from text2grad.errors import InvalidData
-from text2grad.feedback.align.ladder import align
+from text2grad.feedback.align.batch import Pair
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.types import Alignment, Completion, Critique, Span, Verdict
 
@@ -48,15 +48,15 @@ class Row:
             spans=_spans(row, completion),
         )
 
+    @property
+    def pair(self) -> Pair:
+        return Pair(self.completion, self.critique, self.source, self.revision, self.verdict)
+
     def align(self, settings: AlignSettings) -> Alignment:
-        found = align(
-            self.completion,
-            self.critique,
-            source=self.source,
-            revision=self.revision,
-            verdict=self.verdict,
-            settings=settings,
-        )
+        return self.with_given(self.pair.align(settings, None))
+
+    def with_given(self, found: Alignment) -> Alignment:
+        """What was found, and the spans that came with the data."""
         if not self.spans:
             return found
         spans = sorted((*self.spans, *found.spans), key=lambda span: (span.start, span.end))

@@ -40,6 +40,12 @@ def load_model(name: str, *, device: str = "cpu", dtype: str = "float32") -> tup
     return model.to(device).eval(), tokenizer
 
 
+def read_pair(from_pretrained: Any, name: str) -> tuple[Any, Any]:
+    """(model, tokenizer) of another kind than a policy: an encoder. The same names, the same failures explained."""
+    tokenizer, place, options = _tokenizer(name)
+    return _read(from_pretrained, place, name, options), tokenizer
+
+
 def load_tokenizer(name: str) -> Any:
     """The tokenizer alone, with the pad token that `load_model` would give it."""
     tokenizer, _, _ = _tokenizer(name)

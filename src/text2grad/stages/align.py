@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from importlib import resources
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from text2grad.feedback.rows import Row
+    from text2grad.models.embed import Embedder
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -113,6 +114,23 @@ class _Work:
 
     def lines(self, stream: Iterable[bytes]) -> Iterator[bytes]:
         """Result lines, in the order of the input."""
+        from text2grad.feedback.align.batch import AT_ONCE, align_many
+
+        embed = self._embedder()
+        rows = self._rows(stream)
+        # One at a time unless an embedder gains from more: a row is shown as soon as it is done.
+        while chunk := list(islice(rows, AT_ONCE if embed else 1)):
+            found = align_many([row.pair for row in chunk], embed=embed, settings=self.settings)
+            for row, alignment in zip(chunk, found, strict=True):
+                result = row.with_given(alignment)
+                self.done += 1
+                if self.console is not None:
+                    self._show(row, result)
+                yield encode_row({"id": row.id, **result.to_json()})
+
+    def _rows(self, stream: Iterable[bytes]) -> "Iterator[Row]":
+        """The lines that can be read; the others are remembered with their number and the reason."""
+        from text2grad.feedback.align.ladder import check_sizes
         from text2grad.feedback.rows import Row, identity
 
         for number, line in enumerate(stream, 1):
@@ -120,15 +138,18 @@ class _Work:
                 continue
             try:
                 row = Row.read(line)
-                result = row.align(self.settings)
-                made = encode_row({"id": row.id, **result.to_json()})
+                check_sizes(row.completion, row.critique, self.settings)
             except InvalidData as problem:
                 self.rejected.append({"line": number, "id": identity(line), "reason": str(problem)})
-                continue
-            self.done += 1
-            if self.console is not None:
-                self._show(row, result)
-            yield made
+            else:
+                yield row
+
+    def _embedder(self) -> "Embedder | None":
+        if self.settings.embedder is None:
+            return None
+        from text2grad.models.embed import Embedder
+
+        return Embedder(self.settings.embedder)
 
     def _show(self, row: "Row", result: Any) -> None:
         from text2grad.feedback.align.overlap import segments

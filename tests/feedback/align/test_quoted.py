@@ -143,7 +143,7 @@ def test_exact_quotes_in_free_text_are_always_found(completion: str, data: st.Da
     start = data.draw(st.integers(0, len(completion) - 1))
     end = data.draw(st.integers(start + 1, len(completion)))
     quote = completion[start:end]
-    assume(quote.strip() and not set(quote) & set("“”„〝〞〟"))
+    assume(quote.strip(" \"'`") and quote.strip() and not set(quote) & set("“”„〝〞〟"))
     found = align(
         completion,
         f"Here “{quote}” is wrong.",
@@ -154,7 +154,7 @@ def test_exact_quotes_in_free_text_are_always_found(completion: str, data: st.Da
 
 @given(st.text(max_size=80), st.lists(st.text(min_size=1, max_size=12).filter(str.strip), max_size=6))
 def test_every_quote_ends_in_exactly_one_place(completion: str, texts: list[str]) -> None:
-    found = align(completion, Critique("x", tuple(Quote(text, "poor", comment=str(i)) for i, text in enumerate(texts))))
+    found = align(completion, Critique("—", tuple(Quote(text, "poor", comment=str(i)) for i, text in enumerate(texts))))
     assert len(found.spans) + len(found.missed) == len(texts)
     assert all(0 <= span.start < span.end <= len(completion) for span in found.spans)
     assert Alignment.from_json(found.to_json()) == found
@@ -183,3 +183,39 @@ def test_segments_give_every_covered_character_to_the_span_that_wins(spans: list
         assert (best is None) == (place not in owners)
         if best is not None:
             assert precedence(spans[owners[place]]) == precedence(spans[best])
+
+
+_THERE = ["harbour", "ships", "storm", "seven", "quay", "lantern", "Monday", "fog", "mayor", "letter"]
+_ELSEWHERE = ["violin", "giraffe", "pumpkin", "wizard", "trombone", "jigsaw"]
+_WORDS = st.lists(st.sampled_from(_THERE), min_size=2, max_size=5)
+_OTHER = st.lists(st.sampled_from(_ELSEWHERE), min_size=2, max_size=5)
+
+
+@given(_WORDS, _OTHER)
+def test_an_invented_quote_never_lands_and_its_words_are_not_searched_for(
+    there: list[str], invented: list[str]
+) -> None:
+    completion = f"The {' '.join(there)} came. The mayor saw the ships."
+    critique = f'The ships in "{" ".join([*invented, there[0]])}" are wrong.'
+    found = align(completion, critique)
+    assert found.spans == ()
+    assert [missed.reason for missed in found.missed] == ["not in the completion"]
+
+
+@given(_OTHER)
+def test_a_quote_of_the_source_is_missed_as_one(words: list[str]) -> None:
+    quote = " ".join(words)
+    found = align("The ships left.", f'Not a word of "{quote}" here.', source=f"There was a {quote} too.")
+    assert (found.spans, [missed.reason for missed in found.missed]) == ((), ["quotes the source"])
+
+
+@pytest.mark.parametrize("marks", ["“”", "«»", "「」", '""', "``", "‘’", "„“"])
+@given(st.data())
+def test_exact_quotes_are_found_in_every_kind_of_marks(marks: str, data: st.DataObject) -> None:
+    completion = "def f(x):\n    # 漢字 🙂 naïve\n    return x*2 + 1  # — done…\n\nשלום, the end."
+    start = data.draw(st.integers(0, len(completion) - 2))
+    end = data.draw(st.integers(start + 2, len(completion)))
+    quote = completion[start:end].strip()
+    assume(len(quote) > 1 and any(character.isalnum() for character in quote))
+    found = align(completion, f"This: {marks[0]}{quote}{marks[1]} is wrong.")
+    assert quote in [span.slice(completion) for span in found.spans if span.provenance == "exact"]

@@ -4,16 +4,29 @@ Enters: characters only; a `Completion`'s text or a string, a `Critique` or its 
 revision, an embedder. Leaves: an `Alignment`. Refuses to know tokens (see `project`), models (an embedder is a
 callable) and files."""
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
 from text2grad.errors import InvalidData
 from text2grad.feedback.align import quoted
 from text2grad.feedback.align.boundaries import settle
+from text2grad.feedback.align.evidence import Support
+from text2grad.feedback.align.paraphrase import Similarity
 from text2grad.feedback.align.quoted import Wanted
 from text2grad.feedback.align.revision import changed
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.align.stems import content_stems
 from text2grad.feedback.align.text import Text
-from text2grad.feedback.parse import Parsed, parse
+from text2grad.feedback.align.unquoted import from_clauses, split_omissions
+from text2grad.feedback.parse import Clause, Parsed, parse, remainders
+from text2grad.feedback.quotes import tracebacks
 from text2grad.types import Alignment, Completion, Critique, Missed, Span, Verdict
+
+Embedder = Callable[[Sequence[str]], NDArray[np.float32]]
+"""Texts → one row each, of length one. Lives in `models`; here it is only called."""
 
 _DEFAULT = AlignSettings()
 
@@ -25,6 +38,7 @@ def align(
     source: str | None = None,
     revision: str | None = None,
     verdict: Verdict | None = None,
+    embed: Embedder | None = None,
     settings: AlignSettings = _DEFAULT,
 ) -> Alignment:
     """Find the words that a critique is about.
@@ -37,19 +51,84 @@ def align(
     >>> [(span.slice("Nine ships left on Tuesday."), span.verdict, span.provenance) for span in found.spans]
     [('on Tuesday', 'poor', 'exact')]
     """
-    text = Text(completion.text if isinstance(completion, Completion) else completion)
+    text = completion.text if isinstance(completion, Completion) else completion
     said = critique if isinstance(critique, Critique) else Critique(critique)
-    _check_sizes(text.raw, said, settings)
-    origin = Text(source) if source else None
+    check_sizes(text, said, settings)
     if said.quotes:
-        return _given_quotes(text, said, settings, origin)
-    parsed = parse(said.feedback, text.raw, verdict)
-    spans, missed = _from_quotes(text, parsed, verdict or settings.verdict, settings, origin)
-    spans += _from_revision(text, parsed, revision or said.revision, settings, spans)
-    return Alignment(_ordered(spans), tuple(missed), said.omissions)
+        return _given_quotes(Text(text), said, settings, Text(source) if source else None)
+    ready = prepare(text, said.feedback, source, settings, verdict)
+    revised = _from_revision(ready, revision or said.revision, settings)
+    clauses = ready.clauses
+    if revised:
+        # A correction says what was wrong better than any paraphrase of the blame; praise it does not know.
+        clauses = [clause for clause in clauses if clause.verdict == "good"]
+    default = verdict or settings.verdict
+    loose = from_clauses(
+        ready.text,
+        said.feedback,
+        clauses,
+        default,
+        ready.source,
+        ready.support,
+        settings,
+        ready.spans,
+        similarity(embed),
+    )
+    # A quote or a correction says better what is meant than anything that was only gathered from words.
+    loose = [span for span in loose if not any(_overlaps(span, known) for known in (*ready.spans, *revised))]
+    omissions = tuple(dict.fromkeys((*said.omissions, *ready.omissions)))
+    return Alignment(_ordered([*ready.spans, *revised, *loose]), tuple(ready.missed), omissions)
 
 
-def _check_sizes(text: str, said: Critique, settings: AlignSettings) -> None:
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A critique after the rungs for quotes: what they found, and the clauses that they left open."""
+
+    text: Text
+    source: Text | None
+    parsed: Parsed
+    spans: list[Span]
+    missed: list[Missed]
+    omissions: list[str]
+    clauses: list[Clause]
+    support: Support | None
+    """What the source supports."""
+
+
+def prepare(
+    completion: str, critique: str, source: str | None, settings: AlignSettings, verdict: Verdict | None = None
+) -> Ready:
+    """Read the critique, locate its quotes, set its omissions apart. The scorers are trained on what is left."""
+    text, origin = Text(completion), Text(source) if source else None
+    parsed = parse(critique, completion, verdict)
+    spans, missed, settled = _from_quotes(text, parsed, verdict or settings.verdict, settings, origin)
+    support = Support.of(source) if source else None
+    traces = tracebacks(critique)
+    said = [c for c in parsed.clauses if not any(start <= c.start and c.end <= end + 1 for start, end in traces)]
+    clauses = [part for clause in said for part in (remainders(clause) if clause in settled else [clause])]
+    there, gone = split_omissions(clauses, text, support)
+    return Ready(text, origin, parsed, spans, missed, [missing for _, missing in gone], there, support)
+
+
+def similarity(embed: Embedder | None) -> Similarity | None:
+    """How alike a clause and some windows are, from an embedder whose rows are of length one."""
+    if embed is None:
+        return None
+
+    def similar(clause: str, windows: Sequence[str]) -> NDArray[np.float32]:
+        rows = np.asarray(embed([clause, *windows]), dtype=np.float32)
+        alike: NDArray[np.float32] = rows[1:] @ rows[0]
+        return alike
+
+    return similar
+
+
+def _overlaps(span: Span, known: Span) -> bool:
+    return span.start < known.end and known.start < span.end
+
+
+def check_sizes(text: str, said: Critique, settings: AlignSettings) -> None:
+    """Raise `InvalidData` for what is too large to be meant."""
     limits = settings.limits
     for name, length, limit in (
         ("critique", len(said.feedback) + sum(len(quote.text) for quote in said.quotes), limits.critique),
@@ -86,9 +165,11 @@ def _given_quotes(text: Text, said: Critique, settings: AlignSettings, source: T
 
 def _from_quotes(
     text: Text, parsed: Parsed, default: Verdict, settings: AlignSettings, source: Text | None
-) -> tuple[list[Span], list[Missed]]:
+) -> tuple[list[Span], list[Missed], set[Clause]]:
+    """Spans, missed quotes, and the clauses that have a quote of what they mean."""
     spans: list[Span] = []
     missed: list[Missed] = []
+    settled: set[Clause] = set()
     for clause in parsed.clauses:
         verdict = clause.verdict or default
         for quote in clause.quotes:
@@ -106,18 +187,19 @@ def _from_quotes(
                 missed.append(Missed(quote.text, quoted.OFFERED))
                 continue
             found = quoted.place(text, quoted.wanted_of(clause, quote, verdict), settings.quotes, source)
+            # Found or not, the quote is what the clause is about: its other words are about the quote.
+            settled.add(clause)
             if isinstance(found, Missed):
                 missed.append(found)
             else:
                 spans.extend(found)
-    return spans, missed
+    return spans, missed, settled
 
 
-def _from_revision(
-    text: Text, parsed: Parsed, revision: str | None, settings: AlignSettings, known: list[Span]
-) -> list[Span]:
+def _from_revision(ready: Ready, revision: str | None, settings: AlignSettings) -> list[Span]:
     if not revision or not settings.revision.use:
         return []
+    text, parsed, known = ready.text, ready.parsed, ready.spans
     places, _ = changed(text.raw, revision, settings.revision)
     made = []
     for place in places:

@@ -41,6 +41,8 @@ _NAMED = re.compile(
     rf"mention|one|appearance)\b",
     re.IGNORECASE,
 )
+_MOST = 64
+"""Places whose surroundings are compared; among more, no clause has words enough to tell them apart."""
 _EVERY = re.compile(
     r"\b(?:every|each|all|both|any|repeated(?:ly)?|repeats?|repetition|overus\w+|throughout|again and again|twice|"
     r"times|too often|everywhere|always)\b",
@@ -98,7 +100,7 @@ def _by_name(text: Text, places: list[Place], clause: str) -> list[Place]:
 def _by_context(text: Text, places: list[Place], clause: str, quote: str) -> Place | None:
     """The one place whose sentence shares more content words with the clause than any other's."""
     wanted = content_stems(clause.replace("\x00", " ")) - content_stems(quote)
-    if not wanted:
+    if not wanted or len(places) > _MOST:
         return None
     starts = [start for start, _ in text.sentences]
     scores: list[tuple[int, int]] = []

@@ -7,6 +7,7 @@ one of the two. Quoted text never falls through to paraphrase: a quote that nobo
 from dataclasses import dataclass
 
 from text2grad.feedback.align.boundaries import settle
+from text2grad.feedback.align.fuzzy import fuzzy
 from text2grad.feedback.align.occurrences import choose
 from text2grad.feedback.align.places import Place, exact, normalised
 from text2grad.feedback.align.settings import QuoteSettings
@@ -17,6 +18,8 @@ from text2grad.types import Missed, Provenance, Span, Verdict
 QUOTES_SOURCE = "quotes the source"
 OFFERED = "offered instead, not quoted from the completion"
 NOT_THERE = "not in the completion"
+_NEAR = 300
+"""Characters of the clause on each side of a quote that help to tell its places apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +39,32 @@ class Wanted:
 def wanted_of(clause: Clause, quote: CitedQuote, verdict: Verdict) -> Wanted:
     left, right = quote.start - clause.start, quote.end - clause.start
     body = clause.text
-    context = f"{body[: max(0, left)]} \x00 {body[right:]}"
+    context = f"{body[max(0, left - _NEAR) : max(0, left)]} \x00 {body[right : right + _NEAR]}"
     return Wanted(quote.text, verdict, clause.severity, clause.text, context)
 
 
-def locate(text: Text, quote: str, settings: QuoteSettings) -> tuple[list[Place], Provenance, float]:
-    """All places of the quote on the strongest rung that has any, with the confidence of that rung."""
+Located = tuple[list[Place], Provenance, float]
+
+
+def locate(text: Text, quote: str, settings: QuoteSettings) -> Located:
+    """All places of the quote on the strongest rung that has any, with the confidence of that rung. Looked for once,
+    however often a critique comes back to it."""
+    key = (quote, settings.normalise, settings.fuzzy, settings.shortest_fuzzy)
+    found: Located | None = text.located.get(key)
+    if found is None:
+        found = text.located[key] = _locate(text, quote, settings)
+    return found
+
+
+def _locate(text: Text, quote: str, settings: QuoteSettings) -> Located:
     if places := exact(text, quote):
         return places, "exact", 1.0
     if settings.normalise and (places := normalised(text, quote)):
         return places, "normalised", 0.97
+    if settings.fuzzy > 0:
+        places, right = fuzzy(text, quote, settings)
+        if places:
+            return places, "fuzzy", right * 0.95
     return [], "exact", 0.0
 
 

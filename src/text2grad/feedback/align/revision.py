@@ -10,11 +10,14 @@ from difflib import SequenceMatcher
 
 from rapidfuzz.distance import LCSseq
 
+from text2grad.feedback.align.code_lines import code_lines
 from text2grad.feedback.align.places import Place
 from text2grad.feedback.align.settings import RevisionSettings
 from text2grad.feedback.align.stems import FUNCTION_WORDS
 
 _TOKEN = re.compile(r"\w+(?:['’.,]\w+)*|[^\w\s]")
+_LINE = re.compile(r"[^\n]*\S[^\n]*")
+_WHITE = re.compile(r"\s+")
 _CLOSE_READING = 4_000
 """Tokens up to which the diff looks for the longest unchanged stretches, as a reader would; beyond it, whose cost
 grows with the square, the longest common subsequence is found instead."""
@@ -26,6 +29,8 @@ def changed(completion: str, revision: str, settings: RevisionSettings) -> tuple
     >>> changed("Seven ships left on Tuesday.", "Nine ships left.", RevisionSettings())
     ([(0, 5), (17, 27)], [])
     """
+    if "\n" in completion.strip() and code_lines(completion):
+        return _changed_lines(completion, revision, settings)
     ours = [(match.start(), match.end(), match[0]) for match in _TOKEN.finditer(completion)]
     theirs = [(match.start(), match.end(), match[0]) for match in _TOKEN.finditer(revision)]
     removed: list[tuple[int, int]] = []
@@ -39,9 +44,31 @@ def changed(completion: str, revision: str, settings: RevisionSettings) -> tuple
             added.append(revision[theirs[their_start][0] : theirs[their_end - 1][1]])
     weighty = [piece for piece in removed if any(_weighs(token[2]) for token in ours[piece[0] : piece[1]])]
     places = [(ours[start][0], ours[end - 1][1]) for start, end in weighty or removed]
+    return _unless_new(completion, places, added, settings)
+
+
+def _unless_new(
+    completion: str, places: list[Place], added: list[str], settings: RevisionSettings
+) -> tuple[list[Place], list[str]]:
     if sum(end - start for start, end in places) > settings.most * max(1, len(completion.strip())):
         return [], []
     return places, added
+
+
+def _changed_lines(completion: str, revision: str, settings: RevisionSettings) -> tuple[list[Place], list[str]]:
+    """Code is corrected line by line: a line is as it was or it is not; indentation and blank lines apart."""
+    ours = [match.span() for match in _LINE.finditer(completion)]
+    theirs = [match[0].strip() for match in _LINE.finditer(revision)]
+    tight = [_WHITE.sub("", completion[start:end]) for start, end in ours]
+    places: list[Place] = []
+    added: list[str] = []
+    for start, end, their_start, their_end in _differences(tight, [_WHITE.sub("", line) for line in theirs]):
+        for first, last in ours[start:end]:
+            body = completion[first:last]
+            places.append((first + len(body) - len(body.lstrip()), first + len(body.rstrip())))
+        if start == end:
+            added.append("\n".join(theirs[their_start:their_end]))
+    return _unless_new(completion, places, added, settings)
 
 
 def _weighs(token: str) -> bool:

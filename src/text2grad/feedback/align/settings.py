@@ -50,7 +50,9 @@ class CodeSettings:
 
     use: bool = True
     """Look for such references where the completion looks like code."""
-    threshold: Fraction = 0.38
+    certain: Fraction = 0.48
+    """Every line at least this likely is chosen; where there is none, the most likely ones are, down to `threshold`."""
+    threshold: Fraction = 0.2
     """Abstain below this confidence that a line is meant."""
 
 
@@ -60,8 +62,12 @@ class ParaphraseSettings:
 
     use: bool = True
     """Look for paraphrases at all."""
-    threshold: Fraction = 0.3
+    threshold: Fraction = 0.2
     """Abstain below this confidence that a word is meant."""
+    certain: Fraction = 0.36
+    """Every word at least this likely is chosen; where there is none, the most likely are, down to `threshold`."""
+    similarity: Fraction = 0.5
+    """With an embedder: how near in meaning a sentence has to be to a clause that shares no word with the text."""
     longest: Annotated[Int, Gt(0)] = 400
     """A critique's clauses beyond this many are not searched for paraphrases: cost grows with their number."""
 
@@ -70,7 +76,7 @@ class ParaphraseSettings:
 class LimitSettings:
     """What is too large to be meant."""
 
-    critique: Annotated[Int, Gt(0)] = 500_000
+    critique: Annotated[Int, Gt(0)] = 200_000
     """Characters of a critique; a longer one is rejected, not cut."""
     completion: Annotated[Int, Gt(0)] = 5_000_000
     """Characters of a completion; a longer one is rejected, not cut."""
@@ -82,6 +88,9 @@ class AlignSettings:
 
     verdict: Verdict = "neutral"
     """Of what is said without praise or blame, where the rest of the critique does not settle it."""
+    embedder: str | None = None
+    """Folder or hub id of a sentence-embedding model such as all-MiniLM-L6-v2, to find a sentence by its meaning where
+    no word is shared. Used by the command line; from Python, hand `align` a callable."""
     quotes: QuoteSettings = field(default_factory=QuoteSettings)
     """Quoted text."""
     revision: RevisionSettings = field(default_factory=RevisionSettings)

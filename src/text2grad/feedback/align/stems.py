@@ -5,6 +5,12 @@ only; words of other scripts stem to themselves.
 import re
 from functools import lru_cache
 
+
+def wordset(words: str) -> frozenset[str]:
+    """Words between white space."""
+    return frozenset(words.split())
+
+
 _FUNCTION_WORDS = """
 a about above across after again against all along also although am among an and another any are around as at away
 be because been before being below between both but by can cannot could did do does doing down during each either
@@ -18,7 +24,7 @@ couldn shouldn hasn haven hadn isn't doesn't didn't wasn't aren't weren't don't 
 shouldn't hasn't haven't hadn't it's that's there's he's she's they're i'm you're we're however therefore thus hence
 even still already really actually simply well
 """
-FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split())
+FUNCTION_WORDS = wordset(_FUNCTION_WORDS)
 
 _CRITIC_WORDS = """
 summary summaries text source article original information info fact facts detail details mention mentions mentioned
@@ -30,7 +36,7 @@ program model sentence word phrase words line critique feedback issue problem sh
 change changed fix fixed specify specified indicate indicates indicated describe described reference refer refers
 implies implied suggest suggests provide provided given gives give refers found written reads read
 """
-CRITIC_WORDS = frozenset(_CRITIC_WORDS.split())
+CRITIC_WORDS = wordset(_CRITIC_WORDS)
 """Words by which critics speak about texts: evidence of nothing when a completion happens to hold them too."""
 
 _WORD = re.compile(r"\w+(?:['’]\w+)*")

@@ -8,6 +8,7 @@ import re
 import unicodedata
 from bisect import bisect_left, bisect_right
 from functools import cached_property
+from typing import Any
 
 _WORD = re.compile(r"\w+(?:['’]\w+)*", re.UNICODE)
 _SENTENCE = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+(?=\S)|(?<=[。！？])|\n+")
@@ -22,10 +23,12 @@ _TRANSLATION = str.maketrans(_ALIKE)
 
 
 class Text:
-    __slots__ = ("__dict__", "raw")
+    __slots__ = ("__dict__", "located", "raw")
 
     def __init__(self, raw: str) -> None:
         self.raw = raw
+        self.located: dict[Any, Any] = {}
+        """What `quoted.locate` has already looked for."""
 
     @cached_property
     def words(self) -> list[tuple[int, int, str]]:

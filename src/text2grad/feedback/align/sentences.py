@@ -1,0 +1,98 @@
+"""Which sentences of the completion a clause is about.
+
+Enters: the completion's sentences, a clause. Leaves: sentence indices per clause. A completion of one sentence is what
+every clause is about. In a longer one, the rarer a clause's words are in the completion, the more they point; a clause
+whose words stand nowhere is about no sentence in particular. Cost: the clauses' words, through an index.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+
+from text2grad.feedback.align.evidence import Support, Token
+from text2grad.feedback.align.said import mentions_of
+from text2grad.feedback.align.stems import FUNCTION_WORDS
+
+NEAR_BEST = 0.7
+"""A sentence that has this share of the best one's weight is meant as well."""
+MOST = 3
+"""Sentences that one clause can be about."""
+FEW = 4
+"""A completion of so few sentences is searched whole where a clause names only a kind ("the date is wrong")."""
+
+_NAMED = re.compile(
+    r"\b(?P<place>first|second|third|fourth|fifth|last|final|opening|closing|concluding|"
+    r"penultimate)\s+(?P<unit>sentences?|lines?|paragraphs?|stanzas?|verses?)\b"
+    r"|\bthe (?P<part>opening|beginning|start|intro(?:duction)?|ending|end|conclusion|close)\b(?! of the (?:season|"
+    r"year|month|week|day|war))",
+    re.IGNORECASE,
+)
+_TALLY = {
+    "first": 0,
+    "opening": 0,
+    "second": 1,
+    "third": 2,
+    "fourth": 3,
+    "fifth": 4,
+    "last": -1,
+    "final": -1,
+    "closing": -1,
+    "concluding": -1,
+    "penultimate": -2,
+}
+_ENDS = frozenset(("ending", "end", "conclusion", "close"))
+
+
+class Index:
+    """The sentences of one completion by their stems."""
+
+    def __init__(self, sentences: Sequence[Sequence[Token]], support: Support | None) -> None:
+        self.count = len(sentences)
+        self.postings: dict[str, list[int]] = {}
+        self.unsupported: set[str] = set()
+        for number, tokens in enumerate(sentences):
+            for token in tokens:
+                if token.lower in FUNCTION_WORDS:
+                    continue
+                if support is not None and not support.holds(token):
+                    self.unsupported.update(token.stems)
+                for part in token.stems:
+                    places = self.postings.setdefault(part, [])
+                    if not places or places[-1] != number:
+                        places.append(number)
+
+    def about(self, clause: str, names_kind: bool) -> list[int]:
+        """Indices of the sentences that the clause is about, best first."""
+        if self.count <= 1:
+            return list(range(self.count))
+        weights: dict[int, float] = {}
+        most = max(3, self.count // 5)
+        for wanted in {mention.stem for mention in mentions_of(clause) if mention.meant}:
+            places = self.postings.get(wanted, ())
+            if not places or len(places) > most:
+                continue
+            weight = math.log((self.count + 1) / len(places)) * (1.5 if wanted in self.unsupported else 1.0)
+            for number in places:
+                weights[number] = weights.get(number, 0.0) + weight
+        if not weights:
+            return list(range(self.count)) if names_kind and self.count <= FEW else []
+        ranked = sorted(weights, key=lambda number: (-weights[number], number))
+        return [number for number in ranked[:MOST] if weights[number] >= NEAR_BEST * weights[ranked[0]]]
+
+
+def named_unit(
+    clause: str, sentences: Sequence[tuple[int, int]], blocks: Sequence[tuple[int, int]]
+) -> tuple[int, int] | None:
+    """The sentence or paragraph that a clause names outright ("the last sentence", "the opening").
+
+    >>> named_unit("The last sentence is weak.", [(0, 4), (5, 9)], [(0, 9)])
+    (5, 9)
+    """
+    match = _NAMED.search(clause)
+    if not match or len(sentences) < 2:
+        return None
+    if match["part"]:
+        return sentences[-1] if match["part"].lower() in _ENDS else sentences[0]
+    units = sentences if match["unit"].lower().startswith(("sentence", "line", "verse")) else blocks
+    place = _TALLY[match["place"].lower()]
+    return units[place] if -len(units) <= place < len(units) and len(units) > 1 else None
