@@ -62,7 +62,7 @@ class ReferenceSettings:
     """So many words in a row that were said before are a repetition (twice as many characters in scripts without
     spaces). Names of three words do come back in good text."""
     thin: Annotated[Int, Ge(0)] = 20
-    """With fewer words of source than this, nothing is called unsupported: a bare instruction is no source."""
+    """With fewer different words of source than this, nothing is called unsupported: an instruction is no source."""
 
 
 class ReferenceCritic:
@@ -128,8 +128,9 @@ class ReferenceCritic:
     def _labels(self, raw: str, words: Sequence[Word], reference: Sequence[Word], source: str) -> list[Label | None]:
         """What is said of each word; repetition comes before the other two."""
         left = Counter(word.stem for word in reference)
-        known = left.keys() | stems_of(source)
-        judge_source = len(Text(source).words) >= self.settings.thin
+        from_source = stems_of(source)
+        known = left.keys() | from_source
+        judge_source = len(from_source) >= self.settings.thin
         labels: list[Label | None] = []
         for word in words:
             if left[word.stem] > 0:

@@ -8,8 +8,7 @@ character by character, and that "Mr." ends no sentence.
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from text2grad._checked import shorten
 from text2grad.errors import InvalidData
@@ -28,8 +27,7 @@ _ABBREVIATION = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
+class Word(NamedTuple):
     start: int
     end: int
     stem: str
