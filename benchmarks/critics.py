@@ -4,7 +4,7 @@ and how often people agree with what `support` calls poor.
 Speed: items of 100 words against 300 words of source, one core; asserted: 300 items/s each, the same critiques twice.
 Agreement, where the data is (`--data DIR`, or TEXT2GRAD_DATA):
 
-- `qa`: model-written long answers with passages, in which people marked what is wrong or not verifiable
+- `qa`: completions to questions, with passages, in which people marked what is wrong or not verifiable
   (`qa/qa_feedback_dev.json`); thresholds were chosen on even indices, the odd ones are reported.
 - `defacto`: one-sentence news summaries (`summarization/defacto_*.jsonl`); what the person's correction removed or
   replaced is what was wrong; chosen on train, reported on val.
@@ -76,6 +76,7 @@ class Tally:
     supported_right: int = 0
     sentences_called: int = 0
     sentences_marked: int = 0
+    sentences: int = 0
     sentences_right: int = 0
     unscored: int = 0
     items: int = 0
@@ -91,6 +92,7 @@ class Tally:
                 self.both += length * (said and is_poor)
         for start, end in sentences_of(Text(item.completion)):
             said, marked = (any(a < end and start < b for a, b in places) for places in (called, item.poor))
+            self.sentences += 1
             self.sentences_called += said
             self.sentences_marked += marked
             self.sentences_right += said and marked
@@ -150,7 +152,7 @@ def agreement(folder: Path) -> list[str]:
                 f"{ours.are:,} marked; sentences with something poor that people marked {ours.sentences_right} of "
                 f"{ours.sentences_called} = {marked:.2f}, of {ours.sentences_marked} they marked; "
                 f"supported ones that they did not {ours.supported_right} of "
-                f"{ours.supported} = {clean:.2f}"
+                f"{ours.supported} = {clean:.2f} (of all {1 - ours.sentences_marked / ours.sentences:.2f})"
             )
         found += [
             f"{name}_poor_precision={ours.precision:.2f} {name}_poor_recall={ours.recall:.2f}",

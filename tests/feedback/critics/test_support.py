@@ -61,11 +61,8 @@ def test_a_contradicted_date_is_quoted_with_what_the_passage_says() -> None:
 
 
 def test_the_passage_is_named_by_its_number() -> None:
-    critique = judge("The Bloom Tour began in Irving, Texas with 26 shows.")
-    assert critique is not None
-    assert "“26” is in no passage." in critique.feedback or "passage 2" in critique.feedback
     critique = judge("It had 26 shows that sold out.")
-    assert critique is not None and critique.feedback == "“26” is not supported: passage 2 says “25”."
+    assert critique is not None and critique.feedback == "“26” is not supported: passage 2 says “25 shows”."
 
 
 @pytest.mark.parametrize(
@@ -113,6 +110,27 @@ def test_an_abbreviation_of_what_the_passages_spell_out_is_there() -> None:
     passage += "and that prices would soon fall."
     assert poor("The shortage was over, the IMF said.", passages=[passage]) == []
     assert poor("The shortage was over, the OECD said.", passages=[passage]) == ["OECD"]
+
+
+def test_half_a_name_is_held_against_the_other_half() -> None:
+    critique = judge("The album Bloom by singer Peter Sivan came out on 31 August 2018.")
+    assert critique is not None
+    assert critique.feedback == "“Peter” is not supported: passage 1 says “Troye Sivan”."
+    passage = (
+        "The council met on Monday to hear what Mr Carr had to say about the harbour and the ships that had left it."
+    )
+    assert [
+        q.comment for q in (judge("At the harbour, Jimmy Carr met the council.", [passage]) or critique).quotes
+    ] == ["“Jimmy” is in no passage."]
+
+
+def test_the_first_word_of_a_sentence_is_a_name_if_the_second_is_too() -> None:
+    assert poor("Peter Sivan released the album Bloom.") == ["Peter"]
+    assert poor("Later the singer released the album Bloom.") == []
+
+
+def test_neighbouring_problems_are_one() -> None:
+    assert poor("The album Bloom sold 17 Golden Penguins.") == ["17 Golden Penguins"]
 
 
 def test_paraphrase_is_left_alone_and_a_foreign_sentence_is_not() -> None:

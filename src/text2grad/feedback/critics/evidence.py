@@ -1,7 +1,7 @@
 """Source passages, made ready to be asked: which words, names, numbers and dates they hold, and which of their
 sentences is about the same thing as a sentence of the completion.
 
-Enters: passages. Leaves: answers with the number of the passage and its own words, for a comment to cite. Knows nothing
+Enters: passages. Leaves: findings with the number of the passage and its own words, for a comment to cite. Knows nothing
 of verdicts.
 """
 
@@ -18,6 +18,15 @@ from text2grad.feedback.critics.facts import Date, Fact, Number, facts_of, same_
 from text2grad.feedback.critics.words import Word, sentences_of, words_of
 
 _MOST_FACTS = 100
+_TITLES = frozenset(
+    {
+        "mr", "mrs", "ms", "miss", "dr", "sir", "dame", "lord", "lady", "president", "prime", "secretary", "chancellor",
+        "king", "queen", "prince", "princess", "pope", "bishop", "judge", "justice", "professor", "captain", "sergeant",
+        "constable", "inspector", "councillor", "mayor", "senator", "governor", "chief", "north", "south", "east",
+        "west", "new", "great",
+    }
+)  # fmt: skip
+"""Words before a name that are no part of it, so that "Mr Carr" is no other name than "Jimmy Carr"."""
 T = TypeVar("T", Word, Number | Date)
 _ROUNDED = re.compile(
     r"\b(?:about|around|almost|nearly|over|under|roughly|approximately|some|more than|less than|up to|at least|"
@@ -34,9 +43,6 @@ class Sentence:
     words: tuple[Word, ...]
     stems: frozenset[str]
     facts: tuple[Fact, ...]
-
-    def word_after(self, fact: Fact) -> str | None:
-        return word_after(self.words, fact)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +70,12 @@ class Evidence:
             int(number.value) for number in self._numbers if number.year
         }
         self._days = {float(date.day) for date in self._dates if date.day is not None}
+        self._full_names: dict[str, Cited] = {}
         self._where: dict[str, list[int]] = {}
         for index, sentence in enumerate(self.sentences):
+            for first, last in _name_pairs(sentence):
+                cited = Cited(sentence.passage, sentence.text[first.start : last.end])
+                self._full_names.setdefault(last.stem, cited)
             for each in sentence.stems:
                 self._where.setdefault(each, []).append(index)
 
@@ -108,10 +118,11 @@ class Evidence:
         return self.sentences[best] if counts[best] >= least else None
 
     def instead_of(
-        self, fact: Fact, nearest: Sentence, next_word: str | None, stated: Collection[Fact]
+        self, fact: Fact, nearest: Sentence, next_word: Word | None, stated: Collection[Fact]
     ) -> Cited | None:
         """What the nearest sentence says where the completion has this fact: one of its own kind, said there alone."""
         for other in nearest.facts[:_MOST_FACTS]:
+            end = other.end
             if isinstance(fact, Date):
                 alike = isinstance(other, Date) or (other.year and fact.year is not None)
             elif isinstance(other, Date):
@@ -119,11 +130,17 @@ class Evidence:
             elif fact.measure or other.measure:
                 alike = fact.measure == other.measure
             else:
-                same_noun = next_word is not None and nearest.word_after(other) == next_word
+                counted = word_after(nearest.words, other)
+                same_noun = next_word is not None and counted is not None and counted.stem == next_word.stem
                 alike = (fact.year and other.year) or (same_noun and not other.year)
+                end = counted.end if counted is not None and same_noun else other.end
             if alike and not any(_same(other, said) for said in stated):
-                return Cited(nearest.passage, nearest.text[other.start : other.end])
+                return Cited(nearest.passage, nearest.text[other.start : end])
         return None
+
+    def full_name(self, last: str) -> Cited | None:
+        """The full name that the passages have first for a last name, by its stem."""
+        return self._full_names.get(last)
 
 
 @lru_cache(maxsize=128)
@@ -132,10 +149,10 @@ def evidence_in(passages: tuple[str, ...]) -> Evidence:
     return Evidence(passages)
 
 
-def word_after(words: Sequence[Word], fact: Fact) -> str | None:
-    """The stem of the word that follows a fact: what it counts."""
+def word_after(words: Sequence[Word], fact: Fact) -> Word | None:
+    """The word that follows a fact: what it counts."""
     index = bisect_left(words, (fact.end,))
-    return words[index].stem if index < len(words) else None
+    return words[index] if index < len(words) else None
 
 
 def shifted(items: Sequence[T], start: int, end: int) -> Iterator[T]:
@@ -167,6 +184,21 @@ def _read(passage: int, raw: str) -> Iterator[Sentence]:
         if inside:
             stems = frozenset(word.stem for word in inside)
             yield Sentence(passage, raw[start:end], inside, stems, tuple(shifted(facts, start, end)))
+
+
+def _name_pairs(sentence: Sentence) -> Iterator[tuple[Word, Word]]:
+    """Two capitalised words in a row that look like a first and a last name: neither begins the sentence, the first is
+    no title, and no third one goes with them."""
+    raw, words = sentence.text, sentence.words
+    for index in range(1, len(words) - 1):
+        first, last = words[index], words[index + 1]
+        if not (is_name(raw, first) and is_name(raw, last)) or raw[first.end : last.start] != " ":
+            continue
+        neighbours = [words[index - 1]] if index > 1 else []
+        neighbours += [words[index + 2]] if index + 2 < len(words) else []
+        if sentence.text[first.start : first.end].lower() in _TITLES or any(is_name(raw, word) for word in neighbours):
+            continue
+        yield first, last
 
 
 def _initials(sentence: Sentence) -> str:

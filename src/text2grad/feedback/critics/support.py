@@ -9,6 +9,7 @@ It compares words, not meanings. What it cannot see: a right name in a wrong rol
 passages tell of somebody else. Between "supported" and "not" it abstains: such a sentence gets no quote.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
@@ -134,14 +135,14 @@ class SupportCritic:
             if len(content) >= self.settings.least and share < self.settings.unsupported:
                 problems += _stretches(words, [w for w, k in zip(content, known, strict=True) if not k])
             else:
-                problems += _names(raw, words, content, known)
+                problems += _names(raw, words, content, known, evidence)
             supported = (
                 not problems
                 and len(content) >= self.settings.least
                 and share >= self.settings.supported
                 and _together(content, evidence) >= self.settings.together
             )
-            yield Judged(start, end, supported, tuple(_merged(start, problems)))
+            yield Judged(start, end, supported, tuple(_merged(raw, start, problems)))
 
     def _facts(
         self, raw: str, words: Sequence[Word], facts: Sequence[Fact], evidence: Evidence, asked: Evidence | None
@@ -182,17 +183,32 @@ def _known(raw: str, word: Word, evidence: Evidence, asked: Evidence | None) -> 
     return evidence.has_word(said) or (asked is not None and asked.has_word(said))
 
 
-def _names(raw: str, words: Sequence[Word], content: Sequence[Word], known: Sequence[bool]) -> Iterator[Problem]:
-    """Capitalised words that no passage has, the sentence's first word and headlines apart."""
+def _names(
+    raw: str, words: Sequence[Word], content: Sequence[Word], known: Sequence[bool], evidence: Evidence
+) -> Iterator[Problem]:
+    """Capitalised words that no passage has; not in headlines, and the first word of a sentence only if the second has
+    a capital too."""
     capitals = sum(is_name(raw, word) for word in content)
     if capitals > 0.9 * len(content) and len(content) > 4:
         return
     absent = [
         word
         for word, there in zip(content, known, strict=True)
-        if not there and is_name(raw, word) and word is not words[0]
+        if not there and is_name(raw, word) and (word is not words[0] or _two_names(raw, words))
     ]
-    yield from _stretches(words, absent)
+    gone = {word.start for word in absent}
+    for problem in _stretches(words, absent):
+        # Half a name: "Jimmy" before a "Carr" whom the passages know as "Graham Carr".
+        index = bisect_left(words, (problem.end,))
+        last = words[index] if index < len(words) else None
+        instead = None
+        if last is not None and raw[problem.end : last.start] == " " and is_name(raw, last) and last.start not in gone:
+            instead = evidence.full_name(last.stem)
+        yield replace(problem, instead=instead if instead is None or instead.text not in raw else None)
+
+
+def _two_names(raw: str, words: Sequence[Word]) -> bool:
+    return len(words) > 1 and raw[words[0].end : words[1].start] == " " and is_name(raw, words[1])
 
 
 def _stretches(words: Sequence[Word], chosen: Sequence[Word]) -> Iterator[Problem]:
@@ -210,11 +226,15 @@ def _stretches(words: Sequence[Word], chosen: Sequence[Word]) -> Iterator[Proble
         yield Problem(first.start, last.end)
 
 
-def _merged(offset: int, problems: Sequence[Problem]) -> Iterator[Problem]:
-    """Problems in order, overlapping ones as one, at their places in the completion."""
+def _merged(raw: str, offset: int, problems: Sequence[Problem]) -> Iterator[Problem]:
+    """Problems in order, neighbouring ones as one unless a passage says something else instead of one of them, at their
+    places in the completion."""
     current: Problem | None = None
     for problem in sorted(problems, key=lambda each: (each.start, each.end)):
-        if current is not None and problem.start <= current.end:
+        touching = current is not None and not raw[current.end : problem.start].strip(" -'’")
+        if current is not None and (
+            problem.start < current.end or (touching and current.instead is None and problem.instead is None)
+        ):
             end, instead = max(current.end, problem.end), current.instead or problem.instead
             current = replace(current, end=end, instead=instead)
             continue
