@@ -73,6 +73,16 @@ def test_function_words_weigh_a_quarter() -> None:
     assert score("a ship", "the ships") == pytest.approx(0.5 * 4 / 5)
 
 
+def test_a_word_counts_as_often_as_the_reference_has_it() -> None:
+    """Words: right 1 of 2 said and 2 wanted, so F = 2·1/(2+2) = 1/2. Pairs: none right. Q = 1/4."""
+    assert score("ships, ships", "ships left") == pytest.approx(1 / 4)
+
+
+def test_a_pair_counts_as_often_as_the_reference_has_it() -> None:
+    """Words: right 2 of 4 said and 3 wanted, F = 4/7. Pairs: ships-left right once of 3 said and 2 wanted, F = 2/5."""
+    assert score("ships left, ships left", "ships left soon") == pytest.approx((4 / 7 + 2 / 5) / 2)
+
+
 def test_beta_weighs_recall() -> None:
     """One of two words: P = 1, R = 1/2, so F2 = 5·P·R/(4·P + R) = 2.5/4.5."""
     assert score("storm", "storm came", settings=ReferenceSettings(beta=2.0, pairs=0.0)) == pytest.approx(2.5 / 4.5)

@@ -72,6 +72,7 @@ def test_the_passage_is_named_by_its_number() -> None:
         "Bloom was released on 2018-08-31 through EMI Australia.",
         "Bloom was released on the 31st of August through EMI Australia.",
         "Bloom was released in August 2018 through EMI Australia.",
+        "The Bloom Tour began on 21 September 2018 in Irving, Texas.",
         "The album Bloom sold 1.25 million copies in twelve countries.",
         "The album Bloom sold 1250000 copies.",
         "The album sold about 1.3 million copies.",
@@ -90,6 +91,7 @@ def test_the_same_said_otherwise_is_not_poor(same: str) -> None:
     [
         ("Bloom was released on 30 August 2018 through EMI Australia.", ["30 August 2018"]),
         ("Bloom was released in August 2017 through EMI Australia.", ["August 2017"]),
+        ("The Bloom Tour began on 21 September 2031 in Irving, Texas.", ["21 September 2031"]),
         ("The album sold 1,350,000 copies.", ["1,350,000"]),
         ("The album cost $3m to make.", ["$3m"]),
         ("The tour had 40 shows, and 25 per cent of them sold out.", ["25 per cent"]),
@@ -150,6 +152,12 @@ def test_supported_poor_and_neither_make_the_score() -> None:
     ]
     assert critique.score == 0.0
     assert critique.feedback == "“Paris” is in no passage. 1 of 3 sentences is supported."
+
+
+def test_words_from_all_over_support_nothing() -> None:
+    critique = judge("The singer began through copies of the lead single in Irving.")
+    assert critique is not None and critique.quotes == () and critique.score == 0.0
+    assert critique.feedback == "The passages neither support it nor speak against it."
 
 
 def test_silence_is_not_better_than_anything() -> None:

@@ -1,8 +1,8 @@
 """Source passages, made ready to be asked: which words, names, numbers and dates they hold, and which of their
 sentences is about the same thing as a sentence of the completion.
 
-Enters: passages. Leaves: findings with the number of the passage and its own words, for a comment to cite. Knows nothing
-of verdicts.
+Enters: passages. Leaves: findings with the number of the passage and its own words, for a comment to cite. Knows
+nothing of verdicts.
 """
 
 import re
