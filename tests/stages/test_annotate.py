@@ -174,3 +174,45 @@ def test_the_receipt_says_what_made_the_file(tmp_path: Path) -> None:
     assert main(["annotate", str(source), str(tmp_path / "out.jsonl")]) == 0
     receipt = json.loads((tmp_path / "out.receipt.json").read_text())
     assert (receipt["annotated"], receipt["rejected"], receipt["settings"]["critic"]) == (1, 0, "people")
+
+
+def test_program_critics_by_name_and_a_bad_column_rejects_its_row_only(tmp_path: Path) -> None:
+    rows = [
+        {"id": 1, "completion": "Nine ships left.", "reference": "Nine ships left the harbour."},
+        {"id": 2, "completion": "Nine ships left.", "reference": 5},
+        {"id": 3, "completion": "Nine ships left."},
+    ]
+    source, target = written(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
+    assert main(["annotate", str(source), str(target), "--critic", "reference"]) == 1
+    (row,) = read_jsonl(target)
+    assert row["id"] == 1 and 0 < row["critique"]["score"] < 1 and row["critique"]["quality"][0] == [0, 0.0]
+    reasons = {row["id"]: row["reason"] for row in read_jsonl(tmp_path / "out.rejected.jsonl")}
+    assert "reference" in reasons[2] and "not scored" in reasons[3]
+    said = "Nine ships left the harbour of Brindlemoor in 2018, after the fog had lifted. Nobody was hurt."
+    supported = [{"id": 1, "completion": "Nine ships left the harbour of Brindlemoor in 2019.", "passages": [said]}]
+    written(source, supported)
+    assert main(["annotate", str(source), str(tmp_path / "s.jsonl"), "--critic", "support"]) == 0
+    (row,) = read_jsonl(tmp_path / "s.jsonl")
+    assert any(
+        span["verdict"] == "poor" and row["completion"][span["start"] : span["end"]] == "2019" for span in row["spans"]
+    )
+
+
+def test_peoples_files_are_read_and_tasks_for_them_written(tmp_path: Path) -> None:
+    table = tmp_path / "people.csv"
+    table.write_text(
+        'id,completion,critique\n1,"Nine ships 🚢 left on Tuesday.","""on Tuesday"" is wrong."\n2,,nothing\n'
+    )
+    assert main(["annotate", str(table), str(tmp_path / "out.jsonl")]) == 1
+    (row,) = read_jsonl(tmp_path / "out.jsonl")
+    assert row["completion"][row["spans"][0]["start"] : row["spans"][0]["end"]] == "on Tuesday"
+    (rejected,) = read_jsonl(tmp_path / "out.rejected.jsonl")
+    assert rejected["line"] == 3
+    for tool in ("label_studio", "argilla"):
+        tasks = tmp_path / f"{tool}.json"
+        assert main(["annotate", str(tmp_path / "out.jsonl"), str(tasks), "--tasks", tool]) == 0
+        back = tmp_path / f"{tool}.jsonl"
+        assert main(["annotate", str(tasks), str(back), "people.suggestions=true"]) == 0
+        (again,) = read_jsonl(back)
+        places = [(span["start"], span["end"], span["verdict"]) for span in row["spans"]]
+        assert places[0] in [(span["start"], span["end"], span["verdict"]) for span in again["spans"]]

@@ -22,16 +22,24 @@ from text2grad.feedback.critics.compose import FirstThatAnswers, Weighted, merge
 from text2grad.feedback.critics.openai import OpenAICritic, OpenAISettings
 from text2grad.feedback.critics.people import people
 from text2grad.feedback.critics.protocol import Critic
+from text2grad.feedback.critics.reference import ReferenceCritic, ReferenceSettings
+from text2grad.feedback.critics.support import SupportCritic, SupportSettings
 
 
 @settings
 class CriticSettings:
     openai: OpenAISettings = field(default_factory=OpenAISettings)
     """Of `openai:MODEL`."""
+    reference: ReferenceSettings = field(default_factory=ReferenceSettings)
+    """Of `reference`."""
+    support: SupportSettings = field(default_factory=SupportSettings)
+    """Of `support`."""
 
 
 NAMED: dict[str, Callable[[CriticSettings], Critic]] = {
     "people": lambda _: people,
+    "reference": lambda options: ReferenceCritic(options.reference),
+    "support": lambda options: SupportCritic(options.support),
 }
 _CALL = re.compile(r"(first|merge|weighted)\((.*)\)", re.DOTALL)
 _OBJECT = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_][\w.]*)")
