@@ -169,7 +169,7 @@ def test_silence_is_not_better_than_anything() -> None:
 
 def test_thin_evidence_is_not_scored() -> None:
     assert judge("Bloom sold well.", passages=None) is None
-    assert judge("Bloom sold well.", passages=["Bloom is an album."]) is None
+    assert judge("Bloom sold well.", passages=[" "]) is None
     assert judge("Bloom sold well.", passages=None, prompt=f"Summarise: {BLOOM}") is not None
     assert judge("Bloom \ud83e sold well.") is None
 

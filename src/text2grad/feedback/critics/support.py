@@ -57,7 +57,8 @@ class SupportSettings:
     least: Annotated[Int, Ge(0)] = 3
     """A sentence with fewer content words gets no verdict from its words, only from its numbers, dates and names."""
     thin: Annotated[Int, Ge(0)] = 20
-    """With fewer words of source than this there is no score."""
+    """Where there are no passages and no source, a prompt of fewer words than this counts for none: then there is no
+    score."""
     prompt_known: bool = True
     """Words, names and numbers of the prompt are not called unsupported: a question may use words that the
     passages do not."""
@@ -86,7 +87,7 @@ class SupportCritic:
     """`critic(prompts, completions, passages=[…])`.
 
     >>> passage = "Bloom is the second album by the singer Troye Sivan, released on 31 August 2018 by EMI Australia."
-    >>> critic = SupportCritic(SupportSettings(thin=10))
+    >>> critic = SupportCritic()
     >>> (said,) = critic([""], ["The album Bloom was released on 31 August 2019."], passages=[[passage]])
     >>> said.feedback
     '“31 August 2019” is not supported: passage 1 says “31 August 2018”.'
@@ -103,13 +104,15 @@ class SupportCritic:
             prompt = prompt_text(prompts[item])
             passages = texts_in(column_at(columns, "passages", item), "passages", item)
             passages = passages or texts_in(column_at(columns, "source", item), "source", item)
-            found.append(self.judge(completion, passages or [prompt], prompt if passages else ""))
+            if not passages and len(prompt.split()) >= self.settings.thin:
+                passages, prompt = [prompt], ""
+            found.append(self.judge(completion, passages, prompt))
         return found
 
     def judge(self, completion: str, passages: Sequence[str], prompt: str = "") -> Critique | None:
-        """One completion against its passages; None where they are too thin to tell."""
+        """One completion against its passages; None where they say nothing."""
         evidence = evidence_in(tuple(passages))
-        if evidence.size < self.settings.thin or not encodable(completion, *passages):
+        if not evidence.size or not encodable(completion, *passages):
             return None
         asked = evidence_in((prompt,)) if prompt and self.settings.prompt_known else None
         judged = list(self._sentences(completion, evidence, asked))
