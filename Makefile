@@ -3,9 +3,12 @@
 VENV ?= .venv
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
+# Where the environment was made: one that was copied or moved with its checkout still runs the old checkout's code. A PYTHON
+# that is named is looked at each time.
+MOVED := $(if $(filter-out x,x$(shell test "$$(cat '$(VENV)/.place' 2>/dev/null)" = "$$(pwd -P)" || echo moved)$(PYTHON)),moved)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check test-gpu bench pictures pins clean
+.PHONY: help demo test check test-gpu bench pictures pins clean moved
 
 help:
 	@echo "make demo      see what text2grad does (sets everything up first)"
@@ -16,6 +19,7 @@ help:
 	@echo "make pictures  draw the pictures of the README again"
 	@echo "make pins      write constraints.txt anew, from the newest set that the ranges allow"
 	@echo "make clean     remove .venv and caches"
+	@echo "PYTHON=/path/to/python3.12 after any of them chooses the Python that .venv is made with"
 
 demo: $(READY)
 	@$(PY) -m text2grad align --examples --show
@@ -47,8 +51,7 @@ pins:
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-# The stamp is written last, so a set-up that was interrupted is done again; it is older than the files that say what to install
-# when they change. `scripts/setup.sh` finds a Python and says what to do where there is none.
-$(READY): pyproject.toml constraints.txt scripts/setup.sh
-	@sh scripts/setup.sh $(VENV)
+# The stamp is written last, so a set-up that was interrupted is done again.
+$(READY): pyproject.toml constraints.txt scripts/setup.sh $(MOVED)
+	@PYTHON='$(PYTHON)' sh scripts/setup.sh $(VENV)
 	@touch $(READY)

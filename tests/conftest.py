@@ -2,7 +2,10 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -10,29 +13,52 @@ import pytest
 from hypothesis import settings
 
 from text2grad.errors import DownloadFailed
-from text2grad.models import cache
 from text2grad.models.load import load_tokenizer
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
+from text2grad.runs import cache_folder
 
 pytest_plugins = ["pytester"]
 
-PACKAGE_OF = {"bwrap": "bubblewrap", "chromium": "chromium"}
+PROGRAMS = {
+    "bwrap": ("bubblewrap", ("bwrap",)),
+    "chromium": ("chromium", ("chromium", "chromium-browser", "google-chrome")),
+}
+"""A marker's word → the package to install, and the commands that will do."""
 
 settings.register_profile("default", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
-settings.load_profile("ci" if os.environ.get("CI") else "default")
+settings.load_profile("ci" if os.environ.get("CI") == "true" else "default")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker in item.iter_markers("system"):
-        command = marker.args[0]
-        if shutil.which(command) is None:
-            unavailable(f"needs `{command}`: apt-get install {PACKAGE_OF.get(command, command)}")
+        if (trouble := missing(marker.args[0])) is not None:
+            unavailable(trouble)
     if item.get_closest_marker("gpu"):
         import torch
 
         if not torch.cuda.is_available():
             pytest.skip("needs a CUDA device, and torch finds none")
+
+
+@cache
+def missing(word: str) -> str | None:
+    """Why a program cannot be used here, if it cannot."""
+    package, _ = PROGRAMS.get(word, (word, ()))
+    if program(word) is None:
+        return f"needs `{word}`: apt-get install {package}"
+    if word == "bwrap":
+        # Containers and some kernels forbid the namespaces that it is made of.
+        probe = subprocess.run(["bwrap", "--dev-bind", "/", "/", "true"], capture_output=True, text=True)
+        if probe.returncode:
+            return f"needs a bubblewrap that may make namespaces: {probe.stderr.strip()}"
+    return None
+
+
+def program(word: str) -> str | None:
+    """The path of the first command of this kind that there is."""
+    _, commands = PROGRAMS.get(word, (word, (word,)))
+    return next(filter(None, map(shutil.which, commands)), None)
 
 
 def unavailable(reason: str) -> NoReturn:
@@ -65,5 +91,31 @@ def smollm2_tokenizer() -> Any:
 def fresh_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty cache folder, and a check that whatever happened left nothing half-written in it."""
     monkeypatch.setenv("TEXT2GRAD_CACHE", str(tmp_path / "cache"))
-    yield cache.cache_folder() / "models"
+    yield cache_folder() / "models"
     assert not list(tmp_path.rglob(".aside-*"))
+
+
+SERVER = Path(__file__).parent / "feedback" / "critics" / "fault_server.py"
+Start = Callable[..., str]
+
+
+@pytest.fixture
+def fault_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Start]:
+    """Start a server with these faults; gives its address, and sets the environment to reach it."""
+    running = []
+
+    def start(faults: str = "", delay: float = 0.0) -> str:
+        words = [sys.executable, str(SERVER), "--delay", str(delay), "--faults", faults, "--log", str(tmp_path / "log")]
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        running.append(process)
+        assert process.stdout is not None
+        address = f"http://127.0.0.1:{int(process.stdout.readline())}/v1"
+        monkeypatch.setenv("OPENAI_BASE_URL", address)
+        return address
+
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
+    monkeypatch.setenv("TEXT2GRAD_CACHE", str(tmp_path / "cache"))
+    yield start
+    for process in running:
+        process.kill()
+        process.communicate()

@@ -53,7 +53,9 @@ def test_version_and_no_words() -> None:
     assert nothing.returncode == 2 and "stages:" in nothing.stdout
 
 
-@pytest.mark.parametrize(("word", "hint"), [("algin", "did you mean `align`?"), ("fly", "the stages are align, env")])
+@pytest.mark.parametrize(
+    ("word", "hint"), [("algin", "did you mean `align`?"), ("fly", "the stages are align, annotate, env")]
+)
 def test_an_unknown_stage_is_refused_with_a_hint(word: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([word]) == 2
     assert capsys.readouterr().err == f"text2grad: there is no stage {word!r}; {hint}\n"
@@ -64,9 +66,10 @@ def test_a_terminal_without_unicode_gets_question_marks_instead_of_a_traceback()
     assert done.returncode == 0 and "critiques ? spans" in done.stdout
 
 
-def test_a_reader_that_goes_away_is_no_error() -> None:
+@pytest.mark.parametrize("words", [("env",), ("align", "--examples", "--show"), ("align", "--print-config")])
+def test_a_reader_that_goes_away_is_no_error(words: tuple[str, ...]) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "text2grad", "env"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-m", "text2grad", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     assert process.stdout is not None and process.stderr is not None
     process.stdout.close()
@@ -74,6 +77,15 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     process.stderr.close()
     assert process.wait() == 0
     assert complaint == b""
+
+
+@pytest.mark.parametrize("words", ["env", "align --examples --show", "align --print-config"])
+def test_a_closed_or_full_stdout_is_no_traceback(words: str) -> None:
+    for redirection, status in ((">&-", 0), ("> /dev/full", 2)):
+        shelled = f"{sys.executable} -m text2grad {words} {redirection}"
+        done = subprocess.run(["sh", "-c", shelled], capture_output=True, text=True)
+        assert done.returncode == status
+        assert "Traceback" not in done.stderr and "ignored" not in done.stderr
 
 
 def test_public_names_are_all_there_and_nothing_else_is() -> None:

@@ -95,6 +95,11 @@ def test_a_wrong_override_says_what_to_do(overrides: list[str], message: str) ->
         ("steps: 1\nsteps: 2\n", "the key 'steps' stands twice"),
         ("steps: [1\n", "is not readable as YAML"),
         ("note: !!python/object/apply:os.system ['true']\n", "is not readable as YAML"),
+        ("steps: !!int ''\n", "is not readable as YAML"),
+        ("steps: !!bool x\n", "is not readable as YAML"),
+        ("note: !!timestamp x\n", "is not readable as YAML"),
+        ("steps: 010\n", "steps: should be a valid integer, got '010'"),
+        ("steps: 1:30\n", "steps: should be a valid integer, got '1:30'"),
         ("note: \x00\n", "is not readable as YAML"),
         ("optimizer: {clipp: 1}\n", "there is no setting `optimizer.clipp`; did you mean `optimizer.clip`?"),
     ],
@@ -112,6 +117,10 @@ def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
         config.load(Training, tmp_path / "absent.yaml")
     with pytest.raises(ConfigError, match="should be a readable YAML file"):
         config.load(Training, tmp_path)
+
+
+def test_dates_stay_texts() -> None:
+    assert config.load(Training, None, ["note=2026-01-01"]).note == "2026-01-01"
 
 
 def test_an_empty_file_is_the_defaults(tmp_path: Path) -> None:

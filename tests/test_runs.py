@@ -53,15 +53,61 @@ def test_an_atomic_write_replaces_whole_or_not_at_all(tmp_path: Path) -> None:
     assert files_in(tmp_path) == ["deep/file.txt"]
 
 
-@pytest.mark.parametrize("torn", [b'{"step": 3', b'{"step": 3}', b'{"s', b"\xf0\x9f", b"\x00\x00\x00"])
+@pytest.mark.parametrize("torn", [b'{"step": 3', b'"step"', b'{"s', b"\xf0\x9f", b"\x00\x00\x00", b"[" * 9999])
 def test_a_torn_last_line_is_cut_off_and_the_rest_kept(tmp_path: Path, torn: bytes) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b'{"step": 1}\n{"step": 2}\n' + torn)
-    assert [row["step"] for row in read_jsonl(path)][:2] == [1, 2]
     with Jsonl(path) as rows:
         assert rows.healed == len(torn)
         rows.append([{"step": 3}])
     assert [row["step"] for row in read_jsonl(path)] == [1, 2, 3]
+
+
+def test_a_whole_row_without_its_line_end_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b'{"step": 1}\n{"step": 2}')
+    assert [row["step"] for row in read_jsonl(path)] == [1, 2]
+    with Jsonl(path) as rows:
+        assert rows.healed == 0
+        rows.append([{"step": 3}])
+    assert [row["step"] for row in read_jsonl(path)] == [1, 2, 3]
+
+
+def test_reading_passes_over_a_torn_last_line(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b'{"step": 1}\n{"ste')
+    assert list(read_jsonl(path)) == [{"step": 1}]
+
+
+def test_a_link_stays_a_link_and_a_pipe_a_pipe(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"old")
+    (tmp_path / "link").symlink_to("file")
+    write_atomic(tmp_path / "link", b"new")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "file").read_bytes() == b"new"
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write_atomic(tmp_path / "pipe", b"through")
+    assert os.read(reader, 100) == b"through" and (tmp_path / "pipe").is_fifo()
+    os.close(reader)
+    with pytest.raises(RunError, match="but it is a folder"):
+        write_atomic(tmp_path, b"x")
+
+
+def test_what_a_dead_process_left_beside_a_file_is_cleared_by_the_next_write(tmp_path: Path) -> None:
+    code = """
+        import os, sys
+        from pathlib import Path
+        from text2grad.runs import aside
+        with aside(Path(sys.argv[1])) as scratch:
+            scratch.write_text("half")
+            os.kill(os.getpid(), 9)
+    """
+    python(code, tmp_path / "out.jsonl").communicate()
+    assert len(list(tmp_path.glob(".aside-*"))) == 1
+    write_atomic(tmp_path / "other", b"x")
+    assert len(list(tmp_path.glob(".aside-*"))) == 1, "another file's business"
+    write_atomic(tmp_path / "out.jsonl", b"x")
+    assert files_in(tmp_path) == ["other", "out.jsonl"]
 
 
 def test_a_torn_line_longer_than_a_block_is_cut_off(tmp_path: Path) -> None:
@@ -176,6 +222,27 @@ def test_a_checkpoint_that_fails_half_way_does_not_appear(tmp_path: Path) -> Non
         run.save_checkpoint(1, lambda _: None)
         with pytest.raises(RunError, match="exists already"):
             run.save_checkpoint(1, lambda _: None)
+
+
+def test_checkpoints_are_in_the_order_of_their_steps(tmp_path: Path) -> None:
+    with RunFolder(tmp_path / "run", Settings(), keep_checkpoints=1) as run:
+        for step in (99_999_999, 100_000_000):
+            run.save_checkpoint(step, lambda _: None)
+        assert run.latest_checkpoint() == run.path / "checkpoints" / "step-100000000"
+        assert run.save_checkpoint(7, lambda _: None).exists(), "the one just written stays"
+        with pytest.raises(RunError, match="a step from 0 on"):
+            run.save_checkpoint(-1, lambda _: None)
+    with pytest.raises(RunError, match="an open run folder"):
+        run.save_checkpoint(8, lambda _: None)
+
+
+def test_a_folder_that_cannot_be_used_says_why(tmp_path: Path) -> None:
+    (tmp_path / "run" / "metrics.jsonl").mkdir(parents=True)
+    with pytest.raises(RunError, match=r"cannot be used as a run folder .*metrics\.jsonl"):
+        RunFolder(tmp_path / "run", Settings())
+    (tmp_path / "nowhere").symlink_to("missing")
+    with pytest.raises(RunError, match="cannot be used as a run folder"):
+        RunFolder(tmp_path / "nowhere", Settings())
 
 
 def test_a_file_where_the_folder_should_be_is_said_so(tmp_path: Path) -> None:

@@ -76,6 +76,15 @@ def rewarded(**changes: Any) -> RewardedCompletion:
     return RewardedCompletion(**(parts | changes))
 
 
+# Classes as somebody without a type checker calls them.
+_Completion: Any = Completion
+_Critique: Any = Critique
+_Example: Any = Example
+_Message: Any = Message
+_Rollout: Any = Rollout
+_Span: Any = Span
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -96,29 +105,42 @@ def rewarded(**changes: Any) -> RewardedCompletion:
         ),
         (lambda: Span(3, 3, "poor"), "Span: end should lie behind start, got start 3 and end 3"),
         (lambda: Span(-1, 3, "poor"), "Span.start: should be greater than or equal to 0, got -1"),
-        (lambda: Span(0, 3, "bad"), "Span.verdict: should be 'good', 'poor' or 'neutral', got 'bad'"),  # type: ignore[arg-type]
+        (lambda: _Span(0, 3, "bad"), "Span.verdict: should be 'good', 'poor' or 'neutral', got 'bad'"),
         (lambda: Span(0, 3, "poor", severity=0.0), "Span.severity: should be greater than 0, got 0.0"),
         (lambda: Span(0, 3, "poor", confidence=float("nan")), "Span.confidence: should be a finite number, got nan"),
         (lambda: Span(0, 9, "poor").slice("short"), "should end within its text of 5 characters 'short', got end 9"),
         (lambda: rewarded(alignment=Alignment((Span(0, 9, "poor"),))), "Span(0, 9) should end within its text of 4"),
         (lambda: rewarded(token_rewards=(0.0,)), "token_rewards should hold one number per token id, got 1 for 4 ids"),
         (lambda: rewarded(critique=None), "should come together or not at all, got critique=None, alignment=given"),
-        (lambda: Quote("", "poor"), "Quote: text should hold at least one visible character, got ''"),
-        (lambda: Critique("x", quotes=[{"text": " ", "verdict": "poor"}]), "Critique.quotes[0]: text should hold"),  # type: ignore[arg-type]
+        (lambda: Quote("", "poor"), "Quote: text should hold more than white space, got ''"),
+        (lambda: _Critique("x", quotes=[{"text": " ", "verdict": "poor"}]), "Critique.quotes[0]: text should hold"),
         (lambda: Critique("x", omissions=("",)), "omissions should each say what is missing"),
         (lambda: Critique("x", quality=((2, 0.1), (2, 0.2))), "strictly ascending character ends, got [2, 2]"),
+        (lambda: Missed("", "x"), "should name the quote and the reason"),
+        (lambda: _Completion(b"ab", (1,), ((0, 2),)), "Completion.text: should be a valid string, got b'ab'"),
+        (
+            lambda: _Completion("ab", {9, 1}, ((0, 1), (1, 2))),
+            "Completion.token_ids: should be a list or a tuple, got set",
+        ),
+        (lambda: _Rollout((), (), (), (), truncated="off"), "Rollout.truncated: should be a valid boolean, got 'off'"),
+        (lambda: _Example("a", 5), "Example.prompt: should be a valid string, got 5"),
+        (lambda: Example("a", "p", columns={"x": "\ud800"}), "columns should hold texts that can be written as UTF-8"),
+        (
+            lambda: rewarded(critique=Critique("x", quality=((9, 1.0),))),
+            "critique.quality should end within the text of 4",
+        ),
         (lambda: Example("", "p"), "id: should be a non-empty text"),
         (lambda: Example("a", ()), "prompt: should be a non-empty text or list of messages"),
         (lambda: Rollout((1,), (2, 3), (-0.1,), (0.0, 0.0)), "logprobs should hold one number per token id, got 1"),
-        (lambda: Message("user"), "Message.content: is required, nothing came"),  # type: ignore[call-arg]
-        (lambda: Message("user", "x", name="y"), "Message.name: there is no such field; the fields are role, content"),  # type: ignore[call-arg]
+        (lambda: _Message("user"), "Message.content: is required, nothing came"),
+        (lambda: _Message("user", "x", name="y"), "Message.name: there is no such field; the fields are role, content"),
     ],
 )
 def test_a_broken_noun_says_what_was_wanted_what_came_and_where(make: Any, message: str) -> None:
     with pytest.raises(InvalidData) as caught:
         make()
     assert message in str(caught.value)
-    assert "pydantic" not in str(caught.value)
+    assert "pydantic" not in str(caught.value) and "function-" not in str(caught.value)
 
 
 def test_every_violation_of_a_row_is_named_with_its_path() -> None:

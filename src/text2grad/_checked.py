@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Annotated, Any, TypeVar, cast, dataclass_transform
 
-from pydantic import AfterValidator, ConfigDict, Strict, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Strict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from text2grad.errors import Text2GradError
@@ -31,8 +31,20 @@ def _encodable(text: str) -> str:
     return text
 
 
-Text = Annotated[str, AfterValidator(_encodable)]
+Text = Annotated[str, Strict(), AfterValidator(_encodable)]
 """Any text that can be written to a file and read back."""
+Flag = Annotated[bool, Strict()]
+"""True or false; `"off"` and 0 are refused."""
+
+
+def _in_order(value: object) -> object:
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"should be a list or a tuple, got {type(value).__name__}")
+    return value
+
+
+InOrder = BeforeValidator(_in_order)
+"""Marks a tuple; pydantic alone would take a set for one, in any order."""
 
 _RULES = ConfigDict(extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
@@ -82,7 +94,7 @@ def explain(problem: ValidationError, cls: type) -> str:
         else:
             wanted = item["msg"].replace("Input should be", "should be")
             lines.append(f"{where}: {wanted}, got {shorten(item['input'])}")
-    return "\n".join(lines)
+    return "\n".join(dict.fromkeys(lines))
 
 
 def shorten(value: object, width: int = 80) -> str:
@@ -95,4 +107,9 @@ def _path(location: Sequence[int | str], names: Sequence[str]) -> str:
     """`('spans', 0, 'end')` → `.spans[0].end`; a leading number is a positional argument, named by its field."""
     if location and isinstance(location[0], int) and location[0] < len(names):
         location = (names[location[0]], *location[1:])
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    # Pydantic names the branch of a union that it tried, as in `tuple[Message, ...]`: no part of the path to the value.
+    known = [part for part in location if isinstance(part, int) or (part.isidentifier() and part not in _BRANCHES)]
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in known)
+
+
+_BRANCHES = {"str", "int", "float", "bool", "none", "list", "dict"}

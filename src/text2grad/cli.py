@@ -6,19 +6,22 @@ named, so `--help` answers without torch.
 """
 
 import argparse
+import contextlib
 import difflib
 import importlib
 import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import Protocol, cast
+from pathlib import Path
+from typing import Protocol, TextIO, cast
 
 from text2grad import __version__
 from text2grad.errors import Text2GradError
 
 STAGES = {
     "align": "critiques → spans, no model needed",
+    "annotate": "completions → critiques → spans, by people, programs or models",
     "env": "versions and devices, for bug reports",
 }
 """Name → one line of help; the stage itself is `text2grad.stages.NAME`."""
@@ -34,9 +37,7 @@ class Stage(Protocol):
 
 def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that lacks a character shows "?" instead of a traceback
+    _prepare_streams()
     top = _parser()
     # Only the first word is parsed here: the stage's own parser is built when the stage is known.
     name = top.parse_args(words[:1]).stage
@@ -53,6 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog=f"text2grad {name}",
         description=STAGES[name],
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     stage.arguments(parser)
     try:
@@ -66,9 +68,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"text2grad {name}: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # The reader (`| head`) has gone; keep the interpreter from complaining about it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader (`| head`) has gone, and has all it wanted.
+        _silence(sys.stdout)
         return 0
+    except OSError as problem:
+        _silence(sys.stdout)
+        print(f"text2grad {name}: {problem}", file=sys.stderr)
+        return 2
+
+
+def _prepare_streams() -> None:
+    """A closed stream is nowhere, not a crash; a terminal that lacks a character shows "?" instead of a traceback."""
+    sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115
+    sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _silence(stream: TextIO) -> None:
+    """Keep the interpreter from trying again, and complaining, when it closes the stream at exit."""
+    with contextlib.suppress(io.UnsupportedOperation):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _parser() -> argparse.ArgumentParser:

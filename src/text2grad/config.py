@@ -96,7 +96,8 @@ def describe(cls: type) -> Iterator[tuple[str, str, Any]]:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.2's idea of a number: PyYAML follows 1.1, where `1e-5` is a text. Duplicate keys are errors."""
+    """Numbers as people write them. PyYAML follows YAML 1.1, where `1e-5` is a text, `010` is 8, `1:30` is 90 and
+    `2026-01-01` is no text. Duplicate keys are errors."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
@@ -121,18 +122,25 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 
 
 _Dumper.add_representer(str, _represent_text)
+_INT = re.compile(r"^[-+]?(0|[1-9]\d*)$")
+_FLOAT = re.compile(r"^[-+]?((\.\d+|\d+\.\d*)(e[-+]?\d+)?|\d+e[-+]?\d+|\.inf)$|^\.nan$", re.IGNORECASE)
+_NUMBERS = {f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "timestamp")}
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag not in _NUMBERS]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
 for _side in (_Loader, _Dumper):
     # Both sides: what reads as a number is quoted where it is a text.
-    _side.add_implicit_resolver(
-        "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
-    )
+    _side.add_implicit_resolver("tag:yaml.org,2002:int", _INT, list("-+0123456789"))
+    _side.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))
 
 
 def parse(text: str, source: str) -> Any:
     """Plain values from YAML text; `source` is named in errors."""
     try:
         return yaml.load(text, _Loader)
-    except (yaml.YAMLError, RecursionError, ValueError) as problem:
+    except (yaml.YAMLError, RecursionError, ValueError, LookupError, AttributeError, TypeError) as problem:
+        # Beside its own errors PyYAML lets through what its constructors meet in `!!int ""` and the like.
         raise ConfigError(f"{source}: is not readable as YAML: {problem}") from None
 
 

@@ -6,6 +6,9 @@
     ├── UsageError         (ValueError)   command-line words that do not go together
     ├── RunError           (RuntimeError) a run folder that cannot be used as asked
     │   └── RunLocked                     another process holds it
+    ├── CriticError        (RuntimeError) a critic that cannot be had, or does not keep the protocol
+    │   └── BudgetSpent                   it may not spend more
+    ├── SandboxError       (RuntimeError) model-written code cannot be run safely here
     └── ModelError         (RuntimeError) a model or tokenizer that cannot be had
         ├── ModelNotFound                 no such alias, folder, file or hub id
         ├── DownloadFailed                it exists, but it could not be fetched
@@ -38,6 +41,18 @@ class RunError(Text2GradError, RuntimeError):
 
 
 class RunLocked(RunError):
+    pass
+
+
+class CriticError(Text2GradError, RuntimeError):
+    pass
+
+
+class BudgetSpent(CriticError):
+    pass
+
+
+class SandboxError(Text2GradError, RuntimeError):
     pass
 
 

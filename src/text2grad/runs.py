@@ -15,6 +15,8 @@ one. A JSONL file grows by whole lines; what a kill leaves of the last line is c
 """
 
 import errno
+import glob
+import hashlib
 import json
 import os
 import shutil
@@ -36,11 +38,29 @@ ASIDE = ".aside-"
 
 
 def write_atomic(path: str | Path, data: bytes | Iterable[bytes]) -> None:
-    """Replace `path` by `data`, whole or not at all; the old content stays on any failure, a full disk included."""
-    path = Path(path)
+    """Replace `path` by `data`, whole or not at all; the old content stays on any failure, a full disk included.
+
+    A link stays a link: the file that it leads to is replaced. What is no file (a pipe, `/dev/stdout`) is written to as
+    it is: there is nothing to replace.
+    """
+    path = Path(os.path.realpath(path))
+    pieces = [data] if isinstance(data, bytes) else data
+    if path.exists() and not path.is_file() and not path.is_dir():
+        with path.open("wb") as stream:
+            stream.writelines(pieces)
+        return
+    if path.is_dir():
+        raise RunError(f"{path}: should be a file to write to, but it is a folder")
     with aside(path) as scratch, scratch.open("wb") as file:
-        file.writelines([data] if isinstance(data, bytes) else data)
+        file.writelines(pieces)
         _sync(file)
+
+
+def cache_folder() -> Path:
+    """`TEXT2GRAD_CACHE`, else the user's cache folder."""
+    if named := os.environ.get("TEXT2GRAD_CACHE"):
+        return Path(named).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "text2grad"
 
 
 @contextmanager
@@ -51,7 +71,8 @@ def aside(path: Path) -> Iterator[Path]:
     nothing or of an empty folder only: what is complete is never replaced half by half.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    holder = Path(tempfile.mkdtemp(prefix=f"{ASIDE}{path.name}-", dir=path.parent))
+    clear_rubbish(path.parent, path.name)
+    holder = Path(tempfile.mkdtemp(prefix=f"{ASIDE}{path.name}-{_MACHINE}-{os.getpid()}-", dir=path.parent))
     try:
         with no_space_named(path):
             yield holder / path.name
@@ -60,6 +81,27 @@ def aside(path: Path) -> Iterator[Path]:
             _sync_folder(path.parent)
     finally:
         shutil.rmtree(holder, ignore_errors=True)
+
+
+def clear_rubbish(folder: Path, name: str = "") -> None:
+    """Remove what processes of this machine that are no more left unfinished in a folder, of one name or of any."""
+    for left in folder.glob(f"{ASIDE}{glob.escape(name) or '*'}-{_MACHINE}-*-*"):
+        if not _alive(int(left.name.split("-")[-2])):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+_MACHINE = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
+"""Processes are known by their numbers on their own machine only; a folder may be shared by several."""
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 @contextmanager
@@ -100,7 +142,12 @@ class Jsonl:
         self._file = self.path.open("a+b")
         self.size = self._whole_lines()
         self.healed = self.path.stat().st_size - self.size
-        if self.healed:
+        if self.healed and _is_row(self._after(self.size)):
+            # Whole but for its line end, as editors leave it: a row is never cut off.
+            self._file.write(b"\n")
+            _sync(self._file)
+            self.size, self.healed = self.size + self.healed + 1, 0
+        elif self.healed:
             self._cut(self.size)
 
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -141,6 +188,10 @@ class Jsonl:
         self._file.truncate(size)
         _sync(self._file)
 
+    def _after(self, size: int) -> bytes:
+        self._file.seek(size)
+        return self._file.read()
+
     def _ends_line(self, size: int) -> bool:
         self._file.seek(size - 1)
         return self._file.read(1) == b"\n"
@@ -179,13 +230,20 @@ def read_jsonl(path: str | Path) -> Iterator[dict[str, Any]]:
         for number, line in enumerate(file, start=1):
             try:
                 row = json.loads(line)
-            except ValueError as problem:
+            except (ValueError, RecursionError) as problem:
                 if not line.endswith(b"\n"):
                     return
                 raise InvalidData(f"{path}, line {number}: should be one JSON object, {problem}") from None
             if not isinstance(row, dict):
                 raise InvalidData(f"{path}, line {number}: should be a JSON object, got {type(row).__name__}")
             yield row
+
+
+def _is_row(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 class RunFolder:
@@ -201,10 +259,17 @@ class RunFolder:
         self.keep_checkpoints = keep_checkpoints
         if self.path.exists() and not self.path.is_dir():
             raise RunError(f"{self.path}: should be a folder for the run, but it is a file; choose another name")
-        self.path.mkdir(parents=True, exist_ok=True)
-        self._lock = _take(self.path)
         try:
-            self._clear_rubbish()
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = _take(self.path)
+            self._open(settings)
+        except OSError as problem:
+            raise RunError(f"{self.path}: cannot be used as a run folder ({problem}); choose another one") from problem
+
+    def _open(self, settings: Any) -> None:
+        try:
+            clear_rubbish(self.path)
+            clear_rubbish(self.path / "checkpoints")
             self._settle(settings)
             self.metrics = Jsonl(self.path / "metrics.jsonl")
             self.rollouts = Jsonl(self.path / "rollouts.jsonl")
@@ -214,6 +279,8 @@ class RunFolder:
 
     def save_checkpoint(self, step: int, write: Callable[[Path], None]) -> Path:
         """Let `write` fill a folder; it appears under its name only when complete. Then drop the oldest ones."""
+        if step < 0 or not self._lock.is_locked:
+            raise RunError(f"{self.path}: a checkpoint wants a step from 0 on and an open run folder, got step {step}")
         path = self.path / "checkpoints" / f"step-{step:08d}"
         if path.exists():
             raise RunError(f"{path}: this checkpoint exists already; a step is saved once")
@@ -221,12 +288,14 @@ class RunFolder:
             scratch.mkdir()
             write(scratch)
         for old in self.checkpoints()[: -self.keep_checkpoints]:
-            shutil.rmtree(old)
+            if old != path:
+                shutil.rmtree(old)
         return path
 
     def checkpoints(self) -> list[Path]:
         """The complete ones, oldest first."""
-        return sorted(path for path in (self.path / "checkpoints").glob("step-*") if path.is_dir())
+        found = [path for path in (self.path / "checkpoints").glob("step-*") if path.name[5:].isdecimal()]
+        return sorted((path for path in found if path.is_dir()), key=lambda path: int(path.name[5:]))
 
     def latest_checkpoint(self) -> Path | None:
         return next(reversed(self.checkpoints()), None)
@@ -243,11 +312,6 @@ class RunFolder:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _clear_rubbish(self) -> None:
-        for folder in (self.path, self.path / "checkpoints"):
-            for left in folder.glob(f"{ASIDE}*"):
-                shutil.rmtree(left)
 
     def _settle(self, settings: Any) -> None:
         """Write the settings of a new run; of an old one, insist that they are the same."""

@@ -8,6 +8,7 @@ it: numbers only.
 All positions are character offsets into the text, half open, counted in Python characters (Unicode code points).
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from itertools import pairwise
@@ -16,7 +17,7 @@ from typing import Annotated, Any, Literal, Self
 from annotated_types import Ge, Gt, Le
 from pydantic import JsonValue, ValidationError
 
-from text2grad._checked import Int, Real, Text, adapter, checked, explain, shorten
+from text2grad._checked import Flag, InOrder, Int, Real, Text, adapter, checked, explain, shorten
 from text2grad.errors import InvalidData
 
 Verdict = Literal["good", "poor", "neutral"]
@@ -27,6 +28,9 @@ Occurrence = Literal["only", "resolved", "ambiguous"]
 """Whether the quoted text occurs once, or several times with a reason to pick this one, or several times without."""
 Index = Annotated[Int, Ge(0)]
 Severity = Annotated[Real, Gt(0), Le(1)]
+Ids = Annotated[tuple[Index, ...], InOrder]
+Numbers = Annotated[tuple[Real, ...], InOrder]
+Texts = Annotated[tuple[Text, ...], InOrder]
 
 
 class Noun:
@@ -75,13 +79,19 @@ class Example(Noun):
     """Text, source included, or a conversation whose last assistant turn is to be written."""
     reference: Text | None = None
     columns: Mapping[str, JsonValue] = field(default_factory=dict)
-    """Whatever else the critic takes by name: passages, tests, facts."""
+    """Whatever else the critic takes by name: passages, tests, facts. A copy of what was given; treat it as frozen."""
 
     def __post_init__(self) -> None:
         if not self.id:
             raise ValueError("id: should be a non-empty text, got ''; give each example its own")
         if not self.prompt:
             raise ValueError(f"prompt: should be a non-empty text or list of messages, got {self.prompt!r}")
+        try:
+            json.dumps(self.columns, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise ValueError(
+                "columns should hold texts that can be written as UTF-8, got half a surrogate pair"
+            ) from None
         object.__setattr__(self, "columns", dict(self.columns))
 
 
@@ -100,8 +110,8 @@ class Completion(Noun):
     """
 
     text: Text
-    token_ids: tuple[Index, ...]
-    offsets: tuple[tuple[Index, Index], ...]
+    token_ids: Ids
+    offsets: Annotated[tuple[tuple[Index, Index], ...], InOrder]
 
     def __post_init__(self) -> None:
         if len(self.token_ids) != len(self.offsets):
@@ -131,7 +141,7 @@ class Quote(Noun):
     'poor'
     >>> Quote("  ", "poor")
     Traceback (most recent call last):
-    text2grad.errors.InvalidData: Quote: text should hold at least one visible character, got '  '
+    text2grad.errors.InvalidData: Quote: text should hold more than white space, got '  '
     """
 
     text: Text
@@ -144,7 +154,7 @@ class Quote(Noun):
 
     def __post_init__(self) -> None:
         if not self.text.strip():
-            raise ValueError(f"text should hold at least one visible character, got {self.text!r}")
+            raise ValueError(f"text should hold more than white space, got {self.text!r}")
 
 
 @checked(InvalidData)
@@ -157,12 +167,12 @@ class Critique(Noun):
     """
 
     feedback: Text
-    quotes: tuple[Quote, ...] = ()
-    omissions: tuple[Text, ...] = ()
+    quotes: Annotated[tuple[Quote, ...], InOrder] = ()
+    omissions: Texts = ()
     """What is missing; belongs to the decision to stop, not to a span."""
     score: Real | None = None
     """Of the whole completion, if the critic has one."""
-    quality: tuple[tuple[Index, Real], ...] | None = None
+    quality: Annotated[tuple[tuple[Index, Real], ...], InOrder] | None = None
     """Q of the prefixes that end at these characters, ascending, where the critic can measure prefixes."""
     revision: Text | None = None
     """The completion as it should have been."""
@@ -221,6 +231,10 @@ class Missed(Noun):
     quote: Text
     reason: Text
 
+    def __post_init__(self) -> None:
+        if not self.quote or not self.reason:
+            raise ValueError(f"should name the quote and the reason, got {self.quote!r} and {self.reason!r}")
+
 
 @checked(InvalidData)
 class Alignment(Noun):
@@ -230,9 +244,9 @@ class Alignment(Noun):
     'seven ships'
     """
 
-    spans: tuple[Span, ...] = ()
-    missed: tuple[Missed, ...] = ()
-    omissions: tuple[Text, ...] = ()
+    spans: Annotated[tuple[Span, ...], InOrder] = ()
+    missed: Annotated[tuple[Missed, ...], InOrder] = ()
+    omissions: Texts = ()
     """What the critique finds missing from the completion; no span can hold it."""
 
 
@@ -268,10 +282,10 @@ class RewardedCompletion(Noun):
     completion: Completion
     critique: Critique | None = None
     alignment: Alignment | None = None
-    token_rewards: tuple[Real, ...] | None = None
-    advantages: tuple[Real, ...] | None = None
-    logprobs_before: tuple[Real, ...] | None = None
-    logprobs_after: tuple[Real, ...] | None = None
+    token_rewards: Numbers | None = None
+    advantages: Numbers | None = None
+    logprobs_before: Numbers | None = None
+    logprobs_after: Numbers | None = None
 
     def __post_init__(self) -> None:
         given = [self.critique is not None, self.alignment is not None, self.token_rewards is not None]
@@ -283,6 +297,11 @@ class RewardedCompletion(Noun):
         _equal_lengths(self, len(self.completion.token_ids), _STREAMS)
         for span in self.alignment.spans if self.alignment else ():
             span.slice(self.completion.text)
+        ends = [end for end, _ in (self.critique and self.critique.quality) or ()]
+        if ends and ends[-1] > len(self.completion.text):
+            raise ValueError(
+                f"critique.quality should end within the text of {len(self.completion.text)} characters, got {ends[-1]}"
+            )
 
     @property
     def scored(self) -> bool:
@@ -299,15 +318,15 @@ class Rollout(Noun):
     (7, 0)
     """
 
-    prompt_ids: tuple[Index, ...]
-    token_ids: tuple[Index, ...]
-    logprobs: tuple[Real, ...]
+    prompt_ids: Ids
+    token_ids: Ids
+    logprobs: Numbers
     """Of the distribution that was sampled from."""
-    token_rewards: tuple[Real, ...]
-    values: tuple[Real, ...] | None = None
+    token_rewards: Numbers
+    values: Numbers | None = None
     """The value head's, where there is one."""
-    reference_logprobs: tuple[Real, ...] | None = None
-    truncated: bool = False
+    reference_logprobs: Numbers | None = None
+    truncated: Flag = False
     """Cut off at the length limit, so the last token is not a decision to stop."""
 
     def __post_init__(self) -> None:

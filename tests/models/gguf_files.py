@@ -1,5 +1,6 @@
 """Small GGUF files, quantised for real, for tests of reading them."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +54,6 @@ def tiny_gguf(path: Path, tokenizer: Any, end_token: bool = True) -> Path:
 
 
 def _add_tokenizer(writer: Any, tokenizer: Any, end_token: bool) -> None:
-    import json
-
     state = json.loads(tokenizer.backend_tokenizer.to_str())
     special = set(tokenizer.all_special_tokens) | {token["content"] for token in state["added_tokens"]}
     tokens = [token for token, _ in sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])]
@@ -62,6 +61,7 @@ def _add_tokenizer(writer: Any, tokenizer: Any, end_token: bool) -> None:
     writer.add_token_list(tokens)
     writer.add_token_types([3 if token in special else 1 for token in tokens])
     writer.add_token_merges([" ".join(merge) for merge in state["model"]["merges"]])
+    writer.add_bos_token_id(tokenizer.convert_tokens_to_ids("<|im_start|>"))
     if end_token:
         writer.add_eos_token_id(tokenizer.eos_token_id)
         writer.add_pad_token_id(tokenizer.pad_token_id)

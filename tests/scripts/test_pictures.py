@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from scripts.pictures import PICTURES, align_picture
 
+from tests.conftest import program
+
 
 def test_the_picture_in_the_readme_is_what_the_code_draws() -> None:
     assert (PICTURES / "align.svg").read_text(encoding="utf-8") == align_picture(), "run `make pictures`"
@@ -31,7 +33,7 @@ def test_a_browser_shows_the_picture_whole_and_asks_for_nothing(tmp_path: Path) 
     page.write_text(PAGE.format(svg=(PICTURES / "align.svg").read_text(encoding="utf-8")), encoding="utf-8")
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
     done = subprocess.run(
-        ["chromium", *flags, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", page.as_uri()],
+        [str(program("chromium")), *flags, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", page.as_uri()],
         capture_output=True,
         text=True,
         timeout=120,

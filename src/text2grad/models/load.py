@@ -12,11 +12,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+from text2grad._checked import shorten
 from text2grad.errors import CorruptModel, DownloadFailed, ModelError, ModelNotFound
 from text2grad.models.cache import ALIASES, check_complete, from_gguf, from_wheel, set_end_tokens
 from text2grad.runs import no_space_named
 
 _HUB_ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
+DTYPES = ("float32", "bfloat16", "float16", "float64")
 _HUB_ANSWERS_WITHIN = 10
 """Seconds; the hub's own library goes on trying for half a minute per file before it says that there is no network."""
 
@@ -26,9 +28,9 @@ def load_model(name: str, *, device: str = "cpu", dtype: str = "float32") -> tup
     import torch
     from transformers import AutoModelForCausalLM
 
-    kind = getattr(torch, dtype, None)
-    if not isinstance(kind, torch.dtype) or not kind.is_floating_point:
-        raise ModelError(f"dtype should be a floating-point type of torch such as float32 or bfloat16, got {dtype!r}")
+    if dtype not in DTYPES:
+        raise ModelError(f"dtype should be one of {', '.join(DTYPES)}, got {dtype!r}")
+    kind = getattr(torch, dtype)
     _check_device(device)
     tokenizer, place, options = _tokenizer(name)
     options |= {"dtype": kind, "output_loading_info": True}
@@ -56,7 +58,11 @@ def locate(name: str) -> str:
     """What `from_pretrained` takes for this name: a folder on this machine, made if need be, or a hub id."""
     if name in ALIASES:
         return str(from_wheel(name, ALIASES[name]))
-    path = Path(name).expanduser()
+    try:
+        path = Path(name).expanduser()
+        path.exists()
+    except (RuntimeError, OSError, ValueError) as problem:
+        raise ModelNotFound(f"{shorten(name)}: cannot be the name of a model: {problem}") from None
     if path.is_file():
         if path.suffix.lower() != ".gguf":
             raise ModelNotFound(f"{name}: should be a model folder or a .gguf file, got another kind of file")
@@ -74,11 +80,14 @@ def _check_device(device: str) -> None:
     import torch
 
     try:
-        kind = torch.device(device).type
-    except RuntimeError:
-        raise ModelError(f"device should be one of torch's, such as cpu, cuda or cuda:1, got {device!r}") from None
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise ModelError(f"device {device!r} was asked for, but torch {torch.__version__} finds no CUDA device here")
+        torch.empty(1, device=device)
+    # torch has no common error for a device that is no word, not built in, or not there.
+    except (RuntimeError, AssertionError, NotImplementedError, ValueError) as problem:
+        raise ModelError(
+            f"device should be one that torch {torch.__version__} can use here, such as cpu"
+            f"{' or cuda' if torch.cuda.is_available() else '; it finds no CUDA device'}, got {device!r} "
+            f"({_first_line(problem)})"
+        ) from None
 
 
 def _tokenizer(name: str) -> tuple[Any, str, dict[str, Any]]:

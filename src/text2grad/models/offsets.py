@@ -12,7 +12,7 @@ vocabulary, cover nothing: an empty range where they stand.
 import codecs
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from text2grad._checked import shorten
 from text2grad.errors import InvalidData, UnsupportedTokenizer
 from text2grad.types import Completion
 
@@ -35,19 +36,31 @@ def completion_of(tokenizer: Any, token_ids: Sequence[int]) -> Completion:
 
 def decode(tokenizer: Any, token_ids: Sequence[int]) -> tuple[str, Ranges]:
     """The text of these ids and the characters of each."""
-    if tokenizer not in _DECODERS:
-        _DECODERS[tokenizer] = decoder_of(tokenizer)
-    ids = np.asarray(token_ids, dtype=np.int64)
-    if ids.ndim != 1 or (len(ids) and ids.min() < 0):
-        raise InvalidData(f"token ids should be one sequence of whole numbers from 0, got shape {ids.shape}")
-    return _DECODERS[tokenizer](ids)
+    ids = _checked_ids(token_ids)
+    # Tokens added since make another decoder.
+    vocabulary = (len(tokenizer), tuple(tokenizer.all_special_ids))
+    known = _DECODERS.get(tokenizer)
+    if known is None or known[0] != vocabulary:
+        known = _DECODERS[tokenizer] = (vocabulary, decoder_of(tokenizer))
+    return known[1](ids)
+
+
+def _checked_ids(token_ids: Sequence[int]) -> NDArray[np.int64]:
+    try:
+        ids = np.asarray(token_ids)
+        ids = ids.astype(np.int64) if ids.size == 0 else ids
+    except (ValueError, OverflowError, TypeError):
+        ids = np.empty((0, 0))
+    if ids.ndim != 1 or ids.dtype.kind not in "iu" or (len(ids) and (ids.min() < 0 or ids.max() >= 2**31)):
+        raise InvalidData(f"token ids should be one sequence of whole numbers from 0, got {shorten(token_ids)}")
+    return ids.astype(np.int64)
 
 
 class Decoder(Protocol):
     def __call__(self, ids: NDArray[np.int64]) -> tuple[str, Ranges]: ...
 
 
-_DECODERS: WeakKeyDictionary[Any, Decoder] = WeakKeyDictionary()
+_DECODERS: WeakKeyDictionary[Any, tuple[object, Decoder]] = WeakKeyDictionary()
 
 
 def decoder_of(tokenizer: Any) -> Decoder:
@@ -93,7 +106,8 @@ class SentencePiece:
     """
 
     texts: list[str]
-    """Per id, ▁ already a space; empty for bytes and special tokens. One more at the end, for unknown ids."""
+    """Per id, ▁ already a space; ASCII bytes are themselves; empty for other bytes and for special tokens. One more at
+    the end, for unknown ids."""
     firsts: list[str]
     """The same for an id that opens the text, where the decoder treats that one differently."""
     byte_of: NDArray[np.int64]
@@ -108,19 +122,30 @@ class SentencePiece:
         seen = np.flatnonzero(bytes_T != -2)
         if len(seen) and bytes_T[seen[0]] == -1:
             parts[seen[0]] = self.firsts[known[seen[0]]]
-        lengths = np.fromiter(map(len, parts), dtype=np.int64, count=len(parts))
-        starts, extents = np.zeros_like(lengths), lengths.copy()
-        for run in _runs(seen, bytes_T):
-            text, character_at = _read_byte_run(bytes_T[run])
-            # The run's characters are laid out on its first id, the others point back into them.
-            parts[run[0]] = text
-            lengths[run[0]] = len(text)
-            starts[run] = character_at - np.where(np.arange(len(run)) > 0, len(text), 0)
-            extents[run] = 1
-        starts += np.cumsum(lengths) - lengths
+        lengths, extents, back = self._layout(seen, bytes_T, parts)
+        starts = np.cumsum(lengths) - lengths + back
         # A special token between the bytes of one character stands before it, as in `_ranges`.
         starts = np.minimum.accumulate(starts[::-1])[::-1]
         return self._stripped("".join(parts), np.stack([starts, starts + extents], axis=1))
+
+    def _layout(
+        self, seen: NDArray[np.int64], bytes_T: NDArray[np.int64], parts: list[str]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Settle the bytes in `parts`; (characters laid out by each id, covered by it, its start in the layout)."""
+        lengths = list(map(len, parts))
+        extents, back = lengths.copy(), [0] * len(parts)
+        places, values = seen.tolist(), np.maximum(bytes_T[seen], 0).astype(np.uint8).tobytes()
+        for first, last in _runs(bytes_T[seen]):
+            text, character_at = _read_byte_run(values[first:last])
+            # The run's characters are laid out on its first id, the others point back into them.
+            for index, character in zip(range(first, last), character_at, strict=True):
+                place = places[index]
+                leading = index == first
+                parts[place] = text if leading else ""
+                lengths[place] = len(text) if leading else 0
+                extents[place] = 1
+                back[place] = character if leading else character - len(text)
+        return np.array(lengths, dtype=np.int64), np.array(extents, dtype=np.int64), np.array(back, dtype=np.int64)
 
     def _stripped(self, text: str, ranges: Ranges) -> tuple[str, Ranges]:
         character, most = self.strip
@@ -130,23 +155,29 @@ class SentencePiece:
         return text[cut:], np.maximum(ranges - cut, 0)
 
 
-def _runs(seen: NDArray[np.int64], bytes_T: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Index arrays of ids that stand for bytes and follow each other, special tokens between them passed over."""
-    is_byte = bytes_T[seen] >= 0
-    if not is_byte.any():
+def _runs(bytes_S: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """[first, last) of ids that stand for bytes and follow each other, where not all are ASCII: those need no care."""
+    is_byte = bytes_S >= 0
+    if not (bytes_S >= 0x80).any():
         return []
-    breaks = np.flatnonzero(np.diff(is_byte)) + 1
-    return [run for run in np.split(seen, breaks) if bytes_T[run[0]] >= 0]
+    edges = np.flatnonzero(np.diff(is_byte, prepend=False, append=False))
+    firsts, lasts = edges[::2], edges[1::2]
+    beyond = np.concatenate([[0], np.cumsum(bytes_S >= 0x80)])
+    wanted = beyond[lasts] > beyond[firsts]
+    return list(zip(firsts[wanted].tolist(), lasts[wanted].tolist(), strict=True))
 
 
-def _read_byte_run(values: NDArray[np.int64]) -> tuple[str, NDArray[np.int64]]:
-    """(text, the character that each byte belongs to)."""
-    data = values.astype(np.uint8).tobytes()
+def _read_byte_run(data: bytes) -> tuple[str, Iterable[int]]:
+    """(text, the character that each byte belongs to). Plain Python: runs are short, and there are many."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        return "\ufffd" * len(data), np.arange(len(data))
-    return text, np.cumsum(_opens_character(data)) - 1
+        return "\ufffd" * len(data), range(len(data))
+    character_at, at = [], -1
+    for byte in data:
+        at += byte & 0xC0 != 0x80
+        character_at.append(at)
+    return text, character_at
 
 
 class _Broken(threading.local):
@@ -240,11 +271,13 @@ def _sentencepiece(steps: list[dict[str, Any]], pieces: list[str | None], tokeni
             case {"type": "Metaspace", "replacement": str(replacement)} if position == 0:
                 mark = replacement
                 drops_first = step.get("prepend_scheme", "always") != "never"
-            case {"type": "ByteFallback"}:
+            case {"type": "ByteFallback"} if not fused:
                 has_bytes = True
             case {"type": "Fuse"}:
                 fused = True
-            case {"type": "Strip", "content": str(character), "start": int(start), "stop": 0} if fused:
+            case {"type": "Strip", "content": str(character), "start": int(start), "stop": 0} if (
+                fused and strip[1] == 0
+            ):
                 strip = (character, start)
             case _:
                 raise _unsupported(tokenizer, [step["type"] for step in steps])
@@ -255,7 +288,10 @@ def _sentencepiece(steps: list[dict[str, Any]], pieces: list[str | None], tokeni
 
 
 def _text_of(piece: str | None, mark: str, space: str, has_bytes: bool) -> str:
-    return "" if piece is None or _byte_of(piece, has_bytes) >= 0 else piece.replace(mark, space)
+    if piece is None:
+        return ""
+    byte = _byte_of(piece, has_bytes)
+    return piece.replace(mark, space) if byte < 0 else chr(byte) if byte < 0x80 else ""
 
 
 def _byte_of(piece: str, has_bytes: bool) -> int:

@@ -5,6 +5,7 @@ is poor, which colour-blind readers can tell apart; poor is also bold, good also
 styling at all (a pipe) brackets and numbers carry it. Text is shown as it is: markup is not obeyed, control
 characters become pictures."""
 
+import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -65,6 +66,17 @@ class _Mark:
     closing: bool = True
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Let the caller say what a reader that has gone means; rich would end the program with status 1."""
+        raise BrokenPipeError
+
+
+def plain_console() -> Console:
+    """Standard output for text that is shown as it is."""
+    return _Console(markup=False, emoji=False, highlight=False)
+
+
 Segment = tuple[int, int, int]
 """(start, end, index of the span that the characters belong to): overlaps are settled before they come here."""
 
@@ -123,9 +135,10 @@ def _critique_marks(critique: str, completion: str, alignment: Alignment, number
         if start < 0:
             continue
         end = start + len(span.comment)
-        inner = critique.lower().find(span.slice(completion).lower(), start, end)
-        if inner >= 0:
-            start, end = inner, inner + (span.end - span.start)
+        # Searched in the words as they are: lower case may be longer than what it is the lower case of.
+        inner = re.compile(re.escape(span.slice(completion)), re.IGNORECASE).search(critique, start, end)
+        if inner:
+            start, end = inner.span()
         label = f"{_SIGNS[span.verdict]}{numbers[index]}"
         earlier = marks.get((start, end))
         label = f"{earlier.label}{label}" if earlier else label

@@ -4,20 +4,20 @@ A line that cannot be read is reported with its number and the reason in `OUT.re
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from importlib import resources
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from text2grad.errors import InvalidData, UsageError
 from text2grad.feedback.align.settings import AlignSettings
-from text2grad.runs import write_atomic
+from text2grad.runs import encode_row, write_atomic
 from text2grad.stages import _settings
+from text2grad.stages._rejects import check_target, rejects_of, write_rejects
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -79,8 +79,8 @@ def _files(files: list[str], args: argparse.Namespace) -> tuple[str | None, Path
     target = Path(files[-1]) if len(files) == wanted else None
     if target is None and not args.show:
         raise UsageError("has nowhere to put the spans: name OUT.jsonl, or give --show to print them")
-    if target is not None and source not in (None, "-") and target.exists() and target.samefile(source):
-        raise UsageError(f"would write over its own input {source}: name another OUT")
+    if target is not None:
+        check_target(None if source in (None, "-") else Path(source), target)
     return source, target
 
 
@@ -88,6 +88,8 @@ def _open(source: str | None) -> "closing[BinaryIO]":
     if source is None:
         return closing(cast(BinaryIO, resources.files("text2grad.feedback").joinpath("examples.jsonl").open("rb")))
     if source == "-":
+        if sys.stdin is None:
+            raise UsageError("standard input is closed: name a file instead of -")
         return closing(sys.stdin.buffer)
     try:
         return closing(Path(source).open("rb"))
@@ -96,12 +98,9 @@ def _open(source: str | None) -> "closing[BinaryIO]":
 
 
 def _console() -> "Console":
-    from rich.console import Console
+    from text2grad.report.terminal import plain_console
 
-    if hasattr(sys.stdout, "reconfigure"):
-        # A terminal that cannot show a character shows a question mark, rather than ending the run.
-        sys.stdout.reconfigure(errors="replace")
-    return Console(markup=False, emoji=False, highlight=False)
+    return plain_console()
 
 
 @dataclass
@@ -127,7 +126,7 @@ class _Work:
                 self.done += 1
                 if self.console is not None:
                     self._show(row, result)
-                yield _encode({"id": row.id, **result.to_json()})
+                yield encode_row({"id": row.id, **result.to_json()})
 
     def _rows(self, stream: Iterable[bytes]) -> "Iterator[Row]":
         """The lines that can be read; the others are remembered with their number and the reason."""
@@ -161,14 +160,9 @@ class _Work:
 
     def write(self, target: Path, lines: Iterator[bytes]) -> None:
         first = next(lines, None)
-        beside = rejects_of(target)
         if first is not None:
-            write_atomic(target, _chain(first, lines))
-        if self.rejected:
-            write_atomic(beside, [_encode(row) for row in self.rejected])
-        else:
-            # One from an earlier run would speak of lines that have been mended since.
-            beside.unlink(missing_ok=True)
+            write_atomic(target, chain([first], lines))
+        write_rejects(target, self.rejected)
 
     def report(self, source: str | None, target: Path | None) -> int:
         name = source or "the examples"
@@ -185,18 +179,6 @@ class _Work:
                 print(f"  and {len(self.rejected) - 5} more", file=sys.stderr)
             if target is not None:
                 print(f"all of them are in {rejects_of(target)}", file=sys.stderr)
+                if not self.done:
+                    print(f"{target} was not written", file=sys.stderr)
         return 0 if not self.rejected else 1 if self.done else 2
-
-
-def rejects_of(target: Path) -> Path:
-    """`out.jsonl` → `out.rejected.jsonl`."""
-    return target.with_name(f"{target.name.removesuffix('.jsonl')}.rejected.jsonl")
-
-
-def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
-    yield first
-    yield from rest
-
-
-def _encode(row: dict[str, Any]) -> bytes:
-    return json.dumps(row, ensure_ascii=False).encode("utf-8", "replace") + b"\n"

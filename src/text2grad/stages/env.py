@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from importlib import metadata
 
 from text2grad import __version__
-from text2grad.models.cache import cache_folder
+from text2grad.runs import cache_folder
 
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "gguf", "numpy", "pydantic", "PyYAML", "rich")
 PROGRAMS = {"bubblewrap": ("bwrap",), "Chromium": ("chromium", "chromium-browser", "google-chrome")}

@@ -51,8 +51,7 @@ def fuzzy(text: Text, quote: str, settings: QuoteSettings) -> tuple[list[Place],
 
 
 def _windows(text: Text, words: list[str]) -> list[tuple[int, int]]:
-    """(first word, last word) of stretches that could be the quote: as many words, give or take one, around an "
-    "anchor."""
+    """(first word, last word) of stretches that could be the quote: about as many words, around an anchor."""
     plain = [re.sub(r"^\W+|\W+$", "", word) for word in words]
     anchors = sorted((len(text.word_places.get(word, ())) or 10**6, index) for index, word in enumerate(plain) if word)
     spots = [

@@ -98,8 +98,7 @@ class Ready:
 def prepare(
     completion: str, critique: str, source: str | None, settings: AlignSettings, verdict: Verdict | None = None
 ) -> Ready:
-    """Read the critique, locate its quotes, set its omissions apart. The scorers are trained on what is left "
-    "after this."""
+    """Read the critique, locate its quotes, set its omissions apart. The scorers are trained on what is left."""
     text, origin = Text(completion), Text(source) if source else None
     parsed = parse(critique, completion, verdict)
     spans, missed, settled = _from_quotes(text, parsed, verdict or settings.verdict, settings, origin)

@@ -1,0 +1,80 @@
+"""Lines of data → the same lines with critique, spans and what was missed; or the reason why not.
+
+Enters: lines as bytes and a critic. Leaves: for each line the completed row, or an `Unannotated`. Knows no files: the
+stage reads and writes them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from text2grad.errors import InvalidData
+from text2grad.feedback.align.settings import AlignSettings
+from text2grad.feedback.critics.protocol import Critic, Prompt, ask
+from text2grad.feedback.rows import Row, identity, read_object
+from text2grad.types import Critique, Message
+
+OWN = ("id", "prompt", "completion")
+"""Fields with a meaning of their own; every other one goes to the critic as a column."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unannotated:
+    """A line that was not annotated."""
+
+    id: Any
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    row: dict[str, Any]
+    prompt: Prompt
+    completion: str
+
+
+async def annotate(
+    lines: Sequence[bytes], critic: Critic, settings: AlignSettings
+) -> list[dict[str, Any] | Unannotated]:
+    """One result a line, in order."""
+    found: list[dict[str, Any] | Unannotated | None] = [None] * len(lines)
+    items: dict[int, _Item] = {}
+    for index, line in enumerate(lines):
+        try:
+            items[index] = _item(read_object(line))
+        except InvalidData as problem:
+            found[index] = Unannotated(identity(line), str(problem))
+    critiques = await _ask(critic, list(items.values())) if items else []
+    for (index, item), critique in zip(items.items(), critiques, strict=True):
+        found[index] = _completed(item, critique, settings)
+    return [result for result in found if result is not None]
+
+
+def reject(line: int, result: Unannotated) -> dict[str, Any]:
+    """The row of `OUT.rejected.jsonl`."""
+    return {"line": line, "id": result.id, "reason": result.reason}
+
+
+def _item(row: dict[str, Any]) -> _Item:
+    checked = Row.of({**row, "critique": row.get("critique") or {"feedback": ""}, "spans": None})
+    prompt = row.get("prompt")
+    messages = tuple(Message.from_json(turn) for turn in prompt) if isinstance(prompt, list) else prompt or ""
+    return _Item(row, messages, checked.completion)
+
+
+async def _ask(critic: Critic, items: Sequence[_Item]) -> list[Critique | None]:
+    names = dict.fromkeys(name for item in items for name in item.row if name not in OWN)
+    columns = {name: [item.row.get(name) for item in items] for name in names}
+    return await ask(critic, [item.prompt for item in items], [item.completion for item in items], columns)
+
+
+def _completed(item: _Item, critique: Critique | None, settings: AlignSettings) -> dict[str, Any] | Unannotated:
+    if critique is None:
+        return Unannotated(item.row["id"], "not scored: the critic gave no critique that can be used")
+    try:
+        found = Row.of({**item.row, "critique": critique.to_json()}).align(settings)
+    except InvalidData as problem:
+        return Unannotated(item.row["id"], str(problem))
+    said = critique.to_json() | {"omissions": list(found.omissions)}
+    plain = found.to_json()
+    return {**item.row, "critique": said, "spans": plain["spans"], "missed": plain["missed"]}

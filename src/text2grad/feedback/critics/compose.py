@@ -1,0 +1,94 @@
+"""Critics made of critics: the first that answers, all of them merged, or a weighted mean.
+
+Each is a critic itself, so they nest. Critics are asked at the same time where the order does not matter. An item that
+none of them scores is not scored.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from text2grad.errors import CriticError
+from text2grad.feedback.critics.protocol import Critic, Critiques, Prompt, ask
+from text2grad.types import Critique, Quote
+
+
+@dataclass(frozen=True)
+class FirstThatAnswers:
+    """The first critic's critique; where it has none, the next one's, and so on. Later critics see what is left."""
+
+    critics: tuple[Critic, ...]
+
+    async def __call__(
+        self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]
+    ) -> Critiques:
+        found: Critiques = [None] * len(completions)
+        for critic in self.critics:
+            left = [index for index, critique in enumerate(found) if critique is None]
+            if not left:
+                break
+            part = {name: [values[index] for index in left] for name, values in columns.items()}
+            answers = await ask(critic, [prompts[i] for i in left], [completions[i] for i in left], part)
+            for index, critique in zip(left, answers, strict=True):
+                found[index] = critique
+        return found
+
+
+@dataclass(frozen=True)
+class Weighted:
+    """Everything that was said; the score is the weighted mean of the critics that gave one.
+
+    A critic that does not answer an item loses its weight for that item only. Severities shrink with the weight: the
+    heaviest critic's stay as they are. Prefix quality is kept where a single critic answered, for it is measured at
+    that critic's own places.
+    """
+
+    critics: tuple[Critic, ...]
+    weights: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.critics) != len(self.weights) or not self.critics or min(self.weights) <= 0:
+            raise CriticError(f"weighted: wants a weight above 0 for each of its critics, got {self.weights}")
+
+    async def __call__(
+        self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]
+    ) -> Critiques:
+        answers = await asyncio.gather(*(ask(critic, prompts, completions, columns) for critic in self.critics))
+        return [self._join(said) for said in zip(*answers, strict=True)]
+
+    def _join(self, said: tuple[Critique | None, ...]) -> Critique | None:
+        pairs = [(critique, weight) for critique, weight in zip(said, self.weights, strict=True) if critique]
+        if len(pairs) < 2:
+            return pairs[0][0] if pairs else None
+        heaviest = max(weight for _, weight in pairs)
+        scored = [(critique.score, weight) for critique, weight in pairs if critique.score is not None]
+        total = sum(weight for _, weight in scored)
+        return Critique(
+            "\n".join(critique.feedback for critique, _ in pairs),
+            _without_doubles([_scaled(quote, weight / heaviest) for c, weight in pairs for quote in c.quotes]),
+            tuple(dict.fromkeys(omission for critique, _ in pairs for omission in critique.omissions)),
+            sum(score * weight for score, weight in scored) / total if scored else None,
+            revision=next((critique.revision for critique, _ in pairs if critique.revision), None),
+        )
+
+
+def merged(*critics: Critic) -> Weighted:
+    """Everything that any of them says, all with the same weight."""
+    return Weighted(critics, (1.0,) * len(critics))
+
+
+def _scaled(quote: Quote, share: float) -> Quote:
+    if share == 1.0:
+        return quote
+    return Quote(quote.text, quote.verdict, (quote.severity or 1.0) * share, quote.comment, quote.start)
+
+
+def _without_doubles(quotes: list[Quote]) -> tuple[Quote, ...]:
+    """The same words with the same verdict count once, as severe as the severest says."""
+    kept: dict[tuple[object, ...], Quote] = {}
+    for quote in quotes:
+        place = (quote.text, quote.start, quote.verdict)
+        if place not in kept or (quote.severity or 1.0) > (kept[place].severity or 1.0):
+            kept[place] = quote
+    return tuple(kept.values())

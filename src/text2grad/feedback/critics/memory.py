@@ -1,0 +1,73 @@
+"""Replies that have been paid for, in SQLite: the question's hash → the reply. Written as each arrives.
+
+Enters: questions as plain data. Leaves: replies. In write-ahead mode a commit survives `kill -9` of the process, and
+several processes may share the file. Knows nothing of servers, prices or keys; a key never comes near it.
+"""
+
+import hashlib
+import json
+import sqlite3
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from text2grad.errors import CriticError
+
+_SCHEMA_VERSION = 1
+
+
+class ReplyMemory:
+    """A content-addressed store of replies.
+
+    >>> import tempfile, pathlib
+    >>> with ReplyMemory(pathlib.Path(tempfile.mkdtemp()) / "replies.sqlite") as memory:
+    ...     memory.keep({"model": "m"}, {"text": "Fine."})
+    ...     memory.recall({"model": "m"}), memory.recall({"model": "n"})
+    ({'text': 'Fine.'}, None)
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._base = sqlite3.connect(self.path, timeout=60, isolation_level=None, check_same_thread=False)
+            self._base.execute("PRAGMA journal_mode=WAL")
+            self._base.execute("PRAGMA synchronous=NORMAL")
+            self._base.execute("CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, reply TEXT NOT NULL) STRICT")
+            version = self._base.execute("PRAGMA user_version").fetchone()[0]
+            if version not in (0, _SCHEMA_VERSION):
+                raise CriticError(f"{self.path}: was written by another version of text2grad; name another file")
+            self._base.execute(f"PRAGMA user_version={_SCHEMA_VERSION}")
+        except (sqlite3.Error, OSError) as problem:
+            if hasattr(self, "_base"):
+                self._base.close()
+            raise CriticError(
+                f"{self.path}: should be a cache of replies, or a place where one can be made: {problem}. Name another "
+                f"file, or delete this one if it is not needed"
+            ) from problem
+
+    def recall(self, question: dict[str, Any]) -> dict[str, Any] | None:
+        row = self._base.execute("SELECT reply FROM replies WHERE key = ?", (key_of(question),)).fetchone()
+        return None if row is None else dict(json.loads(row[0]))
+
+    def keep(self, question: dict[str, Any], reply: dict[str, Any]) -> None:
+        """Durable when it returns; the first reply to a question stays."""
+        self._base.execute(
+            "INSERT OR IGNORE INTO replies VALUES (?, ?)", (key_of(question), json.dumps(reply, ensure_ascii=True))
+        )
+
+    def close(self) -> None:
+        self._base.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def key_of(question: dict[str, Any]) -> str:
+    """The same for the same content, whatever the order of its keys."""
+    return hashlib.sha256(json.dumps(question, sort_keys=True, ensure_ascii=True).encode()).hexdigest()

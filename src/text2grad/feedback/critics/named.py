@@ -1,0 +1,118 @@
+"""A critic's name → the critic.
+
+people                      what the rows bring with them
+reference, support, code    programs, offline
+openai:MODEL                a model behind an OpenAI-compatible server
+package.module:object       your own: any callable that keeps the protocol
+first(a, b), merge(a, b), weighted(0.7*a, 0.3*b)
+"""
+
+import difflib
+import importlib
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import field
+from pathlib import Path
+from typing import Any
+
+from text2grad.config import settings
+from text2grad.errors import CriticError
+from text2grad.feedback.critics.compose import FirstThatAnswers, Weighted, merged
+from text2grad.feedback.critics.openai import OpenAICritic, OpenAISettings
+from text2grad.feedback.critics.people import people
+from text2grad.feedback.critics.protocol import Critic
+
+
+@settings
+class CriticSettings:
+    openai: OpenAISettings = field(default_factory=OpenAISettings)
+    """Of `openai:MODEL`."""
+
+
+NAMED: dict[str, Callable[[CriticSettings], Critic]] = {
+    "people": lambda _: people,
+}
+_CALL = re.compile(r"(first|merge|weighted)\((.*)\)", re.DOTALL)
+_OBJECT = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_][\w.]*)")
+
+
+def critic_named(name: str, options: CriticSettings) -> Critic:
+    """Build the critic; a name that means nothing is an error with the nearest one that does."""
+    name = name.strip()
+    if call := _CALL.fullmatch(name):
+        return _composed(call[1], _parts(call[2]), name, options)
+    if name.startswith("openai:"):
+        return OpenAICritic(name.removeprefix("openai:"), options.openai)
+    if name in NAMED:
+        return NAMED[name](options)
+    if found := _OBJECT.fullmatch(name):
+        return _imported(found[1], found[2])
+    near = difflib.get_close_matches(name, NAMED, n=1)
+    hint = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(NAMED)}, openai:MODEL and module:object"
+    raise CriticError(f"there is no critic {name!r}; {hint}")
+
+
+def models_in(critic: Any) -> list[OpenAICritic]:
+    """The model critics that a critic is made of: those that cost something."""
+    if isinstance(critic, OpenAICritic):
+        return [critic]
+    return [model for part in getattr(critic, "critics", ()) for model in models_in(part)]
+
+
+def _composed(kind: str, parts: list[str], name: str, options: CriticSettings) -> Critic:
+    if not parts:
+        raise CriticError(f"{name}: should name at least one critic between its brackets")
+    if kind == "first":
+        return FirstThatAnswers(tuple(critic_named(part, options) for part in parts))
+    if kind == "merge":
+        return merged(*(critic_named(part, options) for part in parts))
+    weights, critics = [], []
+    for part in parts:
+        weight, star, inner = part.partition("*")
+        try:
+            weights.append(float(weight))
+        except ValueError:
+            star = ""
+        if not star:
+            raise CriticError(f"{name}: each part should look like 0.5*critic, got {part!r}")
+        critics.append(critic_named(inner, options))
+    return Weighted(tuple(critics), tuple(weights))
+
+
+def _parts(inside: str) -> list[str]:
+    """Split at commas that are not inside brackets.
+
+    >>> _parts("a, first(b, c), 0.5*d")
+    ['a', 'first(b, c)', '0.5*d']
+    """
+    parts, depth, current = [], 0, ""
+    for character in inside:
+        depth += (character == "(") - (character == ")")
+        if character == "," and depth == 0:
+            parts.append(current.strip())
+            current = ""
+        else:
+            current += character
+    return [part for part in [*parts, current.strip()] if part]
+
+
+def _imported(module: str, path: str) -> Critic:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        # As `python -m` does: a module beside the data can be named.
+        sys.path.insert(0, here)
+    try:
+        found: Any = importlib.import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except ModuleNotFoundError as problem:
+        raise CriticError(f"{module}:{path}: {problem}; is it installed, or in the folder you are in?") from problem
+    except AttributeError as problem:
+        raise CriticError(f"{module}:{path}: {problem}") from problem
+    if not callable(found) or isinstance(found, type):
+        raise CriticError(
+            f"{module}:{path}: should be a function or an object that can be called as critic(prompts, completions, "
+            f"**columns), got {'a class; name an instance of it' if isinstance(found, type) else type(found).__name__}"
+        )
+    return found  # type: ignore[no-any-return]

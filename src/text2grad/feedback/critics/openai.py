@@ -1,0 +1,248 @@
+"""A model behind any OpenAI-compatible server as a critic: asks, waits, retries, remembers, and stops at its budget.
+
+Enters: prompts and completions. Leaves: critiques, None where no readable reply came. The key goes into the client and
+nowhere else: not into the memory, not into messages, not into settings that are written down.
+"""
+
+import asyncio
+import os
+import random
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Self
+
+from annotated_types import Ge, Gt
+from pydantic import Field, SecretStr
+
+from text2grad._checked import Int, Real
+from text2grad.config import settings
+from text2grad.errors import BudgetSpent, CriticError
+from text2grad.feedback import prompts as words
+from text2grad.feedback.critics.budget import BudgetSettings, Tally
+from text2grad.feedback.critics.memory import ReplyMemory
+from text2grad.feedback.critics.protocol import Critiques, Prompt
+from text2grad.feedback.replies import Reply, read_reply
+from text2grad.runs import cache_folder
+from text2grad.types import Critique
+
+
+@settings
+class OpenAISettings:
+    base_url: str | None = None
+    """Address of the server, ending in /v1; none: OPENAI_BASE_URL from the environment, else OpenAI's own."""
+    api_key: SecretStr | None = None
+    """Better left to OPENAI_API_KEY in the environment. Never written down: it prints as stars."""
+    task: Literal["summarization", "code", "qa", "general"] = "general"
+    """Which instruction the model gets."""
+    show: tuple[str, ...] = ("source", "passages", "reference")
+    """Columns of the data that the model is shown beside prompt and completion, where they are there."""
+    most_quotes: Annotated[Int, Gt(0)] = 6
+    """Quotes asked for at most: a critic that quotes everything says nothing."""
+    temperature: Annotated[Real, Ge(0)] = 0.0
+    """Of the critic's own sampling; 0 makes its critiques repeatable on most servers."""
+    max_tokens: Annotated[Int, Gt(0)] = 1200
+    """Length of a reply at most, reasoning included; a reply that hits it is asked for again once."""
+    structured: bool = True
+    """Ask for the reply's JSON schema to be enforced; given up by itself where the server does not know it."""
+    concurrency: Annotated[Int, Gt(0)] = 32
+    """Requests under way at once."""
+    timeout: Annotated[Real, Gt(0)] = 120.0
+    """Seconds until a request counts as lost."""
+    retries: Annotated[Int, Ge(0)] = 6
+    """Times that a request is sent again after a failure that may pass (429, 5xx, time-outs, lost connections)."""
+    longest_wait: Annotated[Real, Gt(0)] = 60.0
+    """Seconds between two tries at most, also where the server asks for more."""
+    cache: str | None = None
+    """SQLite file of the replies; none: `critiques.sqlite` in the cache folder of text2grad."""
+    budget: BudgetSettings = Field(default_factory=BudgetSettings)
+    """Where to stop."""
+
+
+class OpenAICritic:
+    """`critic(prompts, completions, **columns)`, async. Inside `async with critic` its connections serve many calls."""
+
+    def __init__(self, model: str, options: OpenAISettings) -> None:
+        if not model:
+            raise CriticError("openai: should be followed by the model's name on the server, as in openai:gpt-5-mini")
+        self.__name__ = f"openai:{model}"
+        self.model = model
+        self.options = options
+        self.tally = Tally(options.budget)
+        self.structured = options.structured
+        self._key = _key(options)
+        self._open: _Connection | None = None
+
+    async def __aenter__(self) -> Self:
+        self._open = _Connection(self.options, self._key)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._open is not None
+        opened, self._open = self._open, None
+        await opened.close()
+
+    async def __call__(
+        self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]
+    ) -> Critiques:
+        if self._open is None:
+            async with self:
+                return await self(prompts, completions, **columns)
+        places = self._open.places
+        shown = {name: columns[name] for name in self.options.show if name in columns}
+
+        async def judge(index: int) -> Critique | None:
+            extras = {name: values[index] for name, values in shown.items()}
+            async with places:
+                return await self._judge(self.question(prompts[index], completions[index], extras))
+
+        tasks = [asyncio.create_task(judge(index)) for index in range(len(completions))]
+        try:
+            if tasks:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            # Where the budget is spent, replies under way are paid for: they are waited for and remembered.
+            spent = any(task.done() and isinstance(task.exception(), BudgetSpent) for task in tasks)
+            await asyncio.gather(*tasks, return_exceptions=spent)
+            return [task.result() for task in tasks]
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def question(self, prompt: Prompt, completion: str, extras: dict[str, Any]) -> dict[str, Any]:
+        """Everything that the reply depends on: what is sent, and the key of the memory."""
+        options = self.options
+        return {
+            "model": self.model,
+            "messages": words.messages_for(options.task, prompt, completion, extras, options.most_quotes),
+            "temperature": options.temperature,
+            "max_tokens": options.max_tokens,
+        }
+
+    async def _judge(self, question: dict[str, Any]) -> Critique | None:
+        reply = await self._ask(question)
+        read = _read(reply)
+        if read.critique is None or read.mended:
+            repair = question | {"messages": words.repair_messages(question["messages"], reply["text"], read.reason)}
+            again = _read(await self._ask(repair))
+            if again.critique is not None and (read.critique is None or not again.mended):
+                read = again
+        return read.critique
+
+    async def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
+        """The reply to a question, from memory if it ever arrived."""
+        assert self._open is not None
+        if (known := self._open.memory.recall(question)) is not None:
+            self.tally.recalled += 1
+            return known
+        reply = await self._request(self._open.client, question)
+        self._open.memory.keep(question, reply)
+        self.tally.tokens_in += reply["tokens_in"]
+        self.tally.tokens_out += reply["tokens_out"]
+        return reply
+
+    async def _request(self, client: Any, question: dict[str, Any]) -> dict[str, Any]:
+        """Send until it is answered, the tries are used up, or the server says no."""
+        import openai
+
+        tried = 0
+        while True:
+            self.tally.before_request()
+            form = {"response_format": _FORMAT} if self.structured else {}
+            try:
+                # The client's plain `post`: its typed method walks through every message and the schema, for nothing.
+                return _contents(await client.post("/chat/completions", cast_to=object, body=question | form))
+            except openai.BadRequestError as problem:
+                # Servers that do not know structured output say so in many ways; without it they may know the rest.
+                if not form:
+                    raise self._refused(problem) from None
+                self.structured = False
+            except (openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError) as problem:
+                raise self._refused(problem) from None
+            except (openai.APIError, ValueError, KeyError, TypeError) as problem:
+                if isinstance(problem, openai.APIStatusError) and problem.status_code not in _PASSING:
+                    raise self._refused(problem) from None
+                if tried >= self.options.retries:
+                    raise CriticError(
+                        f"{self.__name__}: gave up after {tried + 1} tries ({self._safe(problem)}). What arrived is "
+                        f"kept: run the same command again when the server is well"
+                    ) from None
+                tried += 1
+                self.tally.retries += 1
+                await asyncio.sleep(self._wait(tried, problem))
+
+    def _wait(self, tried: int, problem: Exception) -> float:
+        """What the server asks for, else half a second doubling each time, a little apart from one another."""
+        headers = getattr(getattr(problem, "response", None), "headers", {})
+        try:
+            asked = float(headers.get("retry-after-ms", "")) / 1000
+        except ValueError:
+            try:
+                asked = float(headers.get("retry-after", ""))
+            except ValueError:
+                asked = 0.25 * 2**tried * random.uniform(0.75, 1.25)
+        return min(max(asked, 0.0), self.options.longest_wait)
+
+    def _refused(self, problem: Exception) -> CriticError:
+        return CriticError(
+            f"{self.__name__}: the server refused ({self._safe(problem)}). Check the model's name, openai.base_url or "
+            f"OPENAI_BASE_URL, and OPENAI_API_KEY"
+        )
+
+    def _safe(self, problem: Exception) -> str:
+        """A server's message may quote the key back; ours does not."""
+        return f"{type(problem).__name__}: {str(problem)[:300]}".replace(self._key, "***")
+
+
+class _Connection:
+    """What is open while a critic works: the client, the memory, and the places for requests under way."""
+
+    def __init__(self, options: OpenAISettings, key: str) -> None:
+        try:
+            import openai
+        except ImportError:
+            raise CriticError("the openai critic needs the openai package: pip install 'text2grad[api]'") from None
+        self.memory = ReplyMemory(options.cache or cache_folder() / "critiques.sqlite")
+        self.places = asyncio.Semaphore(options.concurrency)
+        # Retries are ours, so that each is counted against the budget.
+        self.client = openai.AsyncOpenAI(
+            api_key=key,
+            base_url=options.base_url or os.environ.get("OPENAI_BASE_URL"),
+            timeout=options.timeout,
+            max_retries=0,
+        )
+
+    async def close(self) -> None:
+        self.memory.close()
+        await self.client.close()
+
+
+_FORMAT = {"type": "json_schema", "json_schema": {"name": "critique", "strict": True, "schema": words.SCHEMA}}
+_PASSING = {408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529}
+
+
+def _contents(body: Any) -> dict[str, Any]:
+    """The parts of a reply that matter; a body without them raises, and is tried again like any other fault."""
+    choice = body["choices"][0]
+    text = choice["message"].get("content") or ""
+    usage = body.get("usage") or {}
+    return {
+        "text": str(text),
+        "cut": choice.get("finish_reason") == "length",
+        "tokens_in": int(usage.get("prompt_tokens") or 0),
+        "tokens_out": int(usage.get("completion_tokens") or 0),
+    }
+
+
+def _read(reply: dict[str, Any]) -> Reply:
+    read = read_reply(reply["text"])
+    if read.critique is None and reply["cut"]:
+        return Reply(None, reason="it was cut off at the length limit; be brief")
+    return read
+
+
+def _key(options: OpenAISettings) -> str:
+    if options.api_key is not None:
+        return options.api_key.get_secret_value()
+    key = os.environ.get("OPENAI_API_KEY")
+    if not key:
+        raise CriticError("OPENAI_API_KEY should hold the server's key; for a server without one, set it to anything")
+    return key

@@ -1,0 +1,186 @@
+"""The books of an annotation: which line is done, where its result lies, and whether a file is ours to go on with.
+
+OUT.jsonl.partial    a header, then one entry a line of the input, in order; appended durably
+OUT.jsonl            written whole when all is done
+OUT.rejected.jsonl   likewise, where there is anything to put into it
+OUT.receipt.json     what made them, and their hashes: a rerun of the same finds nothing to do
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from filelock import FileLock, Timeout
+
+from text2grad import __version__, config
+from text2grad.errors import InvalidData, RunError, RunLocked
+from text2grad.feedback.align.settings import AlignSettings
+from text2grad.feedback.annotate import annotate, reject
+from text2grad.feedback.critics.named import models_in
+from text2grad.feedback.critics.protocol import Critic
+from text2grad.runs import Jsonl, encode_row, read_jsonl, write_atomic
+from text2grad.stages._rejects import write_rejects
+
+Entry = dict[str, Any]
+"""`{"line": n, "row": {…}}` or `{"line": n, "rejected": {…}}`."""
+
+
+def receipt_of(target: Path) -> Path:
+    """`out.jsonl` → `out.receipt.json`."""
+    return target.with_name(f"{target.name.removesuffix('.jsonl')}.receipt.json")
+
+
+class Ledger:
+    """One annotation of one file, held by one process. `identity` is what its result depends on."""
+
+    def __init__(self, source: Path, target: Path, identity: Mapping[str, Any]) -> None:
+        self.source, self.target = source, target
+        digest, self.lines, self.characters = _survey(source)
+        self.header = {"text2grad": "annotate", "input_sha256": digest, **identity}
+        self.partial = target.with_name(f"{target.name}.partial")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = FileLock(target.with_name(f".{target.name}.lock"), blocking=False)
+        try:
+            self._lock.acquire()
+        except Timeout:
+            raise RunLocked(f"{target} is being written by another process; wait for it, or name another OUT") from None
+        try:
+            self.finished = self._check_target()
+            self.last_line, self.done, self.rejected = self._count_partial()
+            self._rows = None if self.finished else self._open_partial()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    async def work(self, critic: Critic, settings: AlignSettings, batch: int, told: Callable[[int], None]) -> None:
+        """Judge what is left, batch by batch. What is done when this stops, however it stops, stays done."""
+        assert self._rows is not None
+        async with AsyncExitStack() as stack:
+            for model in models_in(critic):
+                await stack.enter_async_context(model)
+            stream = stack.enter_context(self.source.open("rb"))
+            left = ((n, line) for n, line in enumerate(stream, 1) if n > self.last_line and line.strip())
+            while lines := list(islice(left, batch)):
+                entries = await _entries(lines, critic, settings)
+                self._rows.append(entries)
+                self.done += len(entries)
+                self.rejected += sum("rejected" in entry for entry in entries)
+                told(self.done)
+
+    def finish(self, notes: Mapping[str, Any]) -> None:
+        """Write the finished files from the partial one. Killed in between, the next run does it again."""
+        write_atomic(self.target, (encode_row(entry["row"]) for entry in self._entries() if "row" in entry))
+        write_rejects(self.target, (entry["rejected"] for entry in self._entries() if "rejected" in entry))
+        receipt = {
+            **self.header,
+            "version": __version__,
+            "annotated": self.done - self.rejected,
+            "rejected": self.rejected,
+            "output_sha256": _survey(self.target)[0],
+            **notes,
+        }
+        write_atomic(receipt_of(self.target), json.dumps(receipt, indent=2, ensure_ascii=False).encode() + b"\n")
+        self.close_partial()
+        self.partial.unlink()
+
+    def close_partial(self) -> None:
+        if self._rows is not None:
+            self._rows.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close_partial()
+        self._lock.release()
+
+    def _check_target(self) -> bool:
+        """Whether OUT is this very annotation, finished. An OUT of anything else is refused, never written over."""
+        if self.partial.exists() or not self.target.exists():
+            return False
+        receipt = receipt_of(self.target)
+        try:
+            said = json.loads(receipt.read_text(encoding="utf-8"))
+            same = all(said.get(key) == value for key, value in self.header.items())
+        except (OSError, ValueError, AttributeError):
+            said, same = {}, False
+        if not same or self.target.is_dir() or said.get("output_sha256") != _survey(self.target)[0]:
+            raise RunError(
+                f"{self.target} exists, and is not the result of this input with these settings; name another OUT, or "
+                f"delete it together with {receipt.name}"
+            )
+        return True
+
+    def _count_partial(self) -> tuple[int, int, int]:
+        """(last line done, lines done, lines rejected); a partial file of anything else is refused."""
+        if self.finished:
+            said = json.loads(receipt_of(self.target).read_text(encoding="utf-8"))
+            return 0, said["annotated"] + said["rejected"], said["rejected"]
+        if not self.partial.exists() or not self.partial.stat().st_size:
+            return 0, 0, 0
+        foreign = RunError(
+            f"{self.partial} is what another annotation left unfinished (another input, critic or settings); finish "
+            f"that one, delete the file to begin anew, or name another OUT"
+        )
+        last = done = rejected = 0
+        with self.partial.open("rb") as file:
+            if not encode_row(self.header).startswith(file.readline()):
+                raise foreign
+        try:
+            for entry in self._entries():
+                last, done, rejected = entry["line"], done + 1, rejected + ("rejected" in entry)
+        except (InvalidData, KeyError, OSError):
+            raise foreign from None
+        return last, done, rejected
+
+    def _open_partial(self) -> Jsonl:
+        rows = Jsonl(self.partial)
+        if rows.size == 0:
+            rows.append([self.header])
+        return rows
+
+    def _entries(self) -> Iterator[Entry]:
+        return islice(read_jsonl(self.partial), 1, None)
+
+
+async def _entries(lines: Sequence[tuple[int, bytes]], critic: Critic, settings: AlignSettings) -> list[Entry]:
+    found = await annotate([line for _, line in lines], critic, settings)
+    return [
+        {"line": number, "row": result}
+        if isinstance(result, dict)
+        else {"line": number, "rejected": reject(number, result)}
+        for (number, _), result in zip(lines, found, strict=True)
+    ]
+
+
+def identity_of(options: Any, free: Sequence[str]) -> dict[str, Any]:
+    """The settings as plain values, without those that change only how, not what: a rerun may change them."""
+    tree = config.plain(options)
+    for key in free:
+        *above, last = key.split(".")
+        branch = tree
+        for part in above:
+            branch = branch[part]
+        branch.pop(last)
+    return {"settings": tree}
+
+
+def _survey(path: Path) -> tuple[str, int, int]:
+    """(sha256, lines that hold something, characters about) of a file, in one pass."""
+    digest, lines, size = hashlib.sha256(), 0, 0
+    try:
+        with path.open("rb") as stream:
+            for line in stream:
+                digest.update(line)
+                lines += bool(line.strip())
+                size += len(line)
+    except OSError as problem:
+        raise InvalidData(f"{path}: should be a readable file of JSON lines: {problem.strerror}") from None
+    return digest.hexdigest(), lines, size

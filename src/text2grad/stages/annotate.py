@@ -1,0 +1,134 @@
+"""`text2grad annotate`: completions → critiques → spans, by people, programs or models; resumable, nothing lost.
+
+Every line of the input ends in `OUT.jsonl` (the line plus critique, spans, missed) or in `OUT.rejected.jsonl` (with the
+reason). While it works, what is done lies in `OUT.jsonl.partial`; a rerun goes on from there. The finished files are
+written whole, and `OUT.receipt.json` says what made them.
+"""
+
+import argparse
+import asyncio
+import sys
+from dataclasses import field
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+from annotated_types import Gt
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+from text2grad import config
+from text2grad._checked import Int
+from text2grad.config import settings
+from text2grad.errors import UsageError
+from text2grad.feedback.align.settings import AlignSettings
+from text2grad.feedback.critics.budget import estimate
+from text2grad.feedback.critics.named import CriticSettings, critic_named, models_in
+from text2grad.feedback.critics.protocol import Critic
+from text2grad.stages import _settings
+from text2grad.stages._ledger import Ledger, identity_of
+from text2grad.stages._rejects import check_target, rejects_of
+
+
+@settings
+class AnnotateSettings:
+    critic: str = "people"
+    """Who writes the critiques: people, reference, support, code, openai:MODEL, module:object, or first(…), merge(…),
+    weighted(0.7*a, 0.3*b) of these."""
+    batch: Annotated[Int, Gt(0)] = 256
+    """Lines that are read, judged and written together; memory grows with it, and with nothing else."""
+    critics: CriticSettings = field(default_factory=CriticSettings)
+    """Settings of the critics."""
+    align: AlignSettings = field(default_factory=AlignSettings)
+    """How quotes are located; see `text2grad align --help`."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "text2grad annotate IN.jsonl OUT.jsonl --critic NAME [key=value …] [--config FILE]"
+    parser.add_argument("words", nargs="*", metavar="IN OUT key=value", help="input, output and settings")
+    parser.add_argument("--critic", metavar="NAME", help="who writes the critiques; the same as critic=NAME")
+    _settings.add_settings(parser, AnnotateSettings)
+
+
+FREE = (
+    "batch",
+    *(f"critics.openai.{name}" for name in ("api_key", "base_url", "concurrency", "timeout", "retries")),
+    *(f"critics.openai.{name}" for name in ("longest_wait", "cache", "budget", "structured")),
+)
+"""Settings that change how the work is done, not what comes out: a rerun may change them and go on."""
+
+
+def run(args: argparse.Namespace) -> int:
+    files, overrides = _settings.split_overrides(args.words)
+    if args.critic is not None:
+        overrides.append(f"critic={config.inline(args.critic)}")
+    options = _settings.resolve(args, AnnotateSettings, overrides)
+    if options is None:
+        return 0
+    if len(files) != 2:
+        raise UsageError(f"wants IN.jsonl and OUT.jsonl, got {len(files)} files; see text2grad annotate --help")
+    source, target = map(Path, files)
+    check_target(source, target)
+    critic = critic_named(options.critic, options.critics)
+    with Ledger(source, target, identity_of(options, FREE)) as ledger:
+        if ledger.finished:
+            print(f"{target} is complete already: nothing to do", file=sys.stderr)
+        else:
+            _work(ledger, critic, options)
+        return _report(ledger)
+
+
+def _work(ledger: Ledger, critic: Critic, options: AnnotateSettings) -> None:
+    models = models_in(critic)
+    for model in models:
+        most = estimate(ledger.characters, ledger.lines, model.options.max_tokens, model.options.budget)
+        print(f"{model.__name__}: {most}, if nothing is remembered", file=sys.stderr)
+    try:
+        with _progress() as progress:
+            task = progress.add_task("annotate", total=ledger.lines, completed=ledger.done)
+            told = partial(_told, progress, task)
+            asyncio.run(ledger.work(critic, options.align, options.batch, told))
+        ledger.finish({"tally": {model.__name__: str(model.tally) for model in models}})
+    finally:
+        for model in models:
+            print(f"{model.__name__}: {model.tally}", file=sys.stderr)
+
+
+def _told(progress: Progress, task: TaskID, done: int) -> None:
+    progress.update(task, completed=done)
+
+
+def _report(ledger: Ledger) -> int:
+    annotated = ledger.done - ledger.rejected
+    print(f"{annotated:,} annotated in {ledger.target}, {ledger.rejected:,} rejected", file=sys.stderr)
+    if ledger.rejected:
+        print(f"the reasons are in {rejects_of(ledger.target)}", file=sys.stderr)
+    return 0 if not ledger.rejected else 1 if annotated else 2
+
+
+class _Rate(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.speed:,.1f}/s" if task.speed else "")
+
+
+def _progress() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        _Rate(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+    )

@@ -1,0 +1,105 @@
+"""An OpenAI-compatible chat server on loopback that answers well or badly, as asked: a process of its own, in asyncio.
+
+usage: fault_server.py [--delay SECONDS] [--faults NAME,NAME,…] [--log FILE]
+Prints its port. A completion is judged by rule: it quotes the first three words as good and the last word as poor. With
+faults, each new question meets them in turn before it is answered well; `always-…` never gets well.
+"""
+
+import argparse
+import asyncio
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+FAULTS = ("429", "500", "slow", "reset", "not-json", "cut-json", "empty", "wrong-quotes", "no-choices", "400-format")
+
+
+class Server:
+    def __init__(self, delay: float, faults: list[str], log: str | None) -> None:
+        self.delay, self.faults, self.log = delay, faults, log
+        self.seen: dict[str, int] = {}
+        self.under_way = self.most = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                found = re.search(rb"content-length: *(\d+)", head, re.IGNORECASE)
+                body = await reader.readexactly(int(found[1])) if found else b"{}"
+                key = re.search(rb"authorization: *Bearer (\S+)", head, re.IGNORECASE)
+                self.under_way += 1
+                self.most = max(self.most, self.under_way)
+                try:
+                    if not await self.answer(json.loads(body), key[1].decode() if key else "", writer):
+                        return
+                finally:
+                    self.under_way -= 1
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    async def answer(self, request: dict[str, Any], key: str, writer: asyncio.StreamWriter) -> bool:
+        question = request["messages"][1]["content"]
+        turn = self.seen[question] = self.seen.get(question, -1) + 1
+        if self.log:
+            with Path(self.log).open("a") as file:
+                print(json.dumps({"turn": turn, "messages": len(request["messages"]), "most": self.most}), file=file)
+        always = [name.removeprefix("always-") for name in self.faults if name.startswith("always-")]
+        fault = always[0] if always else self.faults[turn] if turn < len(self.faults) else ""
+        await asyncio.sleep(self.delay)
+        if key == "wrong-key":
+            return await self.send(writer, 401, {"error": {"message": f"Incorrect API key provided: {key}"}})
+        if fault == "429":
+            return await self.send(writer, 429, {"error": {"message": "slow down"}}, "Retry-After: 0.2\r\n")
+        if fault == "500":
+            return await self.send(writer, 500, {"error": {"message": "oops"}}, "Retry-After: 0\r\n")
+        if fault == "slow":
+            await asyncio.sleep(3)
+        if fault == "reset":
+            writer.transport.abort()
+            return False
+        if fault == "400-format" and "response_format" in request:
+            return await self.send(writer, 400, {"error": {"message": "response_format is not supported"}})
+        if fault == "no-choices":
+            return await self.send(writer, 200, {"object": "chat.completion"})
+        return await self.send(writer, 200, self.reply(question, fault))
+
+    def reply(self, question: str, fault: str) -> dict[str, Any]:
+        completion = re.findall(r"<completion \w+>\n(.*?)\n</completion", question, re.DOTALL)[-1]
+        words = completion.split()
+        quotes = [
+            {"text": " ".join(words[:3]), "verdict": "good", "severity": 0.5, "comment": "begins well"},
+            {"text": words[-1], "verdict": "poor", "severity": 0.8, "comment": "ends badly"},
+        ]
+        if fault == "wrong-quotes":
+            quotes = [quote | {"text": "words that nobody wrote anywhere"} for quote in quotes]
+        body = {"reasoning": "…", "critique": "It begins well and ends badly.", "quotes": quotes, "omissions": []}
+        text = json.dumps(body | {"score": 0.75})
+        text = {"not-json": "I liked it a lot!", "cut-json": text[:-40], "empty": ""}.get(fault, text)
+        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
+        usage = {"prompt_tokens": 100, "completion_tokens": 50, "total_tokens": 150}
+        return {"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage}
+
+    async def send(self, writer: asyncio.StreamWriter, status: int, body: Any, headers: str = "") -> bool:
+        data = json.dumps(body).encode()
+        head = f"HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n{headers}\r\n"
+        writer.write(head.encode() + data)
+        await writer.drain()
+        return True
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--delay", type=float, default=0.0)
+    parser.add_argument("--faults", default="")
+    parser.add_argument("--log")
+    args = parser.parse_args()
+    server = Server(args.delay, [name for name in args.faults.split(",") if name], args.log)
+    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+    print(listening.sockets[0].getsockname()[1], flush=True)
+    await listening.serve_forever()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

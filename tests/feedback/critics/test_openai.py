@@ -1,0 +1,182 @@
+"""The model critic against a real server on loopback that speaks the protocol, well or badly."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Start
+from text2grad import config
+from text2grad.errors import BudgetSpent, CriticError
+from text2grad.feedback.critics.budget import BudgetSettings
+from text2grad.feedback.critics.openai import OpenAICritic, OpenAISettings
+from text2grad.feedback.critics.protocol import ask_now
+from text2grad.types import Critique
+
+COMPLETIONS = [f"Ship number {index} left the harbour at noon." for index in range(6)]
+PROMPTS = ["Summarise the log."] * len(COMPLETIONS)
+
+
+def judge(options: OpenAISettings, completions: list[str] = COMPLETIONS) -> tuple[list[Critique | None], OpenAICritic]:
+    critic = OpenAICritic("m", options)
+    return ask_now(critic, PROMPTS[: len(completions)], completions, {}), critic
+
+
+def quick(**changes: Any) -> OpenAISettings:
+    return OpenAISettings(**({"timeout": 1.5, "longest_wait": 0.3} | changes))
+
+
+def test_a_healthy_server_is_asked_once_an_item(fault_server: Start) -> None:
+    fault_server()
+    found, critic = judge(quick())
+    assert [critique.quotes[0].text for critique in found if critique] == [f"Ship number {i}" for i in range(6)]
+    assert {critique.score for critique in found if critique} == {0.75}
+    assert (critic.tally.requests, critic.tally.retries) == (6, 0)
+    assert (critic.tally.tokens_in, critic.tally.tokens_out) == (600, 300)
+
+
+@pytest.mark.parametrize("faults", ["429", "500", "slow", "reset", "no-choices", "429,500,reset", "400-format"])
+def test_faults_that_pass_are_waited_for(fault_server: Start, faults: str) -> None:
+    fault_server(faults)
+    found, critic = judge(quick())
+    assert all(critique is not None and critique.score == 0.75 for critique in found)
+    assert critic.tally.requests >= len(COMPLETIONS) + 1
+
+
+@pytest.mark.parametrize("faults", ["not-json", "cut-json", "empty"])
+def test_an_unreadable_reply_is_asked_for_once_more(fault_server: Start, faults: str, tmp_path: Path) -> None:
+    fault_server(faults)
+    found, critic = judge(quick())
+    assert all(critique is not None and critique.score == 0.75 for critique in found)
+    assert critic.tally.requests == 2 * len(COMPLETIONS)
+    log = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert {row["messages"] for row in log if row["turn"] == 1} == {4}, (
+        "the repair shows what came and why it will not do"
+    )
+
+
+@pytest.mark.parametrize("faults", ["always-not-json", "always-empty"])
+def test_a_server_that_never_makes_sense_scores_nothing(fault_server: Start, faults: str) -> None:
+    fault_server(faults)
+    found, critic = judge(quick())
+    assert found == [None] * len(COMPLETIONS)
+    assert critic.tally.requests == 2 * len(COMPLETIONS), "one repair, not more"
+
+
+def test_replies_that_are_always_cut_off_keep_blame_and_lose_praise(fault_server: Start) -> None:
+    fault_server("always-cut-json")
+    found, _ = judge(quick())
+    for critique in found:
+        assert critique is None or (critique.score is None and all(q.verdict != "good" for q in critique.quotes))
+
+
+@pytest.mark.parametrize("faults", ["always-500", "always-reset", "always-429"])
+def test_a_server_that_stays_ill_ends_the_run_with_what_to_do(fault_server: Start, faults: str) -> None:
+    fault_server(faults)
+    with pytest.raises(
+        CriticError, match=r"gave up after 3 tries .* run the same command again when the server is well"
+    ):
+        judge(quick(retries=2))
+
+
+def test_retry_after_is_honoured_up_to_the_longest_wait(fault_server: Start) -> None:
+    fault_server("429")
+    critic = OpenAICritic("m", OpenAISettings())
+
+    class Asked(Exception):
+        class response:  # noqa: N801
+            headers = {"retry-after": "7"}  # noqa: RUF012
+
+    assert critic._wait(1, Asked()) == 7.0
+    Asked.response.headers = {"retry-after": "7000"}
+    assert critic._wait(1, Asked()) == 60.0
+    Asked.response.headers = {"retry-after": "Wed, 21 Oct 2099 07:28:00 GMT"}
+    assert 0 < critic._wait(1, Asked()) <= 1
+    Asked.response.headers = {}
+    assert critic._wait(8, Asked()) > critic._wait(1, Asked())
+
+
+def test_what_arrived_is_never_paid_again(fault_server: Start) -> None:
+    fault_server()
+    _, first = judge(quick())
+    found, second = judge(quick())
+    assert (first.tally.requests, second.tally.requests, second.tally.recalled) == (6, 0, 6)
+    assert all(critique is not None for critique in found)
+
+
+@pytest.mark.parametrize(
+    ("limits", "name"),
+    [({"requests": 3}, "requests"), ({"tokens": 400}, "tokens"), ({"money": 0.0005, "price_in": 1.0}, "money")],
+)
+def test_a_spent_budget_stops_and_a_larger_one_goes_on(fault_server: Start, limits: dict[str, Any], name: str) -> None:
+    fault_server()
+    with pytest.raises(BudgetSpent, match=f"the budget is spent: .* {name}.*run the same command again"):
+        judge(quick(concurrency=1, budget=BudgetSettings(**limits)))
+    _, critic = judge(quick())
+    assert 0 < critic.tally.recalled < 6 and critic.tally.requests + critic.tally.recalled == 6
+
+
+def test_no_more_requests_than_asked_for_are_under_way(fault_server: Start, tmp_path: Path) -> None:
+    fault_server(delay=0.05)
+    completions = [f"Text {index} here." for index in range(40)]
+    critic = OpenAICritic("m", quick(concurrency=8))
+    ask_now(critic, ["p"] * 40, completions, {})
+    most = max(json.loads(line)["most"] for line in (tmp_path / "log").read_text().splitlines())
+    assert 2 <= most <= 8
+
+
+def test_the_key_is_in_no_file_and_no_message(
+    fault_server: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault_server()
+    judge(quick())
+    for path in tmp_path.rglob("*"):
+        if path.is_file():
+            assert b"sk-very-secret" not in path.read_bytes()
+    monkeypatch.setenv("OPENAI_API_KEY", "wrong-key")
+    with pytest.raises(CriticError, match="the server refused") as caught:
+        judge(quick(cache=str(tmp_path / "other.sqlite")))
+    assert "wrong-key" not in str(caught.value) and "***" in str(caught.value)
+    assert "hidden" not in config.dump(OpenAISettings(api_key="hidden"))  # type: ignore[arg-type]
+    assert "hidden" not in repr(OpenAISettings(api_key="hidden"))  # type: ignore[arg-type]
+
+
+def test_a_missing_key_and_a_missing_model_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setenv("TEXT2GRAD_CACHE", str(tmp_path))
+    with pytest.raises(CriticError, match="OPENAI_API_KEY should hold the server's key"):
+        OpenAICritic("m", OpenAISettings())
+    with pytest.raises(CriticError, match="should be followed by the model's name"):
+        OpenAICritic("", OpenAISettings())
+
+
+def test_a_cache_that_is_something_else_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    (tmp_path / "x.sqlite").write_text("a diary, not a database. " * 100)
+    with pytest.raises(CriticError, match="should be a cache of replies"):
+        judge(OpenAISettings(cache=str(tmp_path / "x.sqlite")))
+    assert (tmp_path / "x.sqlite").read_text().startswith("a diary")
+
+
+def test_the_same_critic_works_in_one_event_loop_after_another(fault_server: Start) -> None:
+    fault_server()
+    critic = OpenAICritic("m", quick())
+    for completion in ("One two three four.", "Five six seven eight."):
+        assert ask_now(critic, ["p"], [completion], {})[0] is not None
+
+    async def inside() -> list[Critique | None]:
+        return await critic(["p"], ["Nine ten eleven."])
+
+    assert asyncio.run(inside())[0] is not None
+
+
+def test_parts_of_the_data_are_shown_to_the_model_and_cannot_pass_for_another(fault_server: Start) -> None:
+    fault_server()
+    critic = OpenAICritic("m", quick())
+    question = critic.question("p", "x </completion> y", {"source": "The log."})
+    body = question["messages"][1]["content"]
+    assert "The log." in body and body.count("</completion") == 2
+    mark = body.split("<completion ")[1][:8]
+    assert f"x </completion> y\n</completion {mark}>" in body

@@ -1,0 +1,176 @@
+"""`text2grad annotate` as a shell sees it: complete, resumable after any kill, careful with other people's files."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from text2grad.cli import main
+from text2grad.runs import encode_row, read_jsonl
+
+ROWS = [
+    {
+        "id": "a",
+        "prompt": "p",
+        "completion": "Nine ships left on Tuesday.",
+        "critique": '"on Tuesday" is wrong.',
+        "x": 1,
+    },
+    {"id": "b", "prompt": "p", "completion": "All well.", "critique": "", "revision": None},
+    {"id": "c", "prompt": [{"role": "user", "content": "p"}], "completion": "Boil it.", "revision": "Fry it."},
+    {"id": "d", "completion": "Marked 🙂 here.", "spans": [{"start": 0, "end": 6, "verdict": "good"}]},
+]
+
+
+def written(path: Path, rows: list[Any]) -> Path:
+    path.write_bytes(b"".join(row if isinstance(row, bytes) else encode_row(row) for row in rows))
+    return path
+
+
+def test_every_line_ends_in_one_of_the_two_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = written(tmp_path / "in.jsonl", [*ROWS, b"{broken\n", b"\n", b'{"id": "e"}\n', b'{"completion": "x"}\n'])
+    assert main(["annotate", str(source), str(tmp_path / "out.jsonl"), "--critic", "people"]) == 1
+    rows = {row["id"]: row for row in read_jsonl(tmp_path / "out.jsonl")}
+    assert list(rows) == ["a", "c", "d"]
+    assert rows["a"]["x"] == 1 and rows["a"]["critique"]["feedback"] == '"on Tuesday" is wrong.'
+    assert [(s["start"], s["end"], s["verdict"]) for s in rows["a"]["spans"]] == [(16, 26, "poor")]
+    assert rows["c"]["spans"][0]["provenance"] == "revision"
+    assert rows["d"]["spans"][0]["provenance"] == "given"
+    assert all({"critique", "spans", "missed"} <= set(row) for row in rows.values())
+    rejected = list(read_jsonl(tmp_path / "out.rejected.jsonl"))
+    assert [(row["line"], row["id"]) for row in rejected] == [(2, "b"), (5, None), (7, "e"), (8, None)]
+    assert "not scored" in rejected[0]["reason"] and "is not JSON" in rejected[1]["reason"]
+    assert "3 annotated" in capsys.readouterr().err
+    assert not (tmp_path / "out.jsonl.partial").exists()
+
+
+def test_a_second_run_finds_nothing_to_do_and_another_one_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target = written(tmp_path / "in.jsonl", ROWS[:1]), tmp_path / "out.jsonl"
+    assert main(["annotate", str(source), str(target)]) == 0
+    before = target.read_bytes()
+    assert main(["annotate", str(source), str(target)]) == 0
+    assert "nothing to do" in capsys.readouterr().err
+    assert main(["annotate", str(source), str(target), "align.quotes.boundary=expand"]) == 2
+    written(source, ROWS[:2])
+    assert main(["annotate", str(source), str(target)]) == 2
+    assert "is not the result of this input with these settings" in capsys.readouterr().err
+    assert target.read_bytes() == before
+
+
+@pytest.mark.parametrize("content", [b"my novel\n", b"\xff\xfe\x00", b'{"id": "a"}\n', b""])
+def test_a_file_of_somebody_else_is_not_written_over(tmp_path: Path, content: bytes) -> None:
+    source, target = written(tmp_path / "in.jsonl", ROWS[:1]), tmp_path / "out.jsonl"
+    target.write_bytes(content)
+    assert main(["annotate", str(source), str(target)]) == 2
+    assert target.read_bytes() == content
+    target.unlink()
+    partial = tmp_path / "out.jsonl.partial"
+    partial.write_bytes(content or b"novel")
+    assert main(["annotate", str(source), str(target)]) == 2
+    assert partial.read_bytes() == (content or b"novel") and not target.exists()
+
+
+def test_wrong_words_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = written(tmp_path / "in.jsonl", ROWS[:1])
+    for words, message in {
+        (str(source),): "wants IN.jsonl and OUT.jsonl, got 1 files",
+        (str(source), str(source)): "would write over its own input",
+        (str(tmp_path / "no.jsonl"), "out.jsonl"): "should be a readable file of JSON lines",
+        (str(source), str(tmp_path / "o"), "--critic", "peple"): "did you mean `people`?",
+        (str(source), str(tmp_path / "o"), "critics.openai.modell=x"): "there is no setting `critics.openai.modell`",
+    }.items():
+        assert main(["annotate", *words]) == 2
+        assert message in capsys.readouterr().err
+
+
+def command(source: Path, target: Path, *more: str) -> list[str]:
+    words = ["annotate", str(source), str(target), "--critic", "openai:m", "critics.openai.concurrency=4", "batch=8"]
+    return [sys.executable, "-m", "text2grad", *words, *more]
+
+
+def test_killed_at_any_moment_and_run_again_gives_the_same_file(fault_server: Any, tmp_path: Path) -> None:
+    fault_server(delay=0.01)
+    rows = [{"id": n, "prompt": "p", "completion": f"Ship number {n} left the harbour."} for n in range(60)]
+    source = written(tmp_path / "in.jsonl", [*rows[:30], b"{broken\n", *rows[30:]])
+    subprocess.run(command(source, tmp_path / "undisturbed.jsonl"), capture_output=True)
+    asked = len((tmp_path / "log").read_text().splitlines())
+    environment = os.environ | {"TEXT2GRAD_CACHE": str(tmp_path / "another")}
+    draw = random.Random(0)
+    kills = 0
+    for questions in (1, 9, 17, 30, 45, 59, 60, 60, 60):
+        process = subprocess.Popen(command(source, tmp_path / "out.jsonl"), stderr=subprocess.DEVNULL, env=environment)
+        while process.poll() is None and len((tmp_path / "log").read_text().splitlines()) < asked + questions:
+            time.sleep(0.002)
+        time.sleep(draw.uniform(0, 0.05))
+        kills += process.poll() is None
+        process.kill()
+        process.wait()
+    assert kills >= 6
+    assert subprocess.run(command(source, tmp_path / "out.jsonl"), capture_output=True, env=environment).returncode == 1
+    assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "undisturbed.jsonl").read_bytes()
+    name = "{}.rejected.jsonl"
+    assert (tmp_path / name.format("out")).read_bytes() == (tmp_path / name.format("undisturbed")).read_bytes()
+    again = len((tmp_path / "log").read_text().splitlines()) - asked
+    assert asked == 60 and again <= 60 + 4 * kills, "only what was under way at a kill is asked for again"
+
+
+def test_a_spent_budget_stops_cleanly_and_a_larger_one_finishes(fault_server: Any, tmp_path: Path) -> None:
+    fault_server()
+    rows = [{"id": n, "prompt": "p", "completion": f"Ship number {n} left the harbour."} for n in range(20)]
+    source, target = written(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
+    done = subprocess.run(command(source, target, "critics.openai.budget.requests=9"), capture_output=True, text=True)
+    assert done.returncode == 2 and "the budget is spent: 9 of 9 requests" in done.stderr
+    assert "20 requests, about" in done.stderr and "9 requests (0 of them again)" in done.stderr
+    assert not target.exists()
+    done = subprocess.run(command(source, target), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert len(list(read_jsonl(target))) == 20
+    assert "11 requests" in done.stderr
+    assert "sk-very-secret" not in done.stderr + (tmp_path / "out.receipt.json").read_text()
+
+
+def test_two_processes_do_not_write_the_same_file(fault_server: Any, tmp_path: Path) -> None:
+    fault_server(delay=0.5)
+    rows = [{"id": n, "prompt": "p", "completion": f"Ship number {n}."} for n in range(20)]
+    source, target = written(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
+    first = subprocess.Popen(command(source, target), stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "out.jsonl.partial").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    second = subprocess.run(command(source, target), capture_output=True, text=True)
+    assert second.returncode == 2 and "being written by another process" in second.stderr
+    assert first.wait() == 0
+
+
+def test_memory_does_not_grow_with_the_number_of_items(tmp_path: Path) -> None:
+    """Counted in peak kilobytes of the process, over inputs of which one is ten times the other."""
+    code = (
+        "import sys\nfrom text2grad.cli import main\n"
+        "main(['annotate', sys.argv[1], sys.argv[2], 'batch=64'])\n"
+        "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
+    )
+    peaks = []
+    for count in (500, 5000):
+        rows = [
+            {"id": n, "completion": f"Text {n} " + "word " * 100, "critique": f'"Text {n}" is wrong.'}
+            for n in range(count)
+        ]
+        source = written(tmp_path / f"{count}.jsonl", rows)
+        words = [sys.executable, "-c", code, str(source), str(tmp_path / f"{count}.out.jsonl")]
+        peaks.append(int(subprocess.run(words, capture_output=True, text=True, check=True).stdout))
+    assert peaks[1] < peaks[0] + 8 * 1024
+
+
+def test_the_receipt_says_what_made_the_file(tmp_path: Path) -> None:
+    source = written(tmp_path / "in.jsonl", ROWS[:1])
+    assert main(["annotate", str(source), str(tmp_path / "out.jsonl")]) == 0
+    receipt = json.loads((tmp_path / "out.receipt.json").read_text())
+    assert (receipt["annotated"], receipt["rejected"], receipt["settings"]["critic"]) == (1, 0, "people")
