@@ -119,7 +119,8 @@ def sentence(count: int, draw: random.Random) -> str:
 
 
 def speed(pairs: dict[str, float]) -> None:
-    """Equal work first: every quote of the timed texts must be found before its time counts."""
+    """Equal work first: every quote of the timed texts must be found before its time counts. Times are those of the
+    processor, so that what else the machine does is not counted; all of this runs on one core."""
     draw = random.Random(0)
     rows = []
     for index in range(300):
@@ -131,19 +132,19 @@ def speed(pairs: dict[str, float]) -> None:
         )
         rows.append((f"{index} {text}", critique, " ".join(sentence(20, draw) for _ in range(20))))
     align(*rows[0][:2], source=rows[0][2])
-    start = time.perf_counter()
+    start = time.process_time()
     for text, critique, source in rows:
         found = align(text, critique, source=source)
         assert any(span.provenance == "exact" for span in found.spans)
-    rate = len(rows) / (time.perf_counter() - start)
+    rate = len(rows) / (time.process_time() - start)
     print(f"\n100-word completions, 400-word sources, one core: {rate:,.0f} pairs/s")
 
     long = " ".join(f"{sentence(19, draw)[:-1]} {index}." for index in range(1000))
     places = [draw.randrange(len(long) - 60) for _ in range(200)]
     quotes = " ".join(f'Then "{long[place : place + 50]}" is wrong.' for place in places)
-    start = time.perf_counter()
+    start = time.process_time()
     found = align(long, quotes)
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     assert sum(span.provenance == "exact" for span in found.spans) == 200
     print(f"20,000-word completion, 200 quotes: {seconds:.2f} s")
 
@@ -151,9 +152,9 @@ def speed(pairs: dict[str, float]) -> None:
     ends = np.arange(1, count + 1) * 4
     offsets = np.stack([ends - 4, ends], axis=1)
     spans = [Span(k * 4000, k * 4000 + 100, "poor") for k in range(2000)]
-    start = time.perf_counter()
+    start = time.process_time()
     rewards = project(spans, offsets)
-    projected = count / (time.perf_counter() - start)
+    projected = count / (time.process_time() - start)
     assert int((rewards < 0).sum()) == 2000 * 25
     print(f"projection: {projected / 1e6:.1f}M tokens/s")
     pairs |= {"pairs_per_s": rate, "long_s": seconds, "projection_tokens_per_s": projected}

@@ -62,7 +62,7 @@ def word_case(item: Item, weight: float = 1.0) -> Case:
     prose = Prose(ready.text, ready.support)
     quoted = [(span.start, span.end) for span in ready.spans]
     blame = [clause for clause in ready.clauses if clause.verdict != "good"]
-    _, about = take_to_sentences(prose, blame, "poor", SETTINGS.paraphrase, (), None)
+    _, about, _ = take_to_sentences(prose, blame, "poor", SETTINGS.paraphrase, (), None)
     numbers = sorted(about)
     places = [[(token.start, token.end) for token in prose.tokens[n]] for n in numbers]
     found = frozenset(p for place in quoted for p in range(*place))

@@ -18,19 +18,16 @@ PAIRS = [
 ]
 
 
-class Letters:
-    """An embedder of letter counts, and how often it was called."""
+class Officials:
+    """An embedder that knows one meaning, and how often it was called."""
 
     def __init__(self) -> None:
         self.calls = 0
 
     def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
         self.calls += 1
-        rows = np.array(
-            [[text.lower().count(letter) + 0.01 for letter in "abcdefghijklmnopqrstuvwxyz"] for text in texts]
-        )
-        unit: NDArray[np.float32] = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
-        return unit
+        rows = [[1.0, 0.0] if "mayor" in text or "officials" in text else [0.0, 1.0] for text in texts]
+        return np.array(rows, dtype=np.float32)
 
 
 @settings(deadline=None)
@@ -41,9 +38,11 @@ def test_independent_of_order(order: list[int]) -> None:
 
 
 def test_the_embedder_is_asked_once_for_all() -> None:
-    embed = Letters()
+    embed = Officials()
     together = list(align_many(PAIRS, embed=embed))
     assert embed.calls == 1
-    alone = [align(p.completion, p.critique, source=p.source, revision=p.revision, embed=Letters()) for p in PAIRS]
+    alone = [align(p.completion, p.critique, source=p.source, revision=p.revision, embed=Officials()) for p in PAIRS]
     assert together == alone
-    assert any(span.provenance == "paraphrase" for span in together[1].spans)
+    assert [span.slice("The dam broke. The mayor spoke. Nobody came.") for span in together[1].spans] == [
+        "The mayor spoke"
+    ]

@@ -75,3 +75,12 @@ def cues_of(words: str) -> set[str]:
     ['first_name', 'number']
     """
     return {match.lastgroup for match in _CUES.finditer(words) if match.lastgroup}
+
+
+def without_kinds(words: str) -> str:
+    """A clause without the words that only name a kind.
+
+    >>> without_kinds("the first name of Finch")
+    'the   of Finch'
+    """
+    return _CUES.sub(" ", words)

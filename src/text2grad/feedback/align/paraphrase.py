@@ -18,6 +18,7 @@ from text2grad.feedback.align.places import Place
 from text2grad.feedback.align.said import mentions_of
 from text2grad.feedback.align.sentences import Index, named_unit
 from text2grad.feedback.align.settings import CodeSettings, ParaphraseSettings
+from text2grad.feedback.align.stems import content_stems
 from text2grad.feedback.align.tagger import word_tagger
 from text2grad.feedback.align.text import Text
 from text2grad.feedback.parse import Clause
@@ -58,12 +59,17 @@ def paraphrases(
     similar: Similarity | None = None,
 ) -> list[Span]:
     """Spans of the clauses, all of which carry the one verdict (or none, which is taken for it)."""
-    spans, about = take_to_sentences(prose, clauses, verdict, settings, blocks, similar)
+    spans, about, nearest = take_to_sentences(prose, clauses, verdict, settings, blocks, similar)
     numbers = sorted(about)
     rows = rows_of(prose, about, numbers, quoted, praise=verdict == "good")
     for number, row, probabilities in zip(numbers, rows, word_tagger()(rows), strict=True):
+        found: list[Span] = []
         if points(row, praise=verdict == "good"):
-            spans += _choose(prose, prose.tokens[number], probabilities, about[number], verdict, settings)
+            found = _choose(prose, prose.tokens[number], probabilities, about[number], verdict, settings)
+        if not found and number in nearest:
+            clause, likeness = nearest[number]
+            found = [_span(prose.places[number], clause.verdict or verdict, likeness, clause)]
+        spans += found
     return spans
 
 
@@ -95,22 +101,29 @@ def take_to_sentences(
     settings: ParaphraseSettings,
     blocks: Sequence[Place],
     similar: Similarity | None,
-) -> tuple[list[Span], dict[int, list[Clause]]]:
-    """Sentence → the clauses about it; and the spans of clauses that name a sentence outright, or only mean it."""
+) -> tuple[list[Span], dict[int, list[Clause]], dict[int, tuple[Clause, float]]]:
+    """Spans of clauses that name a sentence outright; sentence → the clauses about it; and sentence → the clause that
+    only means it, with how alike they are."""
     about: dict[int, list[Clause]] = {}
     spans: list[Span] = []
+    nearest: dict[int, tuple[Clause, float]] = {}
     for clause in clauses:
         unit = named_unit(clause.plain, prose.places, blocks)
-        numbers = prose.index.about(clause.plain, bool(cues.cues_of(clause.plain)))
+        numbers = prose.index.about(clause.plain, False)
         if unit is not None:
             numbers = [number for number in numbers if unit[0] <= prose.places[number][0] < unit[1]]
             if not numbers:
                 spans.append(_span(unit, clause.verdict or verdict, 0.7, clause))
-        elif not numbers and similar is not None:
-            spans += _by_meaning(prose, clause, verdict, settings, similar)
+        elif not numbers:
+            near = _by_meaning(prose, clause, settings, similar) if similar else None
+            if near is not None:
+                numbers = [near[0]]
+                nearest[near[0]] = (clause, near[1])
+            else:
+                numbers = prose.index.about(clause.plain, bool(cues.cues_of(clause.plain)))
         for number in numbers:
             about.setdefault(number, []).append(clause)
-    return spans, about
+    return spans, about, nearest
 
 
 def _choose(
@@ -169,16 +182,16 @@ def _cause(clauses: Sequence[Clause], tokens: Sequence[Token]) -> Clause:
 
 
 def _by_meaning(
-    prose: Prose, clause: Clause, verdict: Verdict, settings: ParaphraseSettings, similar: Similarity
-) -> list[Span]:
-    """No word in common: the sentence that is nearest in meaning, if it is near."""
-    if not prose.places or len(clause.plain.split()) < 3:
-        return []
+    prose: Prose, clause: Clause, settings: ParaphraseSettings, similar: Similarity
+) -> tuple[int, float] | None:
+    """No word in common: the sentence that is nearest in meaning, if it is near, and nearer than any other."""
+    if len(prose.places) < 2 or not content_stems(clause.plain):
+        return None
     scores = similar(clause.plain, [prose.raw[start:end] for start, end in prose.places])
-    best = int(np.argmax(scores))
-    if scores[best] < settings.similarity:
-        return []
-    return [_span(prose.places[best], clause.verdict or verdict, float(min(1.0, scores[best])), clause)]
+    best, second = np.argsort(-scores)[:2].tolist()
+    if scores[best] < settings.similarity or scores[best] - scores[second] < settings.margin:
+        return None
+    return best, float(min(1.0, scores[best]))
 
 
 def _span(place: Place, verdict: Verdict, confidence: float, clause: Clause) -> Span:

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Sequence
 
+from text2grad.feedback.align import cues
 from text2grad.feedback.align.evidence import Support, Token
 from text2grad.feedback.align.said import mentions_of
 from text2grad.feedback.align.stems import FUNCTION_WORDS
@@ -65,19 +66,25 @@ class Index:
         """Indices of the sentences that the clause is about, best first."""
         if self.count <= 1:
             return list(range(self.count))
+        # "His first name" is about a name and not about the word "first"; such words point only where no other does.
+        weights = self._weigh(cues.without_kinds(clause)) or self._weigh(clause)
+        if not weights:
+            return list(range(self.count)) if names_kind and self.count <= FEW else []
+        ranked = sorted(weights, key=lambda number: (-weights[number], number))
+        return [number for number in ranked[:MOST] if weights[number] >= NEAR_BEST * weights[ranked[0]]]
+
+    def _weigh(self, words: str) -> dict[int, float]:
+        """Sentence → how much these words point at it."""
         weights: dict[int, float] = {}
         most = max(3, self.count // 5)
-        for wanted in {mention.stem for mention in mentions_of(clause) if mention.meant}:
+        for wanted in {mention.stem for mention in mentions_of(words) if mention.meant}:
             places = self.postings.get(wanted, ())
             if not places or len(places) > most:
                 continue
             weight = math.log((self.count + 1) / len(places)) * (1.5 if wanted in self.unsupported else 1.0)
             for number in places:
                 weights[number] = weights.get(number, 0.0) + weight
-        if not weights:
-            return list(range(self.count)) if names_kind and self.count <= FEW else []
-        ranked = sorted(weights, key=lambda number: (-weights[number], number))
-        return [number for number in ranked[:MOST] if weights[number] >= NEAR_BEST * weights[ranked[0]]]
+        return weights
 
 
 def named_unit(

