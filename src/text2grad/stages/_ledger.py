@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -23,7 +22,7 @@ from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.annotate import Unannotated, annotate, reject
 from text2grad.feedback.critics.named import models_in
 from text2grad.feedback.critics.protocol import Critic
-from text2grad.runs import Jsonl, encode_row, read_jsonl, write_atomic
+from text2grad.runs import Closable, Jsonl, encode_row, read_jsonl, write_atomic
 from text2grad.stages._rejects import write_rejects
 
 Items = Callable[[], Iterator[tuple[int, bytes | Unannotated]]]
@@ -37,7 +36,7 @@ def receipt_of(target: Path) -> Path:
     return target.with_name(f"{target.name.removesuffix('.jsonl')}.receipt.json")
 
 
-class Ledger:
+class Ledger(Closable):
     """One annotation of one file, held by one process. `identity` is what its result depends on."""
 
     def __init__(self, source: Path, target: Path, identity: Mapping[str, Any], items: Items) -> None:
@@ -94,12 +93,7 @@ class Ledger:
         if self._rows is not None:
             self._rows.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self.close_partial()
         self._lock.release()
 
