@@ -47,6 +47,8 @@ class Plan:
     """What the tests take from the program without importing it."""
     imports: tuple[str, ...]
     """Modules that the tests import."""
+    wanted: tuple[str, ...]
+    """What the tests take from the program in either way."""
 
 
 def plan(tests: str | Sequence[str], setup: str = "", entry_point: str | None = None) -> Plan:
@@ -312,10 +314,11 @@ def _plan(pure: list[ast.stmt], units: list[Unit], taken: list[str], everything:
                 imports.update(dict.fromkeys(alias.name.partition(".")[0] for alias in part.names))
             elif isinstance(part, ast.ImportFrom) and part.module and not part.level:
                 imports[part.module.partition(".")[0]] = None
-    wanted = tuple(name for name in imports if name not in _OWN)
+    modules = tuple(name for name in imports if name not in _OWN)
+    wanted = tuple(dict.fromkeys([*taken, *(name for name in _imported(everything) if name not in ("*", "solution"))]))
     borrowed = "\n".join(f"import {name}" for name in _borrowed(everything))
     setup = _futures_first([*ast.parse(borrowed).body, *pure])
-    return Plan(ast.unparse(ast.Module(setup, [])), tuple(units), tuple(taken), wanted)
+    return Plan(ast.unparse(ast.Module(setup, [])), tuple(units), tuple(taken), modules, wanted)
 
 
 def _futures_first(body: list[ast.stmt]) -> list[ast.stmt]:

@@ -107,7 +107,7 @@ class Sandbox:
                     said = "not run: too many tests before it did not end or ended the process"
                     results.update({i: TestResult(parts.units[i].name, False, "not_run", verdict, said) for i in left})
                     break
-                found = self._round(program, parts, left, verdict, deadline)
+                found = self._round(program, parts, left, verdict, deadline, chances)
                 if found.unusable is not None:
                     return Report(unusable=found.unusable)
                 settled = _settled(found, parts, left, verdict)
@@ -120,7 +120,9 @@ class Sandbox:
                     left = [i for i in sorted(live) if i not in results and i not in skipped]
         return _report(parts, results, skipped)
 
-    def _round(self, program: str, parts: Plan, left: list[int], verdict: Verdict, deadline: float) -> _Round:
+    def _round(
+        self, program: str, parts: Plan, left: list[int], verdict: Verdict, deadline: float, chances: int
+    ) -> _Round:
         """Start the processes, hand over the job, listen until the end or the deadline, leave nothing running."""
         nonce = secrets.token_hex(16)
         units = [{"index": i, "source": parts.units[i].source, "function": parts.units[i].function} for i in left]
@@ -132,6 +134,7 @@ class Sandbox:
             "imports": parts.imports,
             "units": units,
             "seconds": self.limits.seconds,
+            "chances": chances,
             "wall": min(self.limits.wall / 2, max(0.1, deadline - time.monotonic())),
         }
         with ExitStack() as stack:
@@ -272,12 +275,17 @@ def _result(name: str, raw: dict[str, Any], verdict: Verdict) -> TestResult:
         passed=passed,
         kind=kind,
         verdict=verdict,
-        message=str(raw.get("message") or ""),
-        expected=raw.get("expected"),
-        got=raw.get("got"),
-        frames=tuple(Frame(int(line), str(function)) for line, function in raw.get("frames") or ()),
+        message=_writable(raw.get("message")) or "",
+        expected=_writable(raw.get("expected")),
+        got=_writable(raw.get("got")),
+        frames=tuple(Frame(int(line), _writable(function) or "") for line, function in raw.get("frames") or ()),
         lines=frozenset(raw.get("ran") or ()),
     )
+
+
+def _writable(text: Any) -> str | None:
+    """Text that can go into a file: a program may raise half a surrogate pair."""
+    return None if text is None else str(text).encode("utf-8", "replace").decode()
 
 
 def _report(parts: Plan, results: dict[int, TestResult], skipped: dict[int, str]) -> Report:

@@ -214,14 +214,17 @@ def conduct(job_fd: int, events: int, *wire: int) -> None:
         say(load={"kind": problem.kind, "message": problem.message, "frames": problem.frames})
         return
     sys.modules["solution"] = program.module()
+    late = 0
     for unit in job["units"]:
         say(start=unit["index"])
         try:
-            say(result=tester.run(unit))
+            result = tester.run(unit)
+            say(result=result)
+            late += result["kind"] == "timeout"
         except NeedsLive:
             say(live=unit["index"])
         except fakepytest.Unusable as reason:
             say(skipped=unit["index"], reason=str(reason))
-        if program.lost:
+        if program.lost or late == job["chances"]:
             return
     say(done=True)
