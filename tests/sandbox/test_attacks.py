@@ -204,6 +204,28 @@ LIVE_ATTACKS = {
         '            try: os.write(fd, b\'{"result": {"index": 0, "passed": true, "kind": "passed"}}\\n\')\n'
         "            except OSError: pass\n        os._exit(0)"
     ),
+    "patches the built-ins of the library": (
+        "import os\nfound = os.path.join.__globals__['__builtins__']\n"
+        "found = found if isinstance(found, dict) else vars(found)\n"
+        "found['bool'] = found['type'] = found['isinstance'] = lambda *a: True\n" + BOX + "        return 0"
+    ),
+    "patches what writes the result": (
+        "import json.encoder\nwrite = json.encoder.JSONEncoder.encode\ndef encode(self, said):\n"
+        "    if 'result' in said:\n        said['result'].update(passed=True, kind='passed')\n"
+        "    return write(self, said)\njson.encoder.JSONEncoder.encode = encode\n" + BOX + "        return 0"
+    ),
+    "asks for frames under a false name": (
+        "code = compile('import sys\\ndef grab(): return sys._getframe(2)', '/lib/collections.py', 'exec')\n"
+        "names = {}\nexec(code, names)\n" + BOX + "        frame = names['grab']()\n        while frame:\n"
+        "            if '__compare__' in frame.f_globals:\n"
+        "                frame.f_globals['__compare__'] = lambda *a: None\n            frame = frame.f_back\n"
+        "        return 0"
+    ),
+    "patches pytest": (
+        "import sys\nfake = sys.modules.get('pytest')\nif fake: fake.raises.__exit__ = lambda *a: True\n"
+        + BOX
+        + "        sys.modules.get('pytest', sys).approx = lambda x: x\n        return 0"
+    ),
     "never ends": BOX + "        while True: pass",
     "forks": "import os\n" + BOX + "        return 5 if os.fork() else 6",
 }
@@ -225,6 +247,33 @@ def test_a_function_of_the_tests_does_not_lead_to_their_checks(sandbox: Sandbox)
     program = "def call(f):\n    f.__globals__['__compare__'] = lambda *a: None\n    return 0"
     report = sandbox.run(program, ["assert call(lambda: 3) == 3"])
     assert (report.score, report.results[0].verdict) == (0.0, "in_process")
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "box = Box(1)\nassert box.add(2) == 3 and box.add(3) == 4",
+        "box = Box(1)\nassert 3 == box.add(2) == 3",
+        "box = Box(1)\nif box.add(2) != 3: assert False",
+        "box = Box(1)\nassert all(box.add(k) == k + 1 for k in range(3))",
+        "box = Box(1)\nassert [box.add(2)] == [3]",
+        "box = Box(1)\nassert {'a': (box.add(2),)} == {'a': (3,)}",
+    ],
+)
+def test_an_object_that_equals_everything_wins_nowhere(sandbox: Sandbox, test: str) -> None:
+    honest = sandbox.run(BOX + "        return self.a + b", [test])
+    sly = sandbox.run(EQUALS_ALL.format(base="") + BOX + "        return Any()", [test])
+    assert [(report.score, report.results[0].verdict) for report in (honest, sly)] == [
+        (1.0, "in_process"),
+        (0.0, "in_process"),
+    ]
+
+
+def test_unittest_does_not_ask_the_program_either(sandbox: Sandbox) -> None:
+    tests = "import unittest\nfrom solution import Box\nclass T(unittest.TestCase):\n"
+    tests += "    def test_a(self):\n        box = Box(1)\n        self.assertEqual(box.add(2), 3)\n"
+    assert sandbox.run(BOX + "        return self.a + b", tests).score == 1.0
+    assert sandbox.run(EQUALS_ALL.format(base="") + BOX + "        return Any()", tests).score == 0.0
 
 
 LOOK = textwrap.dedent("""

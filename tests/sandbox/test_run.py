@@ -118,6 +118,11 @@ class TestResults:
         assert (result.kind, result.expected, result.got, result.message) == ("mismatch", "4", "3", "no")
         assert result.lines == {2, 3}
 
+    def test_the_side_of_the_program_is_what_came(self, sandbox: Sandbox) -> None:
+        tests = "from solution import f\ndef test_f():\n    assert 4 == f(3)"
+        (result,) = sandbox.run("def f(x):\n    return x", tests).results
+        assert (result.expected, result.got) == ("4", "3")
+
     def test_an_exception_has_its_frames(self, sandbox: Sandbox) -> None:
         program = "def inner(x):\n    return 1 / x\n\ndef f(x):\n    return inner(x)\n"
         (result,) = sandbox.run(program, ["assert f(0) == 1"]).results
@@ -167,6 +172,21 @@ class TestResults:
             ("def adder(a):\n    return lambda b: a + b", "assert adder(1)(2) == 3"),
             ("def gen():\n    yield 1", "import types\nassert isinstance(gen(), types.GeneratorType)"),
             ("def same(x):\n    return x", "x = [1]\nassert same(x) is x"),
+            (
+                "class Node:\n    def __init__(self): self.next = None",
+                "n = Node()\nassert n != None and n.next == None",
+            ),
+            ("class Node:\n    pass", "assert Node() != Node()"),
+            (
+                "def words(p):\n    return open(p).read()",
+                "open('/tmp/a', 'w').write('x')\nassert words('/tmp/a') == 'x'",
+            ),
+            ("async def go(x):\n    return x", "import asyncio\nassert asyncio.run(go(3)) == 3"),
+            (
+                "def hi():\n    print('hi')",
+                "import io, contextlib\ns = io.StringIO()\nwith contextlib.redirect_stdout(s): hi()\n"
+                "assert s.getvalue() == 'hi\\n'",
+            ),
             ("class Bad(ValueError): pass\ndef f(): raise Bad", "try:\n    f()\n    assert 0\nexcept Bad: pass"),
         ],
     )

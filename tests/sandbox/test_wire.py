@@ -4,7 +4,10 @@ import json
 import math
 import os
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
 from enum import IntEnum
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -69,6 +72,24 @@ def test_plain_data_comes_back_as_it_was(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    "value",
+    [
+        Decimal("1.50"),
+        Fraction(1, 3),
+        date(2026, 2, 28),
+        datetime(2026, 2, 28, 1, 2, 3, 4, tzinfo=UTC),
+        time(1, 2),
+        timedelta(days=-1, seconds=2, microseconds=3),
+    ],
+)
+def test_values_of_the_library_come_back(value: Any) -> None:
+    assert (crossed(value), type(crossed(value)), repr(crossed(value))) == (value, type(value), repr(value))
+    posing = type(type(value).__name__, (), {"__module__": type(value).__module__})()
+    with pytest.raises(Unplain):
+        encode(posing)
+
+
+@pytest.mark.parametrize(
     "value", [range(2, 10**30, 3), Counter("abca"), bytearray(b"x"), {1: 2}.keys(), {1: 2}.items()]
 )
 def test_more_kinds_come_back(value: Any) -> None:
@@ -128,7 +149,24 @@ JSON = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=4)
         | st.dictionaries(
-            st.sampled_from(["int", "set", "dict", "range", "iterator", "complex", "bytes", "Counter", "items", "x"]),
+            st.sampled_from(
+                [
+                    "Decimal",
+                    "Fraction",
+                    "date",
+                    "timedelta",
+                    "int",
+                    "set",
+                    "dict",
+                    "range",
+                    "iterator",
+                    "complex",
+                    "bytes",
+                    "Counter",
+                    "items",
+                    "x",
+                ]
+            ),
             inner,
             max_size=2,
         )
@@ -142,7 +180,7 @@ def test_whatever_arrives_is_plain_data_or_an_error(data: Any) -> None:
         value = decode(data)
     except WireError:
         return
-    assert type(value).__module__ in ("builtins", "collections")
+    assert type(value).__module__ in ("builtins", "collections", "decimal", "fractions", "datetime")
 
 
 def test_an_iterator_comes_as_its_items_and_its_error() -> None:

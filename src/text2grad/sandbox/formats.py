@@ -23,6 +23,11 @@ _TYPES = {name for name, value in vars(builtins).items() if isinstance(value, ty
 _DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
+_SHARED = {"open", "tempfile", "Path", "pathlib", "shutil", "os", "asyncio", "mock", "patch", "MagicMock", "Mock"}
+_SHARED |= {"redirect_stdout", "threading", "weakref", "gc"}
+"""What a test uses to share files, streams, event loops or patches with the program: that takes one process."""
+
+
 class UnusableTests(ValueError):
     """Why the tests cannot be run, whatever the program."""
 
@@ -241,7 +246,7 @@ def _unit(body: list[ast.stmt], shown: list[ast.stmt], known: Iterable[str]) -> 
 
 def _live(body: Sequence[ast.stmt], known: Iterable[str]) -> bool:
     """Whether the test uses what it gets from the program as more than plain data: its attributes, its class, its
-    identity."""
+    identity, files or streams that both use."""
     parts = [part for node in body for part in ast.walk(node)]
     made = set(known)
     if _makes_objects(parts, made):
@@ -250,7 +255,9 @@ def _live(body: Sequence[ast.stmt], known: Iterable[str]) -> bool:
         if isinstance(part, ast.Assign) and _mentions(part.value, made):
             made.update(target.id for target in part.targets if isinstance(target, ast.Name))
     return any(
-        (isinstance(part, ast.Compare) and _asks_identity(part))
+        (isinstance(part, ast.Name) and part.id in _SHARED)
+        or (isinstance(part, ast.Attribute) and part.attr in ("stdout", "stdin", "environ", "redirect_stdout"))
+        or (isinstance(part, ast.Compare) and _asks_identity(part))
         or (isinstance(part, ast.Attribute) and _reaches_into(part, made))
         or (isinstance(part, ast.Call) and (_asks_class(part) or _calls_a_result(part, made)))
         for part in parts

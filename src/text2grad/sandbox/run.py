@@ -131,6 +131,7 @@ class Sandbox:
             "program": program,
             "setup": parts.setup,
             "names": parts.names,
+            "wanted": [*parts.wanted, "candidate"],
             "imports": parts.imports,
             "units": units,
             "seconds": self.limits.seconds,

@@ -4,17 +4,39 @@ Enters: a role (`candidate`, `tester`, `live` or `probe`), the limits as JSON, f
 hand because the sandbox shows this folder and nothing else of text2grad.
 """
 
+import builtins
+import importlib.machinery
 import os
 import resource
 import sys
 import types
 
+NAMES = dict(vars(builtins))
+
+
+class Loader(importlib.machinery.SourceFileLoader):
+    """Gives our modules built-in names of their own: a program that patches `isinstance` patches it for itself."""
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        module.__dict__["__builtins__"] = NAMES
+        super().exec_module(module)
+
+
+class Finder:
+    @staticmethod
+    def find_spec(name: str, _path: object = None, _target: object = None) -> importlib.machinery.ModuleSpec | None:
+        if not name.startswith("text2grad."):
+            return None
+        place = f"{os.path.dirname(os.path.abspath(__file__))}/{name.rpartition('.')[2]}.py"  # noqa: PTH100, PTH120
+        return importlib.machinery.ModuleSpec(name, Loader(name, place), origin=place)
+
 
 def package() -> None:
     for name in ("text2grad", "text2grad.sandbox", "text2grad.sandbox.inside"):
         made = types.ModuleType(name)
-        made.__path__ = [os.path.dirname(os.path.abspath(__file__))] if name.endswith("inside") else []  # noqa: PTH100, PTH120
+        made.__path__ = []
         sys.modules[name] = made
+    sys.meta_path.insert(0, Finder)
 
 
 def limit(limits: dict[str, int]) -> None:
@@ -31,8 +53,9 @@ def quiet() -> tuple[int, int]:
     size the limits bound, so a program that prints without end gets an error from `print`."""
     kept = os.dup(0), os.dup(1)
     nowhere = os.open("/dev/null", os.O_RDONLY)
-    printed = os.open("printed", os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
-    os.unlink("printed")  # noqa: PTH108
+    name = f"printed-{os.getpid()}"  # without bubblewrap, the tester stands in the same folder
+    printed = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    os.unlink(name)  # noqa: PTH108
     for source, target in ((nowhere, 0), (printed, 1), (printed, 2)):
         os.dup2(source, target)
     os.close(nowhere)

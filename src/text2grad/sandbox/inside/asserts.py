@@ -49,17 +49,22 @@ class Mismatch(AssertionError):
         self.said, self.expected, self.got = message, expected, got
 
 
-def rewrite(source: str, names: Collection[str], file: str) -> Any:
-    """Compiled test code. `names` tell which side of a comparison comes from the program."""
-    return compile(ast.fix_missing_locations(_Rewrite(names).visit(ast.parse(source, file))), file, "exec")
+def rewrite(source: str, names: Collection[str], file: str, guarded: bool = False) -> Any:
+    """Compiled test code. `names` tell which side of a comparison comes from the program; `guarded`: comparisons
+    outside asserts are looked after too."""
+    return compile(ast.fix_missing_locations(_Rewrite(names, guarded).visit(ast.parse(source, file))), file, "exec")
 
 
 class _Rewrite(ast.NodeTransformer):
-    def __init__(self, names: Collection[str]) -> None:
-        self.names = names
+    def __init__(self, names: Collection[str], guarded: bool) -> None:
+        self.names, self.guarded = names, guarded
 
     def visit_Assert(self, node: ast.Assert) -> ast.stmt:
-        self.generic_visit(node)
+        test = node.test
+        if isinstance(test, ast.Compare) and len(test.ops) == 1:
+            test.left, test.comparators = self.visit(test.left), [self.visit(test.comparators[0])]
+        else:
+            self.generic_visit(node)
         nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
         said: ast.expr = ast.Constant(None) if node.msg is None else ast.Lambda(nothing, node.msg)
         test = node.test
@@ -74,6 +79,15 @@ class _Rewrite(ast.NodeTransformer):
             call = _call("__truth__", test, ast.Constant(True), said)
         return ast.copy_location(ast.Expr(call), node)
 
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        self.generic_visit(node)
+        signs = [_OPERATORS[type(sign)] for sign in node.ops]
+        if not self.guarded or not _ORDINARY.issuperset(signs):
+            return node
+        values = ast.Tuple([node.left, *node.comparators], ast.Load())
+        words = ast.Tuple([ast.Constant(sign) for sign in signs], ast.Load())
+        return ast.copy_location(_call("__judge__", words, values), node)
+
     def _calls(self, node: ast.expr) -> bool:
         return any(isinstance(part, ast.Name) and part.id in self.names for part in ast.walk(node))
 
@@ -87,9 +101,7 @@ def checks(guarded: bool) -> dict[str, Any]:
     trusted = _trusted() if guarded else ()
 
     def compare(sign: str, left: Any, right: Any, swapped: bool, said: Callable[[], Any] | None) -> None:
-        if guarded and sign in _ORDINARY:
-            left, right = _plain_sides(left, right, trusted)
-        if not _COMPARE[sign](left, right):
+        if not (judge((sign,), (left, right)) if guarded and sign in _ORDINARY else _COMPARE[sign](left, right)):
             got, expected = (right, left) if swapped else (left, right)
             wanted = shown(expected) if sign == "==" else f"{sign} {shown(expected)}"
             raise Mismatch(_text(said), wanted, shown(got))
@@ -101,7 +113,18 @@ def checks(guarded: bool) -> dict[str, Any]:
                 _text(said), expected if type(value) is bool else f"a {expected.lower()} value", shown(value)
             )
 
-    return {"__compare__": compare, "__truth__": truth}
+    def judge(signs: tuple[str, ...], values: tuple[Any, ...]) -> bool:
+        """A comparison, or a chain of them, in which the program's objects are not asked about plain data."""
+        for sign, left, right in zip(signs, values, values[1:], strict=False):
+            if sign in ("==", "!=") and (left is None or right is None):
+                holds = (left is right) is (sign == "==")
+            else:
+                holds = bool(_COMPARE[sign](*_plain_sides(left, right, trusted)))
+            if not holds:
+                return False
+        return True
+
+    return {"__compare__": compare, "__truth__": truth, "__judge__": judge}
 
 
 def _trusted() -> tuple[type, ...]:

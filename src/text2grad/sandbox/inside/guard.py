@@ -1,14 +1,16 @@
 """What can be done for tests that share a process with the program they judge.
 
 Not a wall: in one process a determined program can reach everything. It closes the doors that are known: the modules of
-the judge are taken out of sight, program and tests get copies of the built-in names so that patching them reaches no
-further, and asking Python for frames, the garbage collector's objects, trace hooks or foreign functions is refused to
-the program. Its verdicts are marked `in_process`, so that whoever trains on them can leave them out.
+the judge are taken out of sight; program, tests and judge each have their own copy of the built-in names, so that
+patching them reaches no further; and asking Python for frames, the garbage collector's objects, trace hooks or foreign
+functions is refused to the program. Its verdicts are marked `in_process`, so that whoever trains on them can leave them
+out.
 """
 
 import builtins
 import sys
 import types
+from json.encoder import encode_basestring_ascii as _quoted
 from typing import Any
 
 from text2grad.sandbox.inside.program import FILE
@@ -30,8 +32,28 @@ _MODULES = {"ctypes", "_ctypes", "gc", "_testcapi", "_testinternalcapi", "_xxsub
 _GO_BETWEENS = ("inspect.py", "traceback.py", "threading.py", "bdb.py", "linecache.py")
 
 
+_UNTOUCHED = dict(vars(builtins))
+"""As they were before any program was loaded."""
+
+
 def copied_builtins() -> dict[str, Any]:
-    return dict(vars(builtins))
+    return dict(_UNTOUCHED)
+
+
+def as_json(value: Any) -> str:
+    """JSON of dicts, lists, texts, whole numbers and None, by nothing that a program can patch: `json` looks its own
+    methods up each time."""
+    if value is None:
+        return "null"
+    if value is True or value is False:
+        return "true" if value else "false"
+    if type(value) is int:
+        return str(value)
+    if type(value) is list:
+        return f"[{', '.join([as_json(item) for item in value])}]"
+    if type(value) is dict:
+        return f"{{{', '.join([f'{_quoted(key)}: {as_json(item)}' for key, item in value.items()])}}}"
+    return _quoted(value)
 
 
 def close_doors() -> None:
@@ -40,7 +62,7 @@ def close_doors() -> None:
         del sys.modules[name]
     sys.modules["__main__"] = types.ModuleType("__main__")
     shown = types.ModuleType("builtins")
-    shown.__dict__.update(vars(builtins))
+    shown.__dict__.update(_UNTOUCHED)
     sys.modules["builtins"] = shown
     sys.addaudithook(_watch(sys._getframe))
 

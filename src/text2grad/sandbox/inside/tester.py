@@ -95,7 +95,9 @@ class Tester:
     def __init__(self, job: dict[str, Any], program: Remote | Local) -> None:
         self.job, self.program = job, program
         self.names = job["names"]
-        self.checks = checks(guarded=isinstance(program, Local))
+        self.guarded = isinstance(program, Local)
+        self.checks = checks(self.guarded)
+        self.imports_late = any(line[:1].isspace() and "pytest" in line for line in job["setup"].splitlines())
 
     def setup(self) -> None:
         """Compile everything, and rehearse the set-up code before the program is loaded: what fails here is the tests'
@@ -104,13 +106,15 @@ class Tester:
         if absent:
             raise fakepytest.Unusable(f"the tests import {', '.join(absent)}, which the sandbox does not have")
         try:
-            self.code = rewrite(self.job["setup"], self.names, _TESTS)
-            self.bodies = {unit["index"]: rewrite(unit["source"], self.names, _TESTS) for unit in self.job["units"]}
+            known, guarded = self.job["wanted"], self.guarded
+            self.code = rewrite(self.job["setup"], known, _TESTS, guarded)
+            self.bodies = {u["index"]: rewrite(u["source"], known, _TESTS, guarded) for u in self.job["units"]}
         except (SyntaxError, ValueError, RecursionError) as problem:
             raise fakepytest.Unusable(f"the tests are not Python: {problem}") from None
         sys.modules["solution"] = _Stage("solution")
         names: dict[str, Any] = {"__name__": "tests", "__builtins__": __builtins__, **self.checks}
         names.update({name: getattr(sys.modules["solution"], name) for name in self.names})
+        fakepytest.install()
         try:
             exec(self.code, names)
         except BaseException as problem:  # noqa: BLE001 - whatever published tests may raise
@@ -120,7 +124,10 @@ class Tester:
         names: dict[str, Any] = {"__name__": "tests", "__builtins__": guard.copied_builtins(), **self.checks}
         for name in self.names:
             names[name] = self.program.find(name)
+        fakepytest.install()
         exec(self.code, names)
+        if self.guarded and not self.imports_late:
+            del sys.modules["pytest"]  # the program has no business with it
         return names
 
     def untouched(self, names: dict[str, Any]) -> bool:
@@ -135,7 +142,7 @@ class Tester:
             names = self.namespace()
             exec(self.bodies[unit["index"]], names)
             if unit["function"]:
-                _call(unit["function"], names)
+                _call(unit["function"], names, self.checks["__compare__"] if self.guarded else None)
             result["passed"] = self.untouched(names)
             if not result["passed"]:
                 result.update(kind="test_error", message="the program changed the test")
@@ -154,14 +161,16 @@ class Tester:
         return result
 
 
-def _call(qualified: str, names: dict[str, Any]) -> None:
-    """A test function, a method of a test class, or one of a `unittest.TestCase`."""
+def _call(qualified: str, names: dict[str, Any], compare: Callable[..., None] | None) -> None:
+    """A test function, a method of a test class, or one of a `unittest.TestCase`, made to use `compare`."""
     holder, _, name = qualified.rpartition(".")
     if not holder:
         fakepytest.call(names[name], names)
         return
     cls = names[holder]
     if hasattr(cls, "assertEqual"):
+        if compare is not None:
+            cls.assertEqual = lambda _, first, second, msg=None: compare("==", first, second, False, lambda: msg or "")
         cls(name).debug()
         return
     made = cls()
@@ -193,15 +202,14 @@ def conduct(job_fd: int, events: int, *wire: int) -> None:
     while part := os.read(job_fd, 1 << 16):
         parts.append(part)
     job = json.loads(b"".join(parts))
-    nonce, dumps, write = job["nonce"], json.dumps, os.write
+    nonce, write = job["nonce"], os.write
 
     def say(**event: Any) -> None:
-        view = memoryview(dumps({"nonce": nonce, **event}).encode() + b"\n")
+        view = memoryview(guard.as_json({"nonce": nonce, **event}).encode() + b"\n")
         while view:
             view = view[write(events, view) :]
 
     say(ready=True)
-    fakepytest.install()
     program = Remote(wire[0], wire[1], job["seconds"], job["wall"]) if wire else Local(job["seconds"])
     tester = Tester(job, program)
     try:

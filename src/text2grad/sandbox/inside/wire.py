@@ -11,6 +11,7 @@ import json
 import os
 import select
 import struct
+import sys
 import time
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
@@ -56,6 +57,9 @@ def encode(value: Any, drain: bool = False, strip: bool = False) -> Any:
         return {"complex": [value.real, value.imag]}
     if kind is range:
         return {"range": [encode(part) for part in (value.start, value.stop, value.step)]}
+    name: str = kind.__name__
+    if name in _LIBRARY and getattr(sys.modules.get(_LIBRARY[name][0]), name, None) is kind:
+        return {name: [encode(part) for part in _LIBRARY[name][1](value)]}
     if strip:
         for base, bare in _BARE.items():
             if issubclass(kind, base):
@@ -92,7 +96,7 @@ def decode(data: Any) -> Any:
     ((tag, body),) = data.items()
     try:
         return _READERS[tag](body)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError):
         raise WireError(f"a message with a broken {str(tag)[:40]!r}") from None
 
 
@@ -137,6 +141,27 @@ _SEQUENCES: dict[Any, str] = {
     type({}.values()): "values",
     type({}.items()): "items",
 }
+_LIBRARY: dict[str, tuple[str, Callable[[Any], list[Any]]]] = {
+    # Values of the standard library that functions return: their module, and what they are made of.
+    "Decimal": ("decimal", lambda value: [str(value)]),
+    "Fraction": ("fractions", lambda value: [value.numerator, value.denominator]),
+    "date": ("datetime", lambda value: [value.isoformat()]),
+    "datetime": ("datetime", lambda value: [value.isoformat()]),
+    "time": ("datetime", lambda value: [value.isoformat()]),
+    "timedelta": ("datetime", lambda value: [value.days, value.seconds, value.microseconds]),
+}
+
+
+def _from_library(name: str) -> Callable[[Any], Any]:
+    def read(body: Any) -> Any:
+        import importlib
+
+        kind = getattr(importlib.import_module(_LIBRARY[name][0]), name)
+        return (kind.fromisoformat if name in ("date", "datetime", "time") else kind)(*_items(body))
+
+    return read
+
+
 _BARE: dict[type, Callable[[Any], Any]] = {
     # The built-in type's own methods, which a subclass cannot replace here.
     int: lambda value: int.__add__(value, 0),
@@ -164,6 +189,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "complex": lambda body: complex(float(body[0]), float(body[1])),
     "range": lambda body: range(*_items(body)),
     "iterator": _replayed,
+    **{name: _from_library(name) for name in _LIBRARY},
 }
 
 
