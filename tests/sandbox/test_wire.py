@@ -101,6 +101,12 @@ def test_numbers_that_are_no_numbers() -> None:
     assert (math.isnan(nan), infinity, math.copysign(1, negative)) == (True, math.inf, -1.0)
 
 
+def test_builtin_types_come_as_themselves() -> None:
+    assert crossed([int, {"a": str}]) == [int, {"a": str}]
+    with pytest.raises(WireError):
+        decode({"type": "object"})
+
+
 def test_a_default_dictionary_comes_as_a_plain_one() -> None:
     assert type(crossed(defaultdict(list, {1: [2]}))) is dict
 
@@ -138,7 +144,9 @@ def test_a_subclass_is_refused_or_stripped_of_what_it_adds() -> None:
         assert back == bare
 
 
-@pytest.mark.parametrize("value", [object(), len, int, lambda: 1, [object()], {"a": {1: iter([])}}, memoryview(b"")])
+@pytest.mark.parametrize(
+    "value", [object(), len, type, Sly, lambda: 1, [object()], {"a": {1: iter([])}}, memoryview(b"")]
+)
 def test_everything_else_is_refused(value: Any) -> None:
     with pytest.raises(Unplain):
         encode(value)

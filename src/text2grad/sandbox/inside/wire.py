@@ -58,6 +58,8 @@ def encode(value: Any, drain: bool = False, strip: bool = False) -> Any:
     if kind is range:
         return {"range": [encode(part) for part in (value.start, value.stop, value.step)]}
     name: str = kind.__name__
+    if kind is type and value in _TYPES.values():
+        return {"type": str(value.__name__)}
     if name in _LIBRARY and getattr(sys.modules.get(_LIBRARY[name][0]), name, None) is kind:
         return {name: [encode(part) for part in _LIBRARY[name][1](value)]}
     if strip:
@@ -141,6 +143,9 @@ _SEQUENCES: dict[Any, str] = {
     type({}.values()): "values",
     type({}.items()): "items",
 }
+_TYPES: dict[str, Any] = {
+    kind.__name__: kind for kind in (bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset)
+}
 _LIBRARY: dict[str, tuple[str, Callable[[Any], list[Any]]]] = {
     # Values of the standard library that functions return: their module, and what they are made of.
     "Decimal": ("decimal", lambda value: [str(value)]),
@@ -189,6 +194,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "complex": lambda body: complex(float(body[0]), float(body[1])),
     "range": lambda body: range(*_items(body)),
     "iterator": _replayed,
+    "type": _TYPES.__getitem__,
     **{name: _from_library(name) for name in _LIBRARY},
 }
 
