@@ -72,6 +72,15 @@ class TestFormats:
         assert len(verdicts) == 6
         assert [name for name, _ in report.skipped] == ["test_prints"]
 
+    def test_an_item_that_asserts_nothing_is_no_test(self, sandbox: Sandbox) -> None:
+        report = sandbox.run("def f(x):\n    return x", ["x = f(2)", "assert x == 3", "f(1)"])
+        assert [(result.name, result.passed) for result in report.results] == [("assert x == 3", False)]
+
+    def test_an_entry_point_that_is_no_name(self, sandbox: Sandbox) -> None:
+        for name in ("class", "f()", "a.b"):
+            report = sandbox.run("x = 1", "def check(c):\n    assert c(1)", entry_point=name)
+            assert "should be a name" in (report.unusable or "")
+
     def test_unittest_classes(self, sandbox: Sandbox) -> None:
         tests = (
             "import unittest\nfrom solution import f\nclass T(unittest.TestCase):\n    def setUp(self): self.x = 1\n"

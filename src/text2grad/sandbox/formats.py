@@ -8,6 +8,7 @@ judged in a process that it shares with its judge.
 
 import ast
 import builtins
+import keyword
 import sys
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -77,7 +78,13 @@ def plan(tests: str | Sequence[str], setup: str = "", entry_point: str | None = 
     everything = [*before, *(node for body in bodies for node in body)]
     taken = _taken(everything, entry_point)
     pure, tainted = _split(before, taken)
-    units = [_unit([*tainted, *body], body, taken) for body in bodies if body]
+    units = []
+    lead: list[ast.stmt] = []
+    for body in bodies:
+        if any(_asserts(node) for node in body):
+            units.append(_unit([*tainted, *lead, *body], body, taken))
+        else:
+            lead += body  # what asserts nothing leads to what comes next, and cannot be passed
     return _plan(pure, units, taken, everything)
 
 
@@ -94,7 +101,7 @@ def _from_check(around: list[ast.stmt], check: ast.FunctionDef, entry_point: str
         raise UnusableTests(
             "tests of the form `check(candidate)` need `entry_point`, the name of the function to check"
         )
-    if not entry_point.isidentifier():
+    if not entry_point.isidentifier() or keyword.iskeyword(entry_point):
         raise UnusableTests(f"entry_point: should be a name, got {entry_point!r}")
     around = [node for node in around if _called(node) != "check"]
     argument = check.args.args[0].arg
