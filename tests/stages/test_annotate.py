@@ -216,3 +216,36 @@ def test_peoples_files_are_read_and_tasks_for_them_written(tmp_path: Path) -> No
         (again,) = read_jsonl(back)
         places = [(span["start"], span["end"], span["verdict"]) for span in row["spans"]]
         assert places[0] in [(span["start"], span["end"], span["verdict"]) for span in again["spans"]]
+
+
+@pytest.mark.system("bwrap")
+def test_programs_are_run_in_the_sandbox_and_blamed_where_they_go_wrong(tmp_path: Path) -> None:
+    tests = ["assert add(2, 3) == 5", "assert add(0, 0) == 0", "assert add(1, 1) == 2"]
+    program = "def add(a, b):\n    if a == b == 0:\n        return 0\n    return a - b\n"
+    rows = [
+        {"id": "wrong", "prompt": "Add.", "completion": program, "tests": tests},
+        {"id": "right", "prompt": "Add.", "completion": program.replace("-", "+"), "tests": tests},
+        {"id": "cheat", "prompt": "Add.", "completion": "print('3 passed')\nraise SystemExit(0)\n", "tests": tests},
+        {"id": "untested", "prompt": "Add.", "completion": program},
+    ]
+    source, target = written(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
+    assert main(["annotate", str(source), str(target), "--critic", "code"]) == 1
+    found = {row["id"]: row for row in read_jsonl(target)}
+    assert {name: row["critique"]["score"] for name, row in found.items()} == {
+        "wrong": pytest.approx(1 / 3),
+        "right": 1.0,
+        "cheat": 0.0,
+    }
+    (span,) = found["wrong"]["spans"]
+    assert program[span["start"] : span["end"]] == "return a - b" and span["verdict"] == "poor"
+    assert "expected 5, got -1" in found["wrong"]["critique"]["feedback"]
+    assert [row["id"] for row in read_jsonl(tmp_path / "out.rejected.jsonl")] == ["untested"]
+
+
+def test_the_unsafe_switch_is_loud(tmp_path: Path) -> None:
+    rows = [{"id": 1, "prompt": "", "completion": "def f():\n    return 1\n", "tests": ["assert f() == 1"]}]
+    source = written(tmp_path / "in.jsonl", rows)
+    words = ["annotate", str(source), str(tmp_path / "out.jsonl"), "--critic", "code", "--unsafe-no-sandbox"]
+    done = subprocess.run([sys.executable, "-m", "text2grad", *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "without a sandbox" in done.stderr.lower() or "unsafe" in done.stderr.lower()

@@ -66,6 +66,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", nargs="*", metavar="IN OUT key=value", help="input, output and settings")
     parser.add_argument("--critic", metavar="NAME", help="who writes the critiques; the same as critic=NAME")
     parser.add_argument(
+        "--unsafe-no-sandbox",
+        action="store_true",
+        help="let the critic `code` run programs without a sandbox, as you, with your files and your network: only on "
+        "a machine that can be thrown away",
+    )
+    parser.add_argument(
         "--tasks",
         choices=sorted(TASKS),
         help="write the rows as tasks for people to annotate, for this labelling tool, instead of asking a critic",
@@ -80,6 +86,7 @@ FREE = (
     "batch",
     *(f"critics.openai.{name}" for name in ("api_key", "base_url", "concurrency", "timeout", "retries")),
     *(f"critics.openai.{name}" for name in ("longest_wait", "cache", "budget", "structured")),
+    "critics.code.workers",
 )
 """Settings that change how the work is done, not what comes out: a rerun may change them and go on."""
 
@@ -88,6 +95,8 @@ def run(args: argparse.Namespace) -> int:
     files, overrides = _settings.split_overrides(args.words)
     if args.critic is not None:
         overrides.append(f"critic={config.inline(args.critic)}")
+    if args.unsafe_no_sandbox:
+        overrides.append("critics.code.unsafe=true")
     options = _settings.resolve(args, AnnotateSettings, overrides)
     if options is None:
         return 0
