@@ -240,16 +240,22 @@ def report(name: str, cases: Sequence[Case], chances: Sequence[Sequence[Rows]], 
         )
 
 
-def words(folder: Path, write: bool) -> None:
+def word_sets(folder: Path) -> list[list[Case]]:
+    """The training split as people wrote it, and four ways to make the same critiques harder."""
     plain = list(defacto(folder, "train"))
     told = list(defacto(folder, "train", "instruction"))
-    sets = [
+    return [
         [word_case(item) for item in plain],
         [word_case(item, 0.5) for item in told],
         [word_case(replace(item, source=None), 0.3) for item in plain],
         [word_case(item, 0.3) for item in among_others(plain, 1)],
         [word_case(replace(item, source=None), 0.2) for item in among_others(told, 2)],
     ]
+
+
+def words(folder: Path, write: bool) -> None:
+    sets = word_sets(folder)
+    plain = [case.item for case in sets[0]]
     fold_of = {
         item.name: fold for item, fold in zip(plain, np.random.default_rng(0).permutation(len(plain)) % 5, strict=True)
     }
