@@ -25,7 +25,6 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Self
 
 from filelock import FileLock, Timeout
@@ -119,7 +118,19 @@ def no_space_named(path: Path) -> Iterator[None]:
         ) from problem
 
 
-class Jsonl:
+class Closable:
+    """Something that `with` closes."""
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Jsonl(Closable):
     """A JSONL file that is appended to, one object a line.
 
     Opening it for appending cuts off a torn last line (a kill in the middle of a write) and remembers how many bytes
@@ -175,14 +186,6 @@ class Jsonl:
 
     def close(self) -> None:
         self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _cut(self, size: int) -> None:
         self._file.truncate(size)
@@ -246,7 +249,7 @@ def _is_row(line: bytes) -> bool:
         return False
 
 
-class RunFolder:
+class RunFolder(Closable):
     """A run folder, held by this process until it is closed or the process ends, however it ends.
 
     Opening a folder that exists goes on with it, provided that its settings are the same.
@@ -304,14 +307,6 @@ class RunFolder:
         self.metrics.close()
         self.rollouts.close()
         self._lock.release()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _settle(self, settings: Any) -> None:
         """Write the settings of a new run; of an old one, insist that they are the same."""

@@ -174,3 +174,78 @@ def test_the_receipt_says_what_made_the_file(tmp_path: Path) -> None:
     assert main(["annotate", str(source), str(tmp_path / "out.jsonl")]) == 0
     receipt = json.loads((tmp_path / "out.receipt.json").read_text())
     assert (receipt["annotated"], receipt["rejected"], receipt["settings"]["critic"]) == (1, 0, "people")
+
+
+def test_program_critics_by_name_and_a_bad_column_rejects_its_row_only(tmp_path: Path) -> None:
+    rows = [
+        {"id": 1, "completion": "Nine ships left.", "reference": "Nine ships left the harbour."},
+        {"id": 2, "completion": "Nine ships left.", "reference": 5},
+        {"id": 3, "completion": "Nine ships left."},
+    ]
+    source, target = written(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
+    assert main(["annotate", str(source), str(target), "--critic", "reference"]) == 1
+    (row,) = read_jsonl(target)
+    assert row["id"] == 1 and 0 < row["critique"]["score"] < 1 and row["critique"]["quality"][0] == [0, 0.0]
+    reasons = {row["id"]: row["reason"] for row in read_jsonl(tmp_path / "out.rejected.jsonl")}
+    assert "reference" in reasons[2] and "not scored" in reasons[3]
+    said = "Nine ships left the harbour of Brindlemoor in 2018, after the fog had lifted. Nobody was hurt."
+    supported = [{"id": 1, "completion": "Nine ships left the harbour of Brindlemoor in 2019.", "passages": [said]}]
+    written(source, supported)
+    assert main(["annotate", str(source), str(tmp_path / "s.jsonl"), "--critic", "support"]) == 0
+    (row,) = read_jsonl(tmp_path / "s.jsonl")
+    assert any(
+        span["verdict"] == "poor" and row["completion"][span["start"] : span["end"]] == "2019" for span in row["spans"]
+    )
+
+
+def test_peoples_files_are_read_and_tasks_for_them_written(tmp_path: Path) -> None:
+    table = tmp_path / "people.csv"
+    table.write_text(
+        'id,completion,critique\n1,"Nine ships 🚢 left on Tuesday.","""on Tuesday"" is wrong."\n2,,nothing\n'
+    )
+    assert main(["annotate", str(table), str(tmp_path / "out.jsonl")]) == 1
+    (row,) = read_jsonl(tmp_path / "out.jsonl")
+    assert row["completion"][row["spans"][0]["start"] : row["spans"][0]["end"]] == "on Tuesday"
+    (rejected,) = read_jsonl(tmp_path / "out.rejected.jsonl")
+    assert rejected["line"] == 3
+    for tool in ("label_studio", "argilla"):
+        tasks = tmp_path / f"{tool}.json"
+        assert main(["annotate", str(tmp_path / "out.jsonl"), str(tasks), "--tasks", tool]) == 0
+        back = tmp_path / f"{tool}.jsonl"
+        assert main(["annotate", str(tasks), str(back), "people.suggestions=true"]) == 0
+        (again,) = read_jsonl(back)
+        places = [(span["start"], span["end"], span["verdict"]) for span in row["spans"]]
+        assert places[0] in [(span["start"], span["end"], span["verdict"]) for span in again["spans"]]
+
+
+@pytest.mark.system("bwrap")
+def test_programs_are_run_in_the_sandbox_and_blamed_where_they_go_wrong(tmp_path: Path) -> None:
+    tests = ["assert add(2, 3) == 5", "assert add(0, 0) == 0", "assert add(1, 1) == 2"]
+    program = "def add(a, b):\n    if a == b == 0:\n        return 0\n    return a - b\n"
+    rows = [
+        {"id": "wrong", "prompt": "Add.", "completion": program, "tests": tests},
+        {"id": "right", "prompt": "Add.", "completion": program.replace("-", "+"), "tests": tests},
+        {"id": "cheat", "prompt": "Add.", "completion": "print('3 passed')\nraise SystemExit(0)\n", "tests": tests},
+        {"id": "untested", "prompt": "Add.", "completion": program},
+    ]
+    source, target = written(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
+    assert main(["annotate", str(source), str(target), "--critic", "code"]) == 1
+    found = {row["id"]: row for row in read_jsonl(target)}
+    assert {name: row["critique"]["score"] for name, row in found.items()} == {
+        "wrong": pytest.approx(1 / 3),
+        "right": 1.0,
+        "cheat": 0.0,
+    }
+    (span,) = found["wrong"]["spans"]
+    assert program[span["start"] : span["end"]] == "return a - b" and span["verdict"] == "poor"
+    assert "expected 5, got -1" in found["wrong"]["critique"]["feedback"]
+    assert [row["id"] for row in read_jsonl(tmp_path / "out.rejected.jsonl")] == ["untested"]
+
+
+def test_the_unsafe_switch_is_loud(tmp_path: Path) -> None:
+    rows = [{"id": 1, "prompt": "", "completion": "def f():\n    return 1\n", "tests": ["assert f() == 1"]}]
+    source = written(tmp_path / "in.jsonl", rows)
+    words = ["annotate", str(source), str(tmp_path / "out.jsonl"), "--critic", "code", "--unsafe-no-sandbox"]
+    done = subprocess.run([sys.executable, "-m", "text2grad", *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "without a sandbox" in done.stderr.lower() or "unsafe" in done.stderr.lower()

@@ -1,7 +1,7 @@
 """Lines of data → the same lines with critique, spans and what was missed; or the reason why not.
 
-Enters: lines as bytes and a critic. Leaves: for each line the completed row, or an `Unannotated`. Knows no files: the
-stage reads and writes them.
+Enters: lines as bytes (or what is known to be none) and a critic. Leaves: for each line the completed row, or an
+`Unannotated`. Knows no files: the stage reads and writes them.
 """
 
 from collections.abc import Sequence
@@ -24,6 +24,8 @@ class Unannotated:
 
     id: Any
     reason: str
+    line: int | None = None
+    """Of the file, where that is not the number of the item."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +36,20 @@ class _Item:
 
 
 async def annotate(
-    lines: Sequence[bytes], critic: Critic, settings: AlignSettings
+    lines: Sequence[bytes | Unannotated], critic: Critic, settings: AlignSettings
 ) -> list[dict[str, Any] | Unannotated]:
     """One result a line, in order."""
     found: list[dict[str, Any] | Unannotated | None] = [None] * len(lines)
     items: dict[int, _Item] = {}
     for index, line in enumerate(lines):
+        if isinstance(line, Unannotated):
+            found[index] = line
+            continue
         try:
             items[index] = _item(read_object(line))
         except InvalidData as problem:
             found[index] = Unannotated(identity(line), str(problem))
-    critiques = await _ask(critic, list(items.values())) if items else []
+    critiques = await _ask_each(critic, list(items.values()))
     for (index, item), critique in zip(items.items(), critiques, strict=True):
         found[index] = _completed(item, critique, settings)
     return [result for result in found if result is not None]
@@ -52,7 +57,7 @@ async def annotate(
 
 def reject(line: int, result: Unannotated) -> dict[str, Any]:
     """The row of `OUT.rejected.jsonl`."""
-    return {"line": line, "id": result.id, "reason": result.reason}
+    return {"line": result.line or line, "id": result.id, "reason": result.reason}
 
 
 def _item(row: dict[str, Any]) -> _Item:
@@ -62,13 +67,29 @@ def _item(row: dict[str, Any]) -> _Item:
     return _Item(row, messages, checked.completion)
 
 
+async def _ask_each(critic: Critic, items: Sequence[_Item]) -> Sequence[Critique | InvalidData | None]:
+    """All at once; where the critic refuses a column's content, one by one, so that only that row is rejected."""
+    if not items:
+        return []
+    try:
+        return await _ask(critic, items)
+    except InvalidData as problem:
+        if len(items) == 1:
+            return [problem]
+    return [(await _ask_each(critic, [item]))[0] for item in items]
+
+
 async def _ask(critic: Critic, items: Sequence[_Item]) -> list[Critique | None]:
     names = dict.fromkeys(name for item in items for name in item.row if name not in OWN)
     columns = {name: [item.row.get(name) for item in items] for name in names}
     return await ask(critic, [item.prompt for item in items], [item.completion for item in items], columns)
 
 
-def _completed(item: _Item, critique: Critique | None, settings: AlignSettings) -> dict[str, Any] | Unannotated:
+def _completed(
+    item: _Item, critique: Critique | InvalidData | None, settings: AlignSettings
+) -> dict[str, Any] | Unannotated:
+    if isinstance(critique, InvalidData):
+        return Unannotated(item.row["id"], str(critique))
     if critique is None:
         return Unannotated(item.row["id"], "not scored: the critic gave no critique that can be used")
     try:

@@ -12,20 +12,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from filelock import FileLock, Timeout
 
 from text2grad import __version__, config
 from text2grad.errors import InvalidData, RunError, RunLocked
 from text2grad.feedback.align.settings import AlignSettings
-from text2grad.feedback.annotate import annotate, reject
+from text2grad.feedback.annotate import Unannotated, annotate, reject
 from text2grad.feedback.critics.named import models_in
 from text2grad.feedback.critics.protocol import Critic
-from text2grad.runs import Jsonl, encode_row, read_jsonl, write_atomic
+from text2grad.runs import Closable, Jsonl, encode_row, read_jsonl, write_atomic
 from text2grad.stages._rejects import write_rejects
 
+Items = Callable[[], Iterator[tuple[int, bytes | Unannotated]]]
+"""Reads the input from its beginning: (ascending number, line or why it is none)."""
 Entry = dict[str, Any]
 """`{"line": n, "row": {…}}` or `{"line": n, "rejected": {…}}`."""
 
@@ -35,12 +36,13 @@ def receipt_of(target: Path) -> Path:
     return target.with_name(f"{target.name.removesuffix('.jsonl')}.receipt.json")
 
 
-class Ledger:
+class Ledger(Closable):
     """One annotation of one file, held by one process. `identity` is what its result depends on."""
 
-    def __init__(self, source: Path, target: Path, identity: Mapping[str, Any]) -> None:
-        self.source, self.target = source, target
-        digest, self.lines, self.characters = _survey(source)
+    def __init__(self, source: Path, target: Path, identity: Mapping[str, Any], items: Items) -> None:
+        self.target, self.items = target, items
+        digest, self.characters = _survey(source)
+        self.lines = sum(1 for _ in items())
         self.header = {"text2grad": "annotate", "input_sha256": digest, **identity}
         self.partial = target.with_name(f"{target.name}.partial")
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -63,8 +65,7 @@ class Ledger:
         async with AsyncExitStack() as stack:
             for model in models_in(critic):
                 await stack.enter_async_context(model)
-            stream = stack.enter_context(self.source.open("rb"))
-            left = ((n, line) for n, line in enumerate(stream, 1) if n > self.last_line and line.strip())
+            left = ((number, item) for number, item in self.items() if number > self.last_line)
             while lines := list(islice(left, batch)):
                 entries = await _entries(lines, critic, settings)
                 self._rows.append(entries)
@@ -92,12 +93,7 @@ class Ledger:
         if self._rows is not None:
             self._rows.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self.close_partial()
         self._lock.release()
 
@@ -150,7 +146,9 @@ class Ledger:
         return islice(read_jsonl(self.partial), 1, None)
 
 
-async def _entries(lines: Sequence[tuple[int, bytes]], critic: Critic, settings: AlignSettings) -> list[Entry]:
+async def _entries(
+    lines: Sequence[tuple[int, bytes | Unannotated]], critic: Critic, settings: AlignSettings
+) -> list[Entry]:
     found = await annotate([line for _, line in lines], critic, settings)
     return [
         {"line": number, "row": result}
@@ -172,15 +170,10 @@ def identity_of(options: Any, free: Sequence[str]) -> dict[str, Any]:
     return {"settings": tree}
 
 
-def _survey(path: Path) -> tuple[str, int, int]:
-    """(sha256, lines that hold something, characters about) of a file, in one pass."""
-    digest, lines, size = hashlib.sha256(), 0, 0
+def _survey(path: Path) -> tuple[str, int]:
+    """(sha256, bytes) of a file."""
     try:
         with path.open("rb") as stream:
-            for line in stream:
-                digest.update(line)
-                lines += bool(line.strip())
-                size += len(line)
+            return hashlib.file_digest(stream, "sha256").hexdigest(), path.stat().st_size
     except OSError as problem:
         raise InvalidData(f"{path}: should be a readable file of JSON lines: {problem.strerror}") from None
-    return digest.hexdigest(), lines, size

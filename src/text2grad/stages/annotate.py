@@ -8,10 +8,11 @@ written whole, and `OUT.receipt.json` says what made them.
 import argparse
 import asyncio
 import sys
+from collections.abc import Iterator
 from dataclasses import field
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from annotated_types import Gt
 from rich.console import Console
@@ -31,14 +32,18 @@ from rich.text import Text
 from text2grad import config
 from text2grad._checked import Int
 from text2grad.config import settings
-from text2grad.errors import UsageError
+from text2grad.errors import InvalidData, UsageError
 from text2grad.feedback.align.settings import AlignSettings
+from text2grad.feedback.annotate import Unannotated, reject
 from text2grad.feedback.critics.budget import estimate
 from text2grad.feedback.critics.named import CriticSettings, critic_named, models_in
 from text2grad.feedback.critics.protocol import Critic
+from text2grad.feedback.people import PeopleSettings, Rejected, read_people, write_argilla, write_label_studio
+from text2grad.feedback.rows import Row, identity, read_object
+from text2grad.runs import encode_row
 from text2grad.stages import _settings
-from text2grad.stages._ledger import Ledger, identity_of
-from text2grad.stages._rejects import check_target, rejects_of
+from text2grad.stages._ledger import Items, Ledger, identity_of
+from text2grad.stages._rejects import check_target, rejects_of, write_rejects
 
 
 @settings
@@ -50,6 +55,8 @@ class AnnotateSettings:
     """Lines that are read, judged and written together; memory grows with it, and with nothing else."""
     critics: CriticSettings = field(default_factory=CriticSettings)
     """Settings of the critics."""
+    people: PeopleSettings = field(default_factory=PeopleSettings)
+    """How files of people and labelling tools are read."""
     align: AlignSettings = field(default_factory=AlignSettings)
     """How quotes are located; see `text2grad align --help`."""
 
@@ -58,13 +65,28 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "text2grad annotate IN.jsonl OUT.jsonl --critic NAME [key=value …] [--config FILE]"
     parser.add_argument("words", nargs="*", metavar="IN OUT key=value", help="input, output and settings")
     parser.add_argument("--critic", metavar="NAME", help="who writes the critiques; the same as critic=NAME")
+    parser.add_argument(
+        "--unsafe-no-sandbox",
+        action="store_true",
+        help="let the critic `code` run programs without a sandbox, as you, with your files and your network: only on "
+        "a machine that can be thrown away",
+    )
+    parser.add_argument(
+        "--tasks",
+        choices=sorted(TASKS),
+        help="write the rows as tasks for people to annotate, for this labelling tool, instead of asking a critic",
+    )
     _settings.add_settings(parser, AnnotateSettings)
 
 
+PEOPLES_FILES = (".csv", ".tsv", ".json")
+"""Kinds of files that are read as people's, whatever the settings say."""
+TASKS = {"argilla": write_argilla, "label_studio": write_label_studio}
 FREE = (
     "batch",
     *(f"critics.openai.{name}" for name in ("api_key", "base_url", "concurrency", "timeout", "retries")),
     *(f"critics.openai.{name}" for name in ("longest_wait", "cache", "budget", "structured")),
+    "critics.code.workers",
 )
 """Settings that change how the work is done, not what comes out: a rerun may change them and go on."""
 
@@ -73,6 +95,8 @@ def run(args: argparse.Namespace) -> int:
     files, overrides = _settings.split_overrides(args.words)
     if args.critic is not None:
         overrides.append(f"critic={config.inline(args.critic)}")
+    if args.unsafe_no_sandbox:
+        overrides.append("critics.code.unsafe=true")
     options = _settings.resolve(args, AnnotateSettings, overrides)
     if options is None:
         return 0
@@ -80,13 +104,49 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"wants IN.jsonl and OUT.jsonl, got {len(files)} files; see text2grad annotate --help")
     source, target = map(Path, files)
     check_target(source, target)
+    items = partial(_items, source, options.people)
+    if args.tasks is not None:
+        return _write_tasks(args.tasks, items, target)
     critic = critic_named(options.critic, options.critics)
-    with Ledger(source, target, identity_of(options, FREE)) as ledger:
+    with Ledger(source, target, identity_of(options, FREE), items) as ledger:
         if ledger.finished:
             print(f"{target} is complete already: nothing to do", file=sys.stderr)
         else:
             _work(ledger, critic, options)
         return _report(ledger)
+
+
+def _items(source: Path, options: PeopleSettings) -> Iterator[tuple[int, bytes | Unannotated]]:
+    """JSON lines as they are; any other file, or one that the settings describe, as people's."""
+    if source.suffix not in PEOPLES_FILES and options.kind == "auto":
+        with source.open("rb") as stream:
+            yield from ((number, line) for number, line in enumerate(stream, 1) if line.strip())
+        return
+    for number, found in enumerate(read_people(source, options), 1):
+        if isinstance(found, Rejected):
+            yield number, Unannotated(found.id, found.reason, found.line)
+        else:
+            yield number, encode_row(found)
+
+
+def _write_tasks(tool: str, items: Items, target: Path) -> int:
+    """Tasks for a labelling tool; what cannot be read is reported beside them."""
+    rows: list[dict[str, Any]] = []
+    rejected: list[dict[str, Any]] = []
+    for number, item in items():
+        if isinstance(item, Unannotated):
+            rejected.append(reject(number, item))
+            continue
+        try:
+            row = read_object(item)
+            Row.of({**row, "critique": row.get("critique") or {"feedback": ""}})
+            rows.append(row)
+        except InvalidData as problem:
+            rejected.append(reject(number, Unannotated(identity(item), str(problem))))
+    TASKS[tool](rows, target)
+    write_rejects(target, rejected)
+    print(f"{len(rows):,} tasks in {target}, {len(rejected):,} rejected", file=sys.stderr)
+    return 0 if not rejected else 1 if rows else 2
 
 
 def _work(ledger: Ledger, critic: Critic, options: AnnotateSettings) -> None:

@@ -8,15 +8,15 @@ import hashlib
 import json
 import sqlite3
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from text2grad.errors import CriticError
+from text2grad.runs import Closable
 
 _SCHEMA_VERSION = 1
 
 
-class ReplyMemory:
+class ReplyMemory(Closable):
     """A content-addressed store of replies.
 
     >>> import tempfile, pathlib
@@ -58,14 +58,6 @@ class ReplyMemory:
 
     def close(self) -> None:
         self._base.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def key_of(question: dict[str, Any]) -> str:

@@ -18,20 +18,32 @@ from typing import Any
 
 from text2grad.config import settings
 from text2grad.errors import CriticError
+from text2grad.feedback.critics.code import CodeCritic, CodeSettings
 from text2grad.feedback.critics.compose import FirstThatAnswers, Weighted, merged
 from text2grad.feedback.critics.openai import OpenAICritic, OpenAISettings
 from text2grad.feedback.critics.people import people
 from text2grad.feedback.critics.protocol import Critic
+from text2grad.feedback.critics.reference import ReferenceCritic, ReferenceSettings
+from text2grad.feedback.critics.support import SupportCritic, SupportSettings
 
 
 @settings
 class CriticSettings:
     openai: OpenAISettings = field(default_factory=OpenAISettings)
     """Of `openai:MODEL`."""
+    reference: ReferenceSettings = field(default_factory=ReferenceSettings)
+    """Of `reference`."""
+    support: SupportSettings = field(default_factory=SupportSettings)
+    """Of `support`."""
+    code: CodeSettings = field(default_factory=CodeSettings)
+    """Of `code`."""
 
 
 NAMED: dict[str, Callable[[CriticSettings], Critic]] = {
     "people": lambda _: people,
+    "reference": lambda options: ReferenceCritic(options.reference),
+    "support": lambda options: SupportCritic(options.support),
+    "code": lambda options: CodeCritic(options.code),
 }
 _CALL = re.compile(r"(first|merge|weighted)\((.*)\)", re.DOTALL)
 _OBJECT = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_][\w.]*)")

@@ -1,0 +1,225 @@
+"""The critic `code`: runs a completion's program against its tests and says where it goes wrong.
+
+Enters: prompts, completions, and the columns `tests` (any published format), `entry_point` and `test_setup`. Leaves: a
+critique whose score is the fraction of tests passed, and whose sentences quote the completion exactly, with positions:
+a syntax error, a name that nobody defines, the statement that raises or never ends, or the statements that failing
+tests run and passing ones do not. Rows without usable tests are not scored. Knows nothing of processes: see `sandbox`.
+
+A program that passes everything is praised without a quote: every line had a part in it, and none more than another.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from annotated_types import Ge, Gt
+
+from text2grad._checked import Int, Real
+from text2grad.config import settings
+from text2grad.feedback.critics.lint import syntax_error, undefined_names
+from text2grad.feedback.critics.protocol import Critiques, Prompt
+from text2grad.feedback.critics.source import Place, Source, find
+from text2grad.feedback.critics.spectrum import Suspect, blamed
+from text2grad.sandbox import Job, Limits, Report, Sandbox, TestResult, UnusableTests, plan
+from text2grad.types import Critique, Quote
+
+
+@settings
+class CodeSettings:
+    """Settings of the critic `code`."""
+
+    seconds: Annotated[Real, Gt(0)] = 2.0
+    """Of the processor, for one test; published tests of this kind take milliseconds."""
+    wall: Annotated[Real, Gt(0)] = 10.0
+    """Seconds by the clock, for all tests of one program."""
+    memory: Annotated[Int, Gt(0)] = 512
+    """Megabytes of address space."""
+    workers: Annotated[Int, Ge(0)] = 0
+    """Programs that run at a time; 0: one more than the machine has cores."""
+    packages: tuple[str, ...] = ()
+    """Folders that programs and tests may import from besides the standard library."""
+    in_process: bool = True
+    """Count tests that need live objects, whose process the program shares; false leaves them out of the score."""
+    most_suspects: Annotated[Int, Ge(1)] = 3
+    """Statements that may share the highest suspicion; where more do, none is quoted."""
+    unsafe: bool = False
+    """Run without a sandbox, as you, with your files and your network: only on a machine that can be thrown away."""
+
+
+_WITHOUT_RESULT = {"died", "not_run", "timeout", "load", "syntax"}
+"""Kinds of failure after which there is no value to compare."""
+
+
+@dataclass(slots=True)
+class _Said:
+    """Sentences and quotes as they are found."""
+
+    source: Source
+    sentences: list[str] = field(default_factory=list)
+    quotes: list[Quote] = field(default_factory=list)
+
+    def add(self, place: Place | None, sentence: str, severity: float | None = None) -> None:
+        """`sentence` holds `{}` for the quoted words. Words that stand outside the completion are named, not quoted."""
+        if place is None:
+            self.sentences.append(sentence.replace("{}", "a line outside the completion", 1))
+            return
+        text = self.source.completion[slice(*place)]
+        said = sentence.replace("{}", f"`{text}`", 1)
+        self.sentences.append(said)
+        self.quotes.append(Quote(text, "poor", severity=severity, comment=said, start=place[0]))
+
+
+class CodeCritic:
+    """`CodeCritic(settings)(prompts, completions, tests=[…])`; a sandbox of one's own can be handed in."""
+
+    def __init__(self, settings: CodeSettings | None = None, sandbox: Sandbox | None = None) -> None:
+        self.settings = settings or CodeSettings()
+        chosen = self.settings
+        self.sandbox = sandbox or Sandbox(
+            Limits(seconds=chosen.seconds, wall=chosen.wall, memory=chosen.memory << 20),
+            packages=chosen.packages,
+            workers=chosen.workers or None,
+            unsafe=chosen.unsafe,
+        )
+
+    def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]) -> Critiques:
+        empty = [None] * len(completions)
+        tests, entries = columns.get("tests", empty), columns.get("entry_point", empty)
+        setups = columns.get("test_setup", empty)
+        found: Critiques = [None] * len(completions)
+        jobs: dict[int, Job] = {}
+        sources: dict[int, Source] = {}
+        for index, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+            job = _job(tests[index], entries[index], setups[index])
+            if job is None:
+                continue
+            sources[index] = source = find(prompt, completion, _wanted(job))
+            jobs[index] = Job(source.text, job.tests, job.setup, job.entry_point)
+        for index, report in zip(jobs, self.sandbox.run_many(jobs.values()), strict=True):
+            found[index] = self.critique(sources[index], report)
+        return found
+
+    def critique(self, source: Source, report: Report) -> Critique | None:
+        """Words for a report; None where no test counts."""
+        results = [r for r in report.results if self.settings.in_process or r.verdict == "isolated"]
+        if not results:
+            return None
+        failed = [result for result in results if not result.passed]
+        score = (len(results) - len(failed)) / len(results)
+        if not failed:
+            return Critique(f"The program passes {_all(len(results), 'test')}.", score=score)
+        said = _Said(source)
+        said.sentences.append(_opening(len(failed), len(results)))
+        if (fault := syntax_error(source.text)) is not None:
+            place = source.line(fault.line) if fault.line else None
+            if place is None:
+                said.sentences.append(f"Python cannot read the program: {fault.said}.")
+            else:
+                said.add(place, f"Python cannot read the program at {{}}: {fault.said}.")
+        else:
+            explained = _undefined(said, failed)
+            explained |= _raised(said, [result for result in failed if result.name not in explained])
+            _suspected(said, results, [r for r in failed if r.name not in explained], self.settings.most_suspects)
+        return Critique(" ".join(said.sentences), tuple(said.quotes), score=score)
+
+
+def _job(tests: Any, entry_point: Any, setup: Any) -> Job | None:
+    """A row's tests, or None where there are none to speak of. A mapping is a row as MBPP or HumanEval publish it."""
+    parts = [setup] if isinstance(setup, str) else list(setup or ())
+    if isinstance(tests, Mapping):
+        parts += [*(tests.get("test_imports") or ()), tests.get("test_setup_code") or ""]
+        entry_point = entry_point or tests.get("entry_point")
+        tests = tests.get("test_list") or tests.get("test")
+    if not isinstance(tests, str) and not (
+        isinstance(tests, Sequence) and all(isinstance(test, str) for test in tests)
+    ):
+        return None
+    if not tests or not all(isinstance(part, str) for part in parts):
+        return None
+    return Job("", tests, "\n".join(parts), entry_point if isinstance(entry_point, str) else None)
+
+
+def _wanted(job: Job) -> Sequence[str]:
+    try:
+        return plan(job.tests, job.setup, job.entry_point).wanted
+    except UnusableTests:
+        return ()
+
+
+def _undefined(said: _Said, failed: Iterable[TestResult]) -> set[str]:
+    """Names that nobody defines; the tests whose failure that explains."""
+    explained: set[str] = set()
+    for fault in undefined_names(said.source.text):
+        message = f"NameError: name {fault.said!r} is not defined"
+        hit = [result for result in failed if result.message.startswith(message)]
+        explained |= {result.name for result in hit}
+        ending = f", and {_some(len(hit), 'test')} ended in {message}" if hit else ""
+        if fault.line is not None:
+            said.add(said.source.name(fault.line, fault.column, fault.said), f"{{}} is not defined{ending}.")
+    return explained
+
+
+def _raised(said: _Said, failed: Iterable[TestResult]) -> set[str]:
+    """Statements that raise or do not end; the tests that they explain."""
+    groups: dict[tuple[int, bool, str], list[TestResult]] = {}
+    for result in failed:
+        frames = [frame for frame in result.frames if said.source.line(frame.line) is not None] or result.frames
+        if result.kind in ("error", "load", "timeout") and frames:
+            line = said.source.owner(frames[-1].line) or frames[-1].line
+            if late := result.kind == "timeout":
+                line = said.source.loop(line) or line
+            groups.setdefault((line, late, result.message), []).append(result)
+    for (line, late, message), results in groups.items():
+        first = f"first in `{results[0].name}`" if results[0].kind != "load" else "while the program is loaded"
+        what = f"does not end in time in {_some(len(results), 'test')}" if late else f"raises {message}"
+        where = f", {first}" if late or len(results) == 1 else f" in {len(results)} tests, {first}"
+        said.add(said.source.statement(line), f"{{}} {what}{where}.")
+    return {result.name for results in groups.values() for result in results}
+
+
+def _suspected(said: _Said, results: Sequence[TestResult], failed: Sequence[TestResult], most: int) -> None:
+    """Statements that failing tests run and passing ones do not; tests that failed for a known reason are left out."""
+    if not failed:
+        return
+    if {result.kind for result in failed} <= _WITHOUT_RESULT:
+        said.sentences.append(f"{_some(len(failed), 'test')} got no result: {_wrong(failed[0])}.")
+        return
+    names = {result.name for result in failed}
+    judged = [result for result in results if result.lines and (result.passed or result.name in names)]
+    runs = [(_quotable(said.source, result.lines), result.passed) for result in judged]
+    for suspect in blamed(runs, most):
+        example = next(result for result in judged if not result.passed and suspect.line in result.lines)
+        sentence = f"{{}} runs in {_counted(suspect, len(failed), runs)}: {_wrong(example)}."
+        said.add(said.source.statement(suspect.line), sentence, severity=round(suspect.suspicion, 3))
+    if not said.quotes:
+        said.sentences.append(f"`{failed[0].name}` fails: {_wrong(failed[0])}.")
+
+
+def _quotable(source: Source, lines: Iterable[int]) -> set[int]:
+    return {line for line in lines if source.statement(line) is not None}
+
+
+def _counted(suspect: Suspect, failed: int, runs: Sequence[tuple[Any, bool]]) -> str:
+    first = f"{'all ' if suspect.failing == failed else f'{suspect.failing} of '}{failed} failing tests"
+    second = f"{suspect.passing} of {sum(passed for _, passed in runs)} passing ones"
+    return f"{'the failing test' if failed == 1 else first} and in {second if suspect.passing else 'no passing one'}"
+
+
+def _wrong(result: TestResult) -> str:
+    if result.expected is not None and result.got is not None:
+        return f"expected {result.expected}, got {result.got}"
+    return result.message or "the assertion does not hold"
+
+
+def _opening(failed: int, total: int) -> str:
+    if failed == total:
+        return "The only test fails." if total == 1 else f"All {total} tests fail."
+    return f"{failed} of {total} tests fail{'s' if failed == 1 else ''}."
+
+
+def _all(count: int, noun: str) -> str:
+    return f"its only {noun}" if count == 1 else f"all {count} {noun}s"
+
+
+def _some(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,227 @@
+"""The critic `reference`: what of a reference text a completion captures, invents, repeats and leaves out.
+
+Enters: `reference`, a text or several (then the nearest one counts); optionally `source` or `passages`, else the prompt
+is the source. Leaves: a `Critique` whose score is Q(completion) and whose `quality` is Q at 0, at the ends of its
+sentences and at the boundaries of its quotes, so that rewards can be cut there. Q is an F-measure (`fmeasure.py`): the
+empty completion has 0, the least there is, and a copied source loses precision. No reference, no score: None.
+
+Words are compared by stem. It cannot see that "mutiny" means "revolt", nor that right words are in a wrong order
+beyond their neighbours; a negation that is left out costs it one word.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Gt, Le
+
+from text2grad._checked import Int, Real
+from text2grad.config import settings
+from text2grad.feedback.align.text import Text
+from text2grad.feedback.critics.fmeasure import Overlap
+from text2grad.feedback.critics.protocol import Critiques, Prompt
+from text2grad.feedback.critics.words import (
+    Word,
+    cite,
+    column_at,
+    encodable,
+    listed,
+    prompt_text,
+    sentences_of,
+    texts_in,
+    unspaced,
+    words_of,
+)
+from text2grad.types import Critique, Quote, Verdict
+
+Label = Literal["captured", "unsupported", "repeated"]
+_VERDICTS: dict[Label, Verdict] = {"captured": "good", "unsupported": "poor", "repeated": "poor"}
+_SAID: dict[Label, tuple[str, str]] = {
+    "captured": ("is in the reference", "are in the reference"),
+    "unsupported": ("is in neither the reference nor the source", "are in neither the reference nor the source"),
+    "repeated": ("repeats what was said before", "repeat what was said before"),
+}
+_BREAK = re.compile(r"[.!?…:;。！？；\n]")
+"""Between two words: what a quote does not reach across."""
+
+
+@settings
+class ReferenceSettings:
+    """How a completion is compared with its reference."""
+
+    beta: Annotated[Real, Gt(0)] = 1.0
+    """Of the F-measure: above 1 recall weighs more, below 1 precision does."""
+    pairs: Annotated[Real, Ge(0), Le(1)] = 0.5
+    """Share of neighbouring pairs of words in Q; the rest is single words. Pairs reward order."""
+    function_weight: Annotated[Real, Ge(0), Le(1)] = 0.25
+    """Weight of "the", "of" and the like against 1 for a content word. At 0, padding with them would cost nothing."""
+    repeat: Annotated[Int, Ge(2)] = 4
+    """So many words in a row that were said before are a repetition (twice as many characters in scripts without
+    spaces). Names of three words do come back in good text."""
+    thin: Annotated[Int, Ge(0)] = 20
+    """With fewer different words of source than this, nothing is called unsupported: an instruction is no source."""
+
+
+class ReferenceCritic:
+    """`critic(prompts, completions, reference=[…])`.
+
+    >>> critic = ReferenceCritic()
+    >>> (said,) = critic([""], ["Seven ships left the harbour."], reference=["Nine ships left the harbour on Monday."])
+    >>> said.quotes[0].text, said.quotes[0].verdict, said.omissions
+    ('ships left the harbour', 'good', ('Nine', 'Monday'))
+    """
+
+    __name__ = "reference"
+
+    def __init__(self, settings: ReferenceSettings | None = None) -> None:
+        self.settings = settings or ReferenceSettings()
+
+    def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]) -> Critiques:
+        found: Critiques = []
+        for item, completion in enumerate(completions):
+            references = texts_in(column_at(columns, "reference", item), "reference", item)
+            source = [
+                text for name in ("source", "passages") for text in texts_in(column_at(columns, name, item), name, item)
+            ] or [prompt_text(prompts[item])]
+            found.append(self.judge(completion, references, "\n".join(source)))
+        return found
+
+    def judge(self, completion: str, references: Sequence[str], source: str = "") -> Critique | None:
+        """One completion against its references; None where there is none with a word in it."""
+        texts = [Text(reference) for reference in references]
+        wanted = [(text, words) for text in texts if (words := words_of(text))]
+        if not wanted or not encodable(completion, *references):
+            return None
+        text = Text(completion)
+        words = words_of(text)
+        qualities, best = self._measure(words, [reference for _, reference in wanted])
+        labels = self._labels(text.raw, words, wanted[best][1], source)
+        runs = list(_runs(completion, words, labels))
+        quotes = [
+            Quote(completion[a:b], _VERDICTS[label], comment=f"{cite(completion[a:b])} {_SAID[label][0]}.", start=a)
+            for label, a, b in runs
+        ]
+        omissions = tuple(_omitted(wanted[best][0], wanted[best][1], words))
+        cuts = {0, len(completion), *(end for _, end in sentences_of(text)), *(cut for _, *ab in runs for cut in ab)}
+        return Critique(
+            _feedback(completion, runs, omissions, bool(words)),
+            quotes=tuple(quotes),
+            omissions=omissions,
+            score=qualities[-1],
+            quality=tuple(_at(words, qualities, sorted(cuts))),
+        )
+
+    def _measure(self, words: Sequence[Word], references: Sequence[Sequence[Word]]) -> tuple[list[float], int]:
+        """Q after no word, after the first, …, and which reference is nearest to the whole (the first of equals)."""
+        chosen = self.settings
+        overlaps = [Overlap(words_, chosen.beta, chosen.pairs, chosen.function_weight) for words_ in references]
+        qualities = [0.0]
+        for word in words:
+            for overlap in overlaps:
+                overlap.add(word)
+            qualities.append(max(overlap.quality for overlap in overlaps))
+        return qualities, max(range(len(overlaps)), key=lambda index: (overlaps[index].quality, -index))
+
+    def _labels(self, raw: str, words: Sequence[Word], reference: Sequence[Word], source: str) -> list[Label | None]:
+        """What is said of each word; repetition comes before the other two."""
+        left = Counter(word.stem for word in reference)
+        from_source = stems_of(source)
+        known = left.keys() | from_source
+        judge_source = len(from_source) >= self.settings.thin
+        labels: list[Label | None] = []
+        for word in words:
+            if left[word.stem] > 0:
+                left[word.stem] -= 1
+                labels.append("captured")
+            else:
+                foreign = judge_source and word.content and word.stem not in known
+                labels.append("unsupported" if foreign else None)
+        for index in _repeated(raw, words, reference, self.settings.repeat):
+            labels[index] = "repeated"
+        return labels
+
+
+@lru_cache(maxsize=256)
+def stems_of(text: str) -> frozenset[str]:
+    """Stems of a source; kept, because the completions of a batch share their prompts."""
+    return frozenset(word.stem for word in words_of(Text(text)))
+
+
+def _repeated(raw: str, words: Sequence[Word], reference: Sequence[Word], repeat: int) -> Iterator[int]:
+    """Indices of words in stretches that were said before, oftener than the reference says them; and doubled words."""
+    length = 2 * repeat if unspaced(raw) else repeat
+    allowed = Counter(_stretches(reference, length))
+    seen: Counter[tuple[str, ...]] = Counter()
+    for index, stretch in enumerate(_stretches(words, length)):
+        if seen[stretch] >= max(1, allowed[stretch]) and any(word.content for word in words[index : index + length]):
+            yield from range(index, index + length)
+        seen[stretch] += 1
+    doubled = {(a.stem, b.stem) for a, b in pairwise(reference) if a.stem == b.stem}
+    for index, (a, b) in enumerate(pairwise(words), 1):
+        spaced = a.end < b.start and raw[a.end : b.start].isspace()
+        if spaced and b.content and raw[a.start : a.end] == raw[b.start : b.end] and (a.stem, b.stem) not in doubled:
+            yield index
+
+
+def _stretches(words: Sequence[Word], length: int) -> Iterator[tuple[str, ...]]:
+    stems = [word.stem for word in words]
+    return (tuple(stems[index : index + length]) for index in range(len(stems) - length + 1))
+
+
+def _runs(raw: str, words: Sequence[Word], labels: Sequence[Label | None]) -> Iterator[tuple[Label, int, int]]:
+    """Stretches of words with one label, from content word to content word. A function word between two unsupported
+    words goes with them; a sentence end goes with nothing."""
+    first = last = -1
+    current: Label | None = None
+    for index, word in enumerate(words):
+        label = labels[index]
+        ends = index > 0 and _BREAK.search(raw, words[index - 1].end, word.start)
+        bridge = current == "unsupported" and not word.content and label != "repeated"
+        if current is not None and (ends or (label != current and not bridge)):
+            yield current, words[first].start, words[last].end
+            current = None
+        if current is None and label is not None and word.content:
+            current, first = label, index
+        if current is not None and word.content:
+            last = index
+    if current is not None:
+        yield current, words[first].start, words[last].end
+
+
+def _omitted(text: Text, reference: Sequence[Word], words: Sequence[Word]) -> Iterator[str]:
+    """Stretches of the reference that the completion does not have, from content word to content word."""
+    said = Counter(word.stem for word in words)
+    labels: list[Label | None] = []
+    for word in reference:
+        labels.append(None if said[word.stem] > 0 else "unsupported")
+        said[word.stem] -= 1
+    for _, start, end in _runs(text.raw, reference, labels):
+        yield text.raw[start:end]
+
+
+def _at(words: Sequence[Word], qualities: Sequence[float], cuts: Sequence[int]) -> Iterator[tuple[int, float]]:
+    done = 0
+    for cut in cuts:
+        while done < len(words) and words[done].end <= cut:
+            done += 1
+        yield cut, qualities[done]
+
+
+def _feedback(raw: str, runs: Sequence[tuple[Label, int, int]], omissions: Sequence[str], any_words: bool) -> str:
+    sentences = []
+    for label, (one, several) in _SAID.items():
+        texts = [cite(raw[start:end]) for found, start, end in runs if found == label]
+        if texts:
+            sentences.append(f"{listed(texts)} {one if len(texts) == 1 else several}.")
+    if not any_words:
+        sentences.append("The completion says nothing.")
+    if omissions:
+        sentences.append(f"The reference also has {listed([cite(text) for text in omissions])}, missing here.")
+    return " ".join(sentences) or "Only words without content are shared with the reference."
+
+
+reference = ReferenceCritic()
+"""With the default settings: `--critic reference`."""

@@ -1,0 +1,169 @@
+"""Where the program is in a completion, and which characters a line of it is.
+
+Enters: a prompt, a completion: a whole program, text with a ```python fence, or a function's body that goes on where
+the prompt ends. Leaves: a `Source`: the program to run, and for any of its statements the characters of the completion
+as given. Nothing is stripped or rewritten; a statement that stands in the prompt has no characters.
+"""
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from text2grad.types import Message
+
+Place = tuple[int, int]
+_FENCE = re.compile(
+    r"^[ \t]*```[ \t]*(?P<language>[\w+-]*)[^\n]*\n(?P<code>.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE
+)
+_PYTHON = {"", "py", "python", "python3", "py3"}
+_LINE = re.compile(r"\r\n|\r|\n")
+_HEADER = re.compile(r":\s*(?:#[^\r\n]*\s*)*\Z")
+_UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A program, and where it stands in the completion."""
+
+    text: str
+    offset: int
+    """What to add to a position in `text` to get one in the completion; negative where the prompt is part of it."""
+    completion: str
+
+    @cached_property
+    def starts(self) -> list[int]:
+        """Where each line begins, as Python counts lines."""
+        return [0, *(match.end() for match in _LINE.finditer(self.text))]
+
+    @cached_property
+    def tree(self) -> ast.Module | None:
+        return parsed(self.text)
+
+    @cached_property
+    def statements(self) -> dict[int, list[ast.stmt]]:
+        """Statements by their first line; several may share one."""
+        found: dict[int, list[ast.stmt]] = {}
+        for node in ast.walk(self.tree or ast.Module([], [])):
+            if isinstance(node, ast.stmt):
+                found.setdefault(node.lineno, []).append(node)
+        return found
+
+    def line(self, number: int) -> Place | None:
+        """The characters of a line without the white space around it, in the completion."""
+        if not 1 <= number <= len(self.starts):
+            return None
+        start = self.starts[number - 1]
+        end = self.starts[number] if number < len(self.starts) else len(self.text)
+        return self.place(start, end)
+
+    def statement(self, number: int) -> Place | None:
+        """The statement that begins on this line: all of a simple one, the header of one that has a body."""
+        nodes = self.statements.get(number)
+        if not nodes:
+            return self.line(number)
+        first = nodes[0]
+        body = getattr(first, "body", None) or getattr(first, "cases", None)
+        start = self._at(first.lineno, first.col_offset)
+        if body:
+            inner = getattr(body[0], "pattern", body[0])
+            end = self._at(inner.lineno, inner.col_offset)
+            header = _HEADER.search(self.text, start, end)
+            end = header.start() + 1 if header else end
+        else:
+            end = max(self._at(node.end_lineno or node.lineno, node.end_col_offset or 0) for node in nodes)
+        return self.place(start, end)
+
+    def name(self, number: int, column: int, text: str) -> Place | None:
+        """A name on a line, at a column counted in characters or bytes, whichever fits."""
+        if not 1 <= number <= len(self.starts):
+            return None
+        for start in (self.starts[number - 1] + column, self._at(number, column)):
+            if self.text.startswith(text, start):
+                return self.place(start, start + len(text))
+        return self.line(number)
+
+    def loop(self, number: int) -> int | None:
+        """The first line of the innermost loop around a line."""
+        loops = [
+            node.lineno
+            for node in ast.walk(self.tree or ast.Module([], []))
+            if isinstance(node, ast.For | ast.While) and node.lineno <= number <= (node.end_lineno or 0)
+        ]
+        return max(loops, default=None)
+
+    def owner(self, number: int) -> int | None:
+        """The first line of the statement that a line belongs to: tracebacks name lines inside long statements."""
+        before = [
+            node.lineno
+            for nodes in self.statements.values()
+            for node in nodes
+            if node.lineno <= number <= (node.end_lineno or node.lineno)
+        ]
+        return max(before, default=None)
+
+    def place(self, start: int, end: int) -> Place | None:
+        """Positions of the program as positions of the completion; white space at the ends does not belong."""
+        start = max(start, -self.offset)
+        text = self.text[start:end]
+        if not text.strip():
+            return None
+        start += len(text) - len(text.lstrip())
+        return start + self.offset, start + len(text.strip()) + self.offset
+
+    def _at(self, number: int, column: int) -> int:
+        """Python counts columns in bytes of UTF-8."""
+        start = self.starts[number - 1]
+        end = self.starts[number] if number < len(self.starts) else len(self.text)
+        return start + len(self.text[start:end].encode("utf-8", "surrogatepass")[:column].decode("utf-8", "ignore"))
+
+
+def parsed(text: str) -> ast.Module | None:
+    try:
+        return ast.parse(text)
+    except _UNPARSABLE:
+        return None
+
+
+def find(prompt: str | Sequence[Message], completion: str, wanted: Sequence[str] = ()) -> Source:
+    """The program in a completion: the reading that parses and defines what the tests want, else that parses, else the
+    likeliest one, so that its syntax error can be named.
+
+    >>> find("def f(x):\\n", "    return x\\n").text
+    'def f(x):\\n    return x\\n'
+    >>> find("Write f.", "Sure:\\n```python\\ndef f(x): return x\\n```\\n").text
+    'def f(x): return x\\n'
+    """
+    readings = list(_readings(prompt, completion))
+    ranked = []
+    for order, source in enumerate(readings):
+        tree = source.tree
+        defined = _defined(tree) if tree is not None else set()
+        missing = sum(name not in defined for name in wanted)
+        ranked.append((tree is None, missing, not defined, order))
+    return readings[min(ranked)[3]]
+
+
+def _readings(prompt: str | Sequence[Message], completion: str) -> Iterator[Source]:
+    """Every way to read it, likeliest first."""
+    fences = [match for match in _FENCE.finditer(completion) if match["language"].lower() in _PYTHON]
+    for match in sorted(fences, key=lambda match: -len(match["code"])):
+        yield Source(match["code"], match.start("code"), completion)
+    text = prompt if isinstance(prompt, str) else prompt[-1].content if prompt else ""
+    continued = Source(text + completion, -len(text), completion)
+    alone = Source(completion, 0, completion)
+    goes_on = completion[:1].isspace() or bool(re.search(r"^(?:def|class)\b[^\n]*:", text, re.MULTILINE))
+    yield from (continued, alone) if goes_on and "def " in text else (alone, continued)
+
+
+def _defined(tree: ast.Module) -> set[str]:
+    names: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign):
+            names.update(target.id for target in node.targets if isinstance(target, ast.Name))
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names.update((alias.asname or alias.name).partition(".")[0] for alias in node.names)
+    return names

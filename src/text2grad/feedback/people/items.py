@@ -1,0 +1,71 @@
+"""What every reader of people's files makes: a row in the project's format, or `Rejected` with place and reason.
+
+Enters: the fields of one item as they were found. Leaves: a row that `feedback.rows` accepts. Knows no file format.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from text2grad.errors import InvalidData
+from text2grad.feedback.rows import Row
+from text2grad.runs import encode_row
+
+CORRECTED = "There is a corrected version."
+"""The critique of a person who only corrects; it quotes nothing, so nothing is located by it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """An item that could not be read."""
+
+    line: int
+    """The line it begins on; in a JSON list, its number, from 1."""
+    id: str | int | None
+    reason: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"line": self.line, "id": self.id, "reason": self.reason}
+
+
+Found = tuple[int, dict[str, Any]] | Rejected
+"""(line, row), or why there is no row."""
+
+
+def finish(row: dict[str, Any], line: int) -> Found:
+    """Give the row a critique where the person did not write one, and hold it to the format."""
+    identity = row.get("id")
+    spans = row.get("spans")
+    try:
+        said = row.get("critique")
+        if said is None or (isinstance(said, str) and not said.strip()):
+            if spans:
+                row["critique"] = remarks(spans)
+            elif row.get("revision"):
+                row["critique"] = CORRECTED
+            else:
+                raise InvalidData("says nothing about the completion: it has no critique, no revision and no spans")
+        Row.read(encode_row(row))
+    except InvalidData as problem:
+        known = identity if isinstance(identity, str | int) and not isinstance(identity, bool) else None
+        return Rejected(line, known, str(problem))
+    return line, row
+
+
+def remarks(spans: list[Mapping[str, Any]]) -> str:
+    """Marked spans as a critique: the remarks on them, or how many there are of each verdict. It quotes nothing: the
+    spans themselves say where."""
+    said = [str(span["comment"]).strip() for span in spans if str(span.get("comment") or "").strip()]
+    if said:
+        return " ".join(text if text[-1] in ".!?…。！？" else f"{text}." for text in said)
+    counts = {verdict: sum(span.get("verdict") == verdict for span in spans) for verdict in ("good", "poor", "neutral")}
+    return f"Marked: {', '.join(f'{count} {verdict}' for verdict, count in counts.items() if count)}."
+
+
+def several(identity: str | int, annotator: object, others: bool) -> str | int:
+    """The id of one person's row: the item's own, with `#ANNOTATOR` behind it where several people annotated the item.
+
+    >>> several(7, "ada", others=True), several(7, "ada", others=False)
+    ('7#ada', 7)
+    """
+    return f"{identity}#{annotator}" if others else identity

@@ -1,0 +1,171 @@
+"""The walls: how a Python process is started inside bubblewrap, or, where the user insists, without it.
+
+Enters: a role for `inside/`, limits, file descriptors to hand on. Leaves: a process. Inside there is Python's own
+library, the C library, an empty /tmp of bounded size, and nothing else: no home, no /etc, no /proc, no shell, no
+network, no environment.
+"""
+
+import compileall
+import functools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+from text2grad.errors import SandboxError
+from text2grad.sandbox import seccomp
+from text2grad.sandbox.results import Limits
+
+INSIDE = Path(__file__).parent / "inside"
+_PLACE = "/inside"
+_MAIN = "__main__.py"
+_FLAGS = ("-S", "-s", "-P", "-B", "-X", "utf8")
+MISSING = (
+    "model-written code runs inside bubblewrap, and there is no `bwrap` on this machine. Install it: "
+    "`apt-get install bubblewrap` (Debian, Ubuntu), `dnf install bubblewrap` (Fedora), `pacman -S bubblewrap` (Arch). "
+    "It needs Linux. To run such code with no protection at all, say `--unsafe-no-sandbox` (in Python: unsafe=True)"
+)
+UNSAFE = (
+    "UNSAFE: model-written code runs WITHOUT a sandbox, as you, with your files and your network. "
+    "Limits on time and memory hold; nothing else does."
+)
+
+
+class UnsafeWarning(UserWarning):
+    """Model-written code runs without a sandbox."""
+
+
+class Launcher:
+    """Starts processes in one way: inside bubblewrap, or `unsafe`."""
+
+    def __init__(self, limits: Limits, packages: Sequence[str] = (), unsafe: bool = False) -> None:
+        self.limits, self.packages, self.unsafe = limits, tuple(packages), unsafe
+        for folder in self.packages:
+            if not Path(folder).is_absolute() or not Path(folder).is_dir():
+                raise SandboxError(f"packages: should be folders with absolute paths, got {folder!r}")
+        self._rlimits = self._resources()
+        # Read as bytecode, the files in there start in half the time; where they cannot be written, they just start.
+        compileall.compile_dir(INSIDE, quiet=2)
+        if unsafe:
+            _warn_once()
+        else:
+            self._bwrap = shutil.which("bwrap")
+            if self._bwrap is None:
+                raise SandboxError(MISSING)
+            self._walls = [self._bwrap, *_walls(limits, self.packages, _knows_size(self._bwrap))]
+            self._filter = seccomp.program()
+            self._probe()
+
+    def start(
+        self, role: str, stdin: int, stdout: int, hand_on: Sequence[int] = (), folder: str | None = None
+    ) -> subprocess.Popen[bytes]:
+        """A process in `role`; it gets these descriptors and no others. `folder`: where it may write if unsafe."""
+        words = [json.dumps(self._rlimits), json.dumps(self.packages), *map(str, hand_on)]
+        python = [_python(), *_FLAGS]
+        if self.unsafe:
+            command = [*python, str(INSIDE / _MAIN), role, *words]
+            return _spawn(command, stdin, stdout, hand_on, folder, {"PYTHONHASHSEED": "0"})
+        rules = os.memfd_create("rules")
+        try:
+            os.write(rules, self._filter)
+            os.lseek(rules, 0, os.SEEK_SET)
+            filtered = ["--seccomp", str(rules)] if self._filter else []
+            command = [*self._walls, *filtered, "--", *python, f"{_PLACE}/{_MAIN}", role, *words]
+            return _spawn(command, stdin, stdout, [*hand_on, rules], None, {})
+        finally:
+            os.close(rules)
+
+    def _resources(self) -> dict[str, int]:
+        limits = self.limits
+        cpu = max(1, round(limits.wall) + 1)
+        known = {"CPU": cpu, "AS": limits.memory, "FSIZE": limits.file, "NOFILE": 64, "CORE": 0}
+        if not self.unsafe:
+            # Without a user namespace it would count all processes of the user.
+            known["NPROC"] = limits.processes
+        return known
+
+    def _probe(self) -> None:
+        """Start once, to say now and clearly what would fail later."""
+        with open(os.devnull) as nothing:  # noqa: PTH123
+            process = self.start("probe", nothing.fileno(), subprocess.PIPE)
+            try:
+                said, problem = process.communicate(timeout=60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                said, problem = process.communicate()
+        if said.strip() == b"ready":
+            return
+        reason = problem.decode(errors="replace").strip()
+        advice = "the reason above is bubblewrap's own"
+        if "namespace" in reason or "permission" in reason.lower() or "not permitted" in reason.lower():
+            advice = (
+                "unprivileged user namespaces seem to be forbidden here: in a container, start it with "
+                "`--security-opt seccomp=unconfined` or `--privileged`; on Ubuntu 24.04 and later allow them with "
+                "`sysctl kernel.apparmor_restrict_unprivileged_userns=0`; elsewhere with "
+                "`sysctl user.max_user_namespaces=10000`"
+            )
+        raise SandboxError(
+            f"bubblewrap is installed, but a Python process does not start inside it: {reason or 'no message'}; "
+            f"{advice}. To run model-written code with no protection at all, say `--unsafe-no-sandbox`"
+        )
+
+
+def _walls(limits: Limits, packages: Sequence[str], sized: bool) -> list[str]:
+    words = ["--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
+    words += ["--unshare-cgroup-try", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+    words += ["--uid", "65534", "--gid", "65534", "--hostname", "sandbox"]
+    # Texts hash the same in every run, so that a verdict does not depend on the order of a set.
+    words += ["--clearenv", "--setenv", "PYTHONHASHSEED", "0"]
+    words += ["--size", str(limits.disk)] if sized else []
+    words += ["--tmpfs", "/tmp"]
+    for place in _needed():
+        words += ["--ro-bind-try", place, place]
+    for folder in packages:
+        words += ["--ro-bind", folder, folder]
+    words += ["--ro-bind", str(INSIDE), _PLACE, "--dev-bind", "/dev/null", "/dev/null"]
+    return [*words, "--remount-ro", "/", "--chdir", "/tmp"]
+
+
+def _needed() -> list[str]:
+    """What Python needs of the machine: itself, its library, the C library and the loader's index."""
+    prefixes = dict.fromkeys([sys.base_prefix, sys.base_exec_prefix])
+    libraries = [f"{prefix}/{name}" for prefix in prefixes for name in ("lib", "lib64")]
+    system = ["/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64", "/etc/ld.so.cache", "/nix/store"]
+    return list(dict.fromkeys([_python(), *libraries, *system]))
+
+
+@functools.cache
+def _python() -> str:
+    """The interpreter itself, not the link that a virtual environment holds."""
+    return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
+
+
+@functools.cache
+def _knows_size(bwrap: str) -> bool:
+    """`--size` came with bubblewrap 0.7; before it, /tmp is bounded by the machine's memory alone."""
+    return "--size" in subprocess.run([bwrap, "--help"], capture_output=True, text=True, check=False).stdout
+
+
+@functools.cache
+def _warn_once() -> None:
+    print(UNSAFE, file=sys.stderr, flush=True)
+    warnings.warn(UNSAFE, UnsafeWarning, stacklevel=4)
+
+
+def _spawn(
+    command: Sequence[str], stdin: int, stdout: int, hand_on: Sequence[int], folder: str | None, env: dict[str, str]
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        pass_fds=hand_on,
+        cwd=folder or "/",
+        env=env,
+        start_new_session=True,
+    )

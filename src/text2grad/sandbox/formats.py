@@ -1,0 +1,339 @@
+"""Tests as data sets publish them → a `Plan`: set-up code, and one unit a test.
+
+Enters: a list of asserts (MBPP), code with `check(candidate)` (HumanEval), pytest or unittest functions that import
+from `solution` (KodCode), or plain code with asserts. Leaves: a `Plan`, or a reason why there is none. Reads the tests,
+never the program: whether a test needs live objects is decided by what the test does, so no program can choose to be
+judged in a process that it shares with its judge.
+"""
+
+import ast
+import builtins
+import keyword
+import sys
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+_PLAIN = {
+    name
+    for kind in (list, dict, set, tuple, str, bytes, int, float, complex, range, deque, Counter)
+    for name in dir(kind)
+}
+_OWN = {"solution", "pytest"}
+_TYPES = {name for name, value in vars(builtins).items() if isinstance(value, type)}
+_DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+_SHARED = {"open", "tempfile", "Path", "pathlib", "shutil", "os", "asyncio", "mock", "patch", "MagicMock", "Mock"}
+_SHARED |= {"redirect_stdout", "threading", "weakref", "gc"}
+"""What a test uses to share files, streams, event loops or patches with the program: that takes one process."""
+
+
+class UnusableTests(ValueError):
+    """Why the tests cannot be run, whatever the program."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One test: code to run, or the name of a test function that the set-up defines."""
+
+    name: str
+    source: str
+    function: str = ""
+    live: bool = False
+    """Whether it needs the program's objects in its own process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    setup: str
+    """Runs before each test; does not call the program."""
+    units: tuple[Unit, ...]
+    names: tuple[str, ...]
+    """What the tests take from the program without importing it."""
+    imports: tuple[str, ...]
+    """Modules that the tests import."""
+    wanted: tuple[str, ...]
+    """What the tests take from the program in either way."""
+
+
+def plan(tests: str | Sequence[str], setup: str = "", entry_point: str | None = None) -> Plan:
+    """Read tests of any of the formats.
+
+    >>> plan(["assert add(2, 3) == 5", "assert add(0, 0) == 0"]).names
+    ('add',)
+    >>> [unit.name for unit in plan("def check(candidate):\\n    assert candidate(1) == 2", entry_point="f").units]
+    ['assert candidate(1) == 2']
+    >>> [unit.function for unit in plan("from solution import f\\ndef test_f():\\n    assert f(1) == 2").units]
+    ['test_f']
+    """
+    before = _parsed(setup, "the set-up of the tests").body
+    if isinstance(tests, str):
+        body = _parsed(tests, "the tests").body
+        check = next((node for node in body if isinstance(node, ast.FunctionDef) and node.name == "check"), None)
+        if check is not None and len(check.args.args) == 1:
+            return _from_check([*before, *(node for node in body if node is not check)], check, entry_point)
+        return _from_code([*before, *body], entry_point)
+    bodies = [_parsed(item, f"test {index + 1}").body for index, item in enumerate(tests)]
+    everything = [*before, *(node for body in bodies for node in body)]
+    taken = _taken(everything, entry_point)
+    pure, tainted = _split(before, taken)
+    units = []
+    lead: list[ast.stmt] = []
+    for body in bodies:
+        if any(_asserts(node) for node in body):
+            units.append(_unit([*tainted, *lead, *body], body, taken))
+        else:
+            lead += body  # what asserts nothing leads to what comes next, and cannot be passed
+    return _plan(pure, units, taken, everything)
+
+
+def _parsed(source: str, what: str) -> ast.Module:
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as problem:
+        raise UnusableTests(f"{what}: should be Python, got {problem}") from None
+
+
+def _from_check(around: list[ast.stmt], check: ast.FunctionDef, entry_point: str | None) -> Plan:
+    """HumanEval: the asserts of `check`, with its argument bound to the entry point."""
+    if not entry_point:
+        raise UnusableTests(
+            "tests of the form `check(candidate)` need `entry_point`, the name of the function to check"
+        )
+    if not entry_point.isidentifier() or keyword.iskeyword(entry_point):
+        raise UnusableTests(f"entry_point: should be a name, got {entry_point!r}")
+    around = [node for node in around if _called(node) != "check"]
+    argument = check.args.args[0].arg
+    taken = [*dict.fromkeys([entry_point, *_taken([*around, *check.body], entry_point, {argument})])]
+    pure, tainted = _split(around, taken)
+    bind = ast.parse(f"{argument} = {entry_point}").body
+    known = [*taken, argument]
+    if any(isinstance(part, ast.Return | ast.Yield) for node in check.body for part in ast.walk(node)):
+        whole = [check, *ast.parse(f"check({entry_point})").body]
+        return _plan(pure, [_unit([*tainted, *whole], [check], known)], taken, [*around, check])
+    units = [_unit([*tainted, *bind, *lead, node], [node], known) for lead, node in _steps(check.body)]
+    return _plan(pure, units, taken, [*around, check])
+
+
+def _from_code(body: list[ast.stmt], entry_point: str | None) -> Plan:
+    """pytest and unittest functions, each a test; and asserts at the top, each a test with what leads to it."""
+    functions = list(_test_functions(body))
+    called = {name for name, _ in functions}
+    body = [node for node in body if not (_is_main(node) or _called(node) in called)]
+    taken = _taken(body, entry_point)
+    known = [*taken, *_imported(body)]
+    asserting = {node.name for node in body if isinstance(node, ast.FunctionDef) and _asserts(node)} - called
+    steps = list(_steps([node for node in body if not isinstance(node, _DEFINITIONS)], asserting))
+    stepped = {id(node) for _, node in steps}
+    pure, tainted = _split([node for node in body if id(node) not in stepped], known)
+    lead_in = ast.unparse(ast.Module(tainted, []))
+    units = [Unit(name, lead_in, name, _live([*tainted, node], known)) for name, node in functions]
+    units += [_unit([*(step for step in lead if step in tainted), node], [node], known) for lead, node in steps]
+    return _plan(pure, units, taken, body)
+
+
+def _asserts(node: ast.AST) -> bool:
+    return any(isinstance(part, ast.Assert) for part in ast.walk(node))
+
+
+def _called(node: ast.stmt) -> str | None:
+    """The function's name, where the statement is a bare call."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Name):
+        return node.value.func.id
+    return None
+
+
+def _steps(body: Iterable[ast.stmt], asserting: Collection[str] = ()) -> Iterator[tuple[list[ast.stmt], ast.stmt]]:
+    """(statements that lead to it, statement) of each statement that asserts something, itself or by a call."""
+    lead: list[ast.stmt] = []
+    for node in body:
+        if _asserts(node) or (_called(node) or "") in asserting:
+            yield list(lead), node
+        else:
+            lead.append(node)
+
+
+def _test_functions(body: Iterable[ast.stmt]) -> Iterator[tuple[str, ast.stmt]]:
+    for node in body:
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test"):
+            yield node.name, node
+        elif isinstance(node, ast.ClassDef):
+            for inner in node.body:
+                if isinstance(inner, ast.FunctionDef) and inner.name.startswith("test"):
+                    yield f"{node.name}.{inner.name}", node
+
+
+def _is_main(node: ast.stmt) -> bool:
+    """`if __name__ == "__main__":`, `unittest.main()`."""
+    text = ast.unparse(node) if isinstance(node, ast.If | ast.Expr) else ""
+    return text.startswith("if __name__") or text in ("unittest.main()", "pytest.main()")
+
+
+def _taken(body: Sequence[ast.stmt], entry_point: str | None, bound: Iterable[str] = ()) -> list[str]:
+    """Names that the tests use and nobody but the program can define. A program cannot take the place of `len`: a
+    built-in's name counts only if it is the entry point, or if nothing else can be what is tested."""
+    known = {*dir(builtins), *bound, *_borrowed(body)} - {entry_point or ""}
+    taken = [name for name in _free(body) if name not in known]
+    if not (taken or entry_point or _imported(body)):
+        # A function named as a built-in one (`sum(10, 15) == 6`): the first that an assert calls.
+        calls = [part for node in body if _asserts(node) for part in ast.walk(node) if isinstance(part, ast.Call)]
+        taken = [part.func.id for part in calls if isinstance(part.func, ast.Name)][:1]
+    return taken
+
+
+def _free(body: Iterable[ast.stmt]) -> list[str]:
+    """Names that are read and never bound, built-in ones included."""
+    bound: set[str] = set()
+    used: dict[str, None] = {}
+    for node in body:
+        for part in ast.walk(node):
+            if isinstance(part, ast.Name):
+                if isinstance(part.ctx, ast.Load):
+                    used[part.id] = None
+                else:
+                    bound.add(part.id)
+            elif isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                bound.add(part.name)
+            elif isinstance(part, ast.arg):
+                bound.add(part.arg)
+            elif isinstance(part, ast.Import | ast.ImportFrom):
+                bound.update((alias.asname or alias.name).partition(".")[0] for alias in part.names)
+            elif isinstance(part, ast.ExceptHandler) and part.name:
+                bound.add(part.name)
+    return [name for name in used if name not in bound]
+
+
+def _borrowed(body: Sequence[ast.stmt]) -> list[str]:
+    """Modules of the standard library that the tests use without importing them, as the published solution did."""
+    parts = [part for node in body for part in ast.walk(node)]
+    called = {part.func.id for part in parts if isinstance(part, ast.Call) and isinstance(part.func, ast.Name)}
+    reached = {part.value.id for part in parts if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name)}
+    return [name for name in _free(body) if name in sys.stdlib_module_names and name in reached - called]
+
+
+def _imported(body: Iterable[ast.stmt]) -> list[str]:
+    """Names that come from the program by import."""
+    found: list[str] = []
+    for node in body:
+        for part in ast.walk(node):
+            if isinstance(part, ast.ImportFrom) and part.module == "solution":
+                found += [alias.asname or alias.name for alias in part.names]
+            elif isinstance(part, ast.Import):
+                found += [alias.asname or "solution" for alias in part.names if alias.name == "solution"]
+    return found
+
+
+def _split(body: Iterable[ast.stmt], taken: Iterable[str]) -> tuple[list[ast.stmt], list[ast.stmt]]:
+    """Statements that do not touch the program, and those that do, or use what those made; imports from `solution`
+    and definitions run nothing of it."""
+    touched = set(taken)
+    pure: list[ast.stmt] = []
+    tainted: list[ast.stmt] = []
+    for node in body:
+        names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+        if isinstance(node, ast.Import | ast.ImportFrom) and any(alias.name == "*" for alias in node.names):
+            if isinstance(node, ast.ImportFrom) and node.module == "solution":
+                continue
+            pure.append(node)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom) or not names & touched:
+            pure.append(node)
+        else:
+            tainted.append(node)
+            touched |= {
+                part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+            }
+    return pure, tainted
+
+
+def _unit(body: list[ast.stmt], shown: list[ast.stmt], known: Iterable[str]) -> Unit:
+    source = ast.unparse(ast.Module(body, []))
+    return Unit(ast.unparse(ast.Module(shown, []))[:300], source, "", _live(body, list(known)))
+
+
+def _live(body: Sequence[ast.stmt], known: Iterable[str]) -> bool:
+    """Whether the test uses what it gets from the program as more than plain data: its attributes, its class, its
+    identity, files or streams that both use."""
+    parts = [part for node in body for part in ast.walk(node)]
+    made = set(known)
+    if _makes_objects(parts, made):
+        return True
+    for part in parts:
+        if isinstance(part, ast.Assign) and _mentions(part.value, made):
+            made.update(target.id for target in part.targets if isinstance(target, ast.Name))
+    return any(
+        (isinstance(part, ast.Name) and part.id in _SHARED)
+        or (isinstance(part, ast.Attribute) and part.attr in ("stdout", "stdin", "environ", "redirect_stdout"))
+        or (isinstance(part, ast.Compare) and _asks_identity(part))
+        or (isinstance(part, ast.Attribute) and _reaches_into(part, made))
+        or (isinstance(part, ast.Call) and (_asks_class(part) or _calls_a_result(part, made)))
+        for part in parts
+    )
+
+
+def _mentions(node: ast.AST, names: set[str]) -> bool:
+    return any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(node))
+
+
+def _calls_a_result(node: ast.Call, made: set[str]) -> bool:
+    """`adder(3)(4)`: the program's result is a function."""
+    return isinstance(node.func, ast.Call) and _mentions(node.func.func, made)
+
+
+def _makes_objects(parts: Sequence[ast.AST], known: set[str]) -> bool:
+    """Whether a name that looks like a class (`Stack`, not `Find_Max`) is used as one: its instances are kept, passed
+    on or compared with each other. `Sum(60) == 10` is a function with an odd name."""
+    classes = {name for name in known if name[:1].isupper() and "_" not in name and not name.isupper()}
+    plain_calls = set()
+    for part in parts:
+        if isinstance(part, ast.Compare):
+            sides = [side for side in (part.left, *part.comparators) if _mentions(side, classes)]
+            if len(sides) == 1 and isinstance(sides[0], ast.Call):
+                plain_calls.add(id(sides[0].func))
+    return any(isinstance(part, ast.Name) and part.id in classes and id(part) not in plain_calls for part in parts)
+
+
+def _asks_identity(node: ast.Compare) -> bool:
+    return any(
+        isinstance(sign, ast.Is | ast.IsNot) and not isinstance(side, ast.Constant)
+        for sign, side in zip(node.ops, node.comparators, strict=True)
+    )
+
+
+def _reaches_into(node: ast.Attribute, made: set[str]) -> bool:
+    """`f(x).name`, `f.calls`: an attribute that plain data does not have, of something the program made."""
+    if node.attr in _PLAIN:
+        return False
+    root = node.value
+    if isinstance(root, ast.Name):
+        return root.id in made and root.id != "solution"
+    return isinstance(root, ast.Call) and _mentions(root.func, made)
+
+
+def _asks_class(node: ast.Call) -> bool:
+    """`isinstance(f(x), Iterator)`, `hasattr(f(x), "send")`: a question about more than built-in types."""
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    if name in ("isinstance", "issubclass") and len(node.args) == 2:
+        return not {part.id for part in ast.walk(node.args[1]) if isinstance(part, ast.Name)} <= _TYPES
+    return name in ("hasattr", "getattr", "setattr", "isgenerator", "isgeneratorfunction")
+
+
+def _plan(pure: list[ast.stmt], units: list[Unit], taken: list[str], everything: Sequence[ast.stmt]) -> Plan:
+    if not units:
+        raise UnusableTests("the tests assert nothing: no assert and no test function was found")
+    imports: dict[str, None] = {}
+    for node in everything:
+        for part in ast.walk(node):
+            if isinstance(part, ast.Import):
+                imports.update(dict.fromkeys(alias.name.partition(".")[0] for alias in part.names))
+            elif isinstance(part, ast.ImportFrom) and part.module and not part.level:
+                imports[part.module.partition(".")[0]] = None
+    modules = tuple(name for name in imports if name not in _OWN)
+    wanted = tuple(dict.fromkeys([*taken, *(name for name in _imported(everything) if name not in ("*", "solution"))]))
+    borrowed = "\n".join(f"import {name}" for name in _borrowed(everything))
+    setup = _futures_first([*ast.parse(borrowed).body, *pure])
+    return Plan(ast.unparse(ast.Module(setup, [])), tuple(units), tuple(taken), modules, wanted)
+
+
+def _futures_first(body: list[ast.stmt]) -> list[ast.stmt]:
+    return sorted(body, key=lambda node: not (isinstance(node, ast.ImportFrom) and node.module == "__future__"))

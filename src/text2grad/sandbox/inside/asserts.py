@@ -1,0 +1,169 @@
+"""Asserts that say what was expected and what came.
+
+Enters: the tests' source and the names that belong to the program. Leaves: code in which `assert f(2) == 4` raises
+`Mismatch` with both sides. Where program and tests share a process (`guarded`), a comparison of plain data with an
+object of the program's own making does not ask that object: it is a mismatch.
+"""
+
+import ast
+import operator
+from collections.abc import Callable, Collection
+from typing import Any
+
+from text2grad.sandbox.inside.wire import Unplain, decode, encode
+
+LONGEST = 200
+"""Characters of a value in a message."""
+_OPERATORS: dict[type[ast.cmpop], str] = {
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+    ast.Is: "is",
+    ast.IsNot: "is not",
+    ast.In: "in",
+    ast.NotIn: "not in",
+}
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "is": operator.is_,
+    "is not": operator.is_not,
+    "in": lambda left, right: left in right,
+    "not in": lambda left, right: left not in right,
+}
+_ORDINARY = {"==", "!=", "<", "<=", ">", ">="}
+
+
+class Mismatch(AssertionError):
+    """A failed assert with both sides as text."""
+
+    def __init__(self, message: str, expected: str | None, got: str | None) -> None:
+        super().__init__(message or f"expected {expected}, got {got}")
+        self.said, self.expected, self.got = message, expected, got
+
+
+def rewrite(source: str, names: Collection[str], file: str, guarded: bool = False) -> Any:
+    """Compiled test code. `names` tell which side of a comparison comes from the program; `guarded`: comparisons
+    outside asserts are looked after too."""
+    return compile(ast.fix_missing_locations(_Rewrite(names, guarded).visit(ast.parse(source, file))), file, "exec")
+
+
+class _Rewrite(ast.NodeTransformer):
+    def __init__(self, names: Collection[str], guarded: bool) -> None:
+        self.names, self.guarded = names, guarded
+
+    def visit_Assert(self, node: ast.Assert) -> ast.stmt:
+        test = node.test
+        if isinstance(test, ast.Compare) and len(test.ops) == 1:
+            test.left, test.comparators = self.visit(test.left), [self.visit(test.comparators[0])]
+        else:
+            self.generic_visit(node)
+        nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+        said: ast.expr = ast.Constant(None) if node.msg is None else ast.Lambda(nothing, node.msg)
+        test = node.test
+        if isinstance(test, ast.Compare) and len(test.ops) == 1:
+            left, right = test.left, test.comparators[0]
+            swapped = self._calls(right) and not self._calls(left)
+            sign = ast.Constant(_OPERATORS[type(test.ops[0])])
+            call = _call("__compare__", sign, left, right, ast.Constant(swapped), said)
+        elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            call = _call("__truth__", test.operand, ast.Constant(False), said)
+        else:
+            call = _call("__truth__", test, ast.Constant(True), said)
+        return ast.copy_location(ast.Expr(call), node)
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        self.generic_visit(node)
+        signs = [_OPERATORS[type(sign)] for sign in node.ops]
+        if not self.guarded or not _ORDINARY.issuperset(signs):
+            return node
+        values = ast.Tuple([node.left, *node.comparators], ast.Load())
+        words = ast.Tuple([ast.Constant(sign) for sign in signs], ast.Load())
+        return ast.copy_location(_call("__judge__", words, values), node)
+
+    def _calls(self, node: ast.expr) -> bool:
+        return any(isinstance(part, ast.Name) and part.id in self.names for part in ast.walk(node))
+
+
+def _call(name: str, *args: ast.expr) -> ast.Call:
+    return ast.Call(ast.Name(name, ast.Load()), list(args), [])
+
+
+def checks(guarded: bool) -> dict[str, Any]:
+    """The functions that rewritten asserts call."""
+    trusted = _trusted() if guarded else ()
+
+    def compare(sign: str, left: Any, right: Any, swapped: bool, said: Callable[[], Any] | None) -> None:
+        if not (judge((sign,), (left, right)) if guarded and sign in _ORDINARY else _COMPARE[sign](left, right)):
+            got, expected = (right, left) if swapped else (left, right)
+            wanted = shown(expected) if sign == "==" else f"{sign} {shown(expected)}"
+            raise Mismatch(_text(said), wanted, shown(got))
+
+    def truth(value: Any, wanted: bool, said: Callable[[], Any] | None) -> None:
+        if bool(value) is not wanted:
+            expected = "True" if wanted else "False"
+            raise Mismatch(
+                _text(said), expected if type(value) is bool else f"a {expected.lower()} value", shown(value)
+            )
+
+    def judge(signs: tuple[str, ...], values: tuple[Any, ...]) -> bool:
+        """A comparison, or a chain of them, in which the program's objects are not asked about plain data."""
+        for sign, left, right in zip(signs, values, values[1:], strict=False):
+            if sign in ("==", "!=") and (left is None or right is None):
+                holds = (left is right) is (sign == "==")
+            else:
+                holds = bool(_COMPARE[sign](*_plain_sides(left, right, trusted)))
+            if not holds:
+                return False
+        return True
+
+    return {"__compare__": compare, "__truth__": truth, "__judge__": judge}
+
+
+def _trusted() -> tuple[type, ...]:
+    """Classes whose idea of equality is not the program's; named before the program is there to pose as one."""
+    from datetime import date, datetime, time, timedelta
+    from decimal import Decimal
+    from fractions import Fraction
+
+    from text2grad.sandbox.inside.fakepytest import Approx
+
+    return Approx, Decimal, Fraction, date, datetime, time, timedelta
+
+
+def _plain_sides(left: Any, right: Any, trusted: tuple[type, ...]) -> tuple[Any, Any]:
+    """Both sides, copied into exact built-in types where one of them is plain data; else as they are."""
+    sides = []
+    for side in (left, right):
+        try:
+            sides.append((True, decode(encode(side, strip=True))))
+        except (Unplain, RecursionError):
+            sides.append((False, side))
+    (plain_left, new_left), (plain_right, new_right) = sides
+    if plain_left and plain_right:
+        return new_left, new_right
+    if plain_left != plain_right:
+        foreign, other = (right, left) if plain_left else (left, right)
+        if type(foreign) not in trusted:
+            raise Mismatch("", shown(other), f"an object of type {type(foreign).__name__}, which is not plain data")
+    return left, right
+
+
+def _text(said: Callable[[], Any] | None) -> str:
+    return "" if said is None else str(said())[:LONGEST]
+
+
+def shown(value: Any) -> str:
+    """`repr`, cut short."""
+    try:
+        text = repr(value)
+    except Exception as problem:  # noqa: BLE001 - huge integers refuse, and so may objects of the program
+        return f"a value of type {type(value).__name__} whose repr raises {type(problem).__name__}"
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

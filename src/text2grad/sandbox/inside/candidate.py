@@ -1,0 +1,134 @@
+"""The program's side of the wire: loads it, calls its functions when asked, answers with plain data.
+
+Enters: requests of the tester (`load`, `kind`, `begin`, `call`, `end`). Leaves: one reply each. This process holds
+nothing worth stealing: not the tests, not the expected values, no way to the outside but the wire, on which it can
+say nothing but what a function returned.
+"""
+
+import signal
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from text2grad.sandbox.inside.program import Program, frames, inside
+from text2grad.sandbox.inside.wire import Unplain, decode, encode, receive, send
+
+
+class OutOfTime(BaseException):
+    """Not an `Exception`, so that `except Exception` in the program does not swallow it."""
+
+
+def _out_of_time(_signal: int, frame: FrameType | None) -> None:
+    if inside(frame):
+        raise OutOfTime
+
+
+class Candidate:
+    def __init__(self) -> None:
+        self.program: Program | None = None
+        self.left = 0.0
+
+    def load(self, request: dict[str, Any]) -> dict[str, Any]:
+        self.left = request["seconds"]
+
+        def run() -> dict[str, Any]:
+            try:
+                self.program = Program(request["source"])
+            except (SyntaxError, ValueError, RecursionError, MemoryError) as problem:
+                line = getattr(problem, "lineno", None)
+                return {"syntax": [type(problem).__name__, getattr(problem, "msg", str(problem)), line]}
+            self.program.run()
+            return {"ran": self.program.ran()}
+
+        return self._guarded(run)
+
+    def kind(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Is the name a function, a value that can be sent, or nothing?"""
+        assert self.program is not None
+        names = self.program.module.__dict__
+        if request["name"] not in names:
+            return {"kind": "missing"}
+        found = names[request["name"]]
+        if callable(found):
+            return {"kind": "callable"}
+        return self._guarded(lambda: {"kind": "value", "value": encode(found)})
+
+    def begin(self, request: dict[str, Any]) -> dict[str, Any]:
+        assert self.program is not None
+        self.left = request["seconds"]
+        self.program.reset()
+        return {}
+
+    def call(self, request: dict[str, Any]) -> dict[str, Any]:
+        assert self.program is not None
+        function = self.program.module.__dict__.get(request["name"])
+        args, kwargs = decode(request["args"]), dict(decode(request["kwargs"]))
+
+        def run() -> dict[str, Any]:
+            if function is None:
+                raise NameError(f"name {request['name']!r} is not defined")
+            value = function(*args, **kwargs)
+            return {"value": encode(value, drain=True, strip=True), "after": _after(args, kwargs)}
+
+        return self._guarded(run)
+
+    def end(self, _: dict[str, Any]) -> dict[str, Any]:
+        assert self.program is not None
+        return {"ran": self.program.ran()}
+
+    def _guarded(self, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Run the program's code under what is left of its time (of the processor: a busy machine changes no verdict);
+        the timer rings again, should the first ring be swallowed."""
+        try:
+            signal.setitimer(signal.ITIMER_PROF, max(self.left, 0.001), 0.05)
+            try:
+                return work()
+            finally:
+                self.left = signal.setitimer(signal.ITIMER_PROF, 0)[0]
+        except OutOfTime as problem:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            self.left = 0.0
+            return {"timeout": frames(problem.__traceback__)}
+        except Unplain as problem:
+            return {"unplain": str(problem)}
+        except BaseException as problem:  # noqa: BLE001 - everything a program can raise is a result
+            return {"error": described(problem)}
+
+
+def described(problem: BaseException) -> dict[str, Any]:
+    """An exception as plain data: the names of its classes, its message, its arguments where they are plain."""
+    try:
+        message = str(problem)
+    except Exception:  # noqa: BLE001 - a message that cannot be had is no message
+        message = ""
+    try:
+        args = encode(list(problem.args)) if len(message) < 10_000 else []
+    except (Unplain, RecursionError):
+        args = []
+    names = [kind.__name__ for kind in type(problem).__mro__]
+    return {"names": names, "message": message[:10_000], "args": args, "frames": frames(problem.__traceback__)}
+
+
+def _after(args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """The arguments as the call left them, for functions that sort in place."""
+    try:
+        return encode([args, kwargs])
+    except (Unplain, RecursionError):
+        return None
+
+
+def serve(requests: int, replies: int) -> None:
+    signal.signal(signal.SIGPROF, _out_of_time)
+    sys.setrecursionlimit(1000)
+    candidate = Candidate()
+    actions = {
+        "load": candidate.load,
+        "kind": candidate.kind,
+        "begin": candidate.begin,
+        "call": candidate.call,
+        "end": candidate.end,
+    }
+    while True:
+        request = receive(requests)
+        send(replies, actions[request["op"]](request))

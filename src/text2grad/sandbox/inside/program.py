@@ -1,0 +1,97 @@
+"""A program, loaded so that it is known which of its statements ran.
+
+Enters: source. Leaves: a module named `solution`, and the first lines of the statements that ran since the last reset.
+Instead of a trace function, which slows loops tenfold and which programs can take away, every statement is preceded by
+a mark in a byte array: a few per cent of the time, on every version of Python.
+"""
+
+import ast
+import sys
+import types
+from types import FrameType, TracebackType
+from typing import Any
+
+FILE = "solution.py"
+_MARKS = "__ran__"
+
+
+class Program:
+    """One loaded program."""
+
+    def __init__(self, source: str, builtin: Any = __builtins__) -> None:
+        self.module = types.ModuleType("solution")
+        self.module.__dict__.update({"__file__": FILE, "__builtins__": builtin})
+        tree = ast.parse(source, FILE)
+        self.marks = bytearray(max((getattr(node, "lineno", 0) for node in ast.walk(tree)), default=0) + 1)
+        self._code = compile(marked(tree), FILE, "exec", dont_inherit=True)
+
+    def run(self) -> None:
+        """Execute the module; what it raises, it raises."""
+        self.module.__dict__[_MARKS] = self.marks
+        sys.modules["solution"] = self.module
+        exec(self._code, self.module.__dict__)
+
+    def reset(self) -> None:
+        self.marks[:] = bytes(len(self.marks))
+        if (randomness := sys.modules.get("random")) is not None:
+            randomness.seed(0)  # the same verdict on every run
+
+    def ran(self) -> list[int]:
+        return [line for line, mark in enumerate(self.marks) if mark]
+
+
+def marked(tree: ast.Module) -> ast.Module:
+    """The same tree with `__ran__[line] = 1` before each statement that does something."""
+    for node in ast.walk(tree):
+        for field in ("body", "orelse", "finalbody"):
+            body = getattr(node, field, None)
+            if isinstance(body, list) and body and isinstance(body[0], ast.stmt):
+                setattr(node, field, _marked_body(body, isinstance(node, _DOCUMENTED)))
+    return ast.fix_missing_locations(tree)
+
+
+_DOCUMENTED = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+def _marked_body(body: list[ast.stmt], documented: bool) -> list[ast.stmt]:
+    made: list[ast.stmt] = []
+    for index, statement in enumerate(body):
+        silent = documented and index == 0 and _is_text(statement)
+        if not (silent or isinstance(statement, ast.Global | ast.Nonlocal) or _is_future(statement)):
+            made.append(_mark(statement))
+        made.append(statement)
+    return made
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+def _is_future(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+
+
+def _mark(statement: ast.stmt) -> ast.stmt:
+    at: Any = {"lineno": statement.lineno, "col_offset": 0, "end_lineno": statement.lineno, "end_col_offset": 0}
+    place = ast.Subscript(ast.Name(_MARKS, ast.Load(), **at), ast.Constant(statement.lineno, **at), ast.Store(), **at)
+    return ast.Assign([place], ast.Constant(1, **at), **at)
+
+
+def inside(frame: FrameType | None) -> bool:
+    """Whether the program is running, or what it called; a timer that rings outside it has nothing to interrupt."""
+    while frame is not None:
+        if frame.f_code.co_filename == FILE:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def frames(traceback: TracebackType | None) -> list[list[Any]]:
+    """[line, function] of each frame in the program's own file, outermost first; deep recursion keeps both ends."""
+    found: list[list[Any]] = []
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if code.co_filename == FILE:
+            found.append([traceback.tb_lineno, code.co_name])
+        traceback = traceback.tb_next
+    return found if len(found) <= 20 else found[:10] + found[-10:]

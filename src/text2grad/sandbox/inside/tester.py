@@ -1,0 +1,238 @@
+"""The tests' side: runs each test against the program and reports what happened.
+
+Enters: a job as JSON on stdin (the program, set-up code, tests, a nonce), and for isolated runs the wire to the
+candidate process. Leaves: one line of JSON an event, each with the nonce. Without a wire, program and tests share this
+process (`in_process`), which only tests that need live objects ask for.
+"""
+
+import importlib.util
+import json
+import os
+import signal
+import sys
+import types
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from text2grad.sandbox.inside import fakepytest, guard
+from text2grad.sandbox.inside.asserts import Mismatch, checks, rewrite
+from text2grad.sandbox.inside.program import Program, frames, inside
+from text2grad.sandbox.inside.remote import NeedsLive, Remote, Stop
+
+_TESTS = "tests.py"
+Result = dict[str, Any]
+
+
+class Local:
+    """The program in this very process, behind the same face as `Remote`."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.fault: Stop | None = None
+        self.lost = False
+        signal.signal(signal.SIGPROF, self._ring)
+
+    def _ring(self, _signal: int, frame: FrameType | None) -> None:
+        if not inside(frame):
+            return
+        self.fault = Stop("timeout", "did not end in time")
+        raise self.fault
+
+    def load(self, source: str) -> Stop | None:
+        signal.setitimer(signal.ITIMER_PROF, self.seconds, 0.05)
+        try:
+            self.program = Program(source, guard.copied_builtins())
+            guard.close_doors()
+            self.program.run()
+        except SyntaxError as problem:
+            line = [[problem.lineno, ""]] if problem.lineno else []
+            return Stop("syntax", f"{type(problem).__name__}: {problem.msg}"[:300], line)
+        except BaseException as problem:  # noqa: BLE001 - everything a program can raise is a result
+            where = frames(problem.__traceback__)
+            timeout = isinstance(problem, Stop)
+            return Stop("timeout" if timeout else "load", f"{type(problem).__name__}: {problem}"[:300], where)
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+        return None
+
+    def begin(self) -> None:
+        self.fault = None
+        self.program.reset()
+        signal.setitimer(signal.ITIMER_PROF, self.seconds, 0.05)
+
+    def end(self) -> list[int]:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        return self.program.ran()
+
+    def find(self, name: str) -> Any:
+        try:
+            return self.program.module.__dict__[name]
+        except KeyError:
+            return _missing(name)
+
+    def module(self) -> types.ModuleType:
+        return self.program.module
+
+
+def _missing(name: str) -> Callable[..., Any]:
+    def function(*_: Any, **__: Any) -> Any:
+        raise NameError(f"name {name!r} is not defined")
+
+    return function
+
+
+class _Stage(types.ModuleType):
+    """Stands in for the program while the set-up is rehearsed: every name is a class to call and to derive from."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return type(name, (), {})
+
+
+class Tester:
+    def __init__(self, job: dict[str, Any], program: Remote | Local) -> None:
+        self.job, self.program = job, program
+        self.names = job["names"]
+        self.guarded = isinstance(program, Local)
+        self.checks = checks(self.guarded)
+        self.imports_late = any(line[:1].isspace() and "pytest" in line for line in job["setup"].splitlines())
+
+    def setup(self) -> None:
+        """Compile everything, and rehearse the set-up code before the program is loaded: what fails here is the tests'
+        own fault, and they are unusable."""
+        absent = [name for name in self.job["imports"] if importlib.util.find_spec(name) is None]
+        if absent:
+            raise fakepytest.Unusable(f"the tests import {', '.join(absent)}, which the sandbox does not have")
+        try:
+            known, guarded = self.job["wanted"], self.guarded
+            self.code = rewrite(self.job["setup"], known, _TESTS, guarded)
+            self.bodies = {u["index"]: rewrite(u["source"], known, _TESTS, guarded) for u in self.job["units"]}
+        except (SyntaxError, ValueError, RecursionError) as problem:
+            raise fakepytest.Unusable(f"the tests are not Python: {problem}") from None
+        sys.modules["solution"] = _Stage("solution")
+        names: dict[str, Any] = {"__name__": "tests", "__builtins__": __builtins__, **self.checks}
+        names.update({name: getattr(sys.modules["solution"], name) for name in self.names})
+        fakepytest.install()
+        try:
+            exec(self.code, names)
+        except BaseException as problem:  # noqa: BLE001 - whatever published tests may raise
+            raise fakepytest.Unusable(f"the tests' set-up raises {type(problem).__name__}: {problem}") from None
+
+    def namespace(self) -> dict[str, Any]:
+        names: dict[str, Any] = {"__name__": "tests", "__builtins__": guard.copied_builtins(), **self.checks}
+        for name in self.names:
+            names[name] = self.program.find(name)
+        fakepytest.install()
+        exec(self.code, names)
+        if self.guarded and not self.imports_late:
+            del sys.modules["pytest"]  # the program has no business with it
+        return names
+
+    def untouched(self, names: dict[str, Any]) -> bool:
+        """Whether the test still compares with what it was given: a program can reach it through a function it gets."""
+        return all(names.get(name) is check for name, check in self.checks.items())
+
+    def run(self, unit: dict[str, Any]) -> Result:
+        """One test's result: passed only if it ran to its end and nothing was wrong on the way."""
+        result: Result = {"index": unit["index"], "passed": False, "kind": "passed"}
+        try:
+            self.program.begin()
+            names = self.namespace()
+            exec(self.bodies[unit["index"]], names)
+            if unit["function"]:
+                _call(unit["function"], names, self.checks["__compare__"] if self.guarded else None)
+            result["passed"] = self.untouched(names)
+            if not result["passed"]:
+                result.update(kind="test_error", message="the program changed the test")
+        except NeedsLive:
+            raise
+        except fakepytest.Unusable:
+            self.program.end()
+            raise
+        except BaseException as problem:  # noqa: BLE001 - a test's result, whatever it is
+            result.update(_failure(problem))
+        result["ran"] = self.program.end()
+        if self.program.fault is not None:
+            fault = self.program.fault
+            where = fault.frames or result.get("frames", [])
+            result.update(passed=False, kind=fault.kind, message=fault.message, frames=where)
+        return result
+
+
+def _call(qualified: str, names: dict[str, Any], compare: Callable[..., None] | None) -> None:
+    """A test function, a method of a test class, or one of a `unittest.TestCase`, made to use `compare`."""
+    holder, _, name = qualified.rpartition(".")
+    if not holder:
+        fakepytest.call(names[name], names)
+        return
+    cls = names[holder]
+    if hasattr(cls, "assertEqual"):
+        if compare is not None:
+            cls.assertEqual = lambda _, first, second, msg=None: compare("==", first, second, False, lambda: msg or "")
+        cls(name).debug()
+        return
+    made = cls()
+    for step in ("setup_method", "setUp"):
+        if hasattr(made, step):
+            getattr(made, step)(*([None] if _takes_method(getattr(made, step)) else []))
+    fakepytest.call(getattr(made, name), names)
+
+
+def _takes_method(function: Any) -> bool:
+    return bool(function.__code__.co_argcount > 1)
+
+
+def _failure(problem: BaseException) -> Result:
+    where = getattr(problem, "__frames__", None) or frames(problem.__traceback__)
+    if isinstance(problem, Mismatch):
+        return {"kind": "mismatch", "message": problem.said, "expected": problem.expected, "got": problem.got}
+    if isinstance(problem, Stop):
+        return {"kind": problem.kind, "message": problem.message, "frames": problem.frames or where}
+    title = str(getattr(problem, "__title__", f"{type(problem).__name__}: {problem}"))[:300]
+    if where:
+        return {"kind": "error", "message": title, "frames": where}
+    return {"kind": "assertion" if isinstance(problem, AssertionError) else "test_error", "message": title}
+
+
+def conduct(job_fd: int, events: int, *wire: int) -> None:
+    """Run the whole job."""
+    parts = []
+    while part := os.read(job_fd, 1 << 16):
+        parts.append(part)
+    job = json.loads(b"".join(parts))
+    nonce, write = job["nonce"], os.write
+
+    def say(**event: Any) -> None:
+        view = memoryview(guard.as_json({"nonce": nonce, **event}).encode() + b"\n")
+        while view:
+            view = view[write(events, view) :]
+
+    say(ready=True)
+    program = Remote(wire[0], wire[1], job["seconds"], job["wall"]) if wire else Local(job["seconds"])
+    tester = Tester(job, program)
+    try:
+        tester.setup()
+    except fakepytest.Unusable as reason:
+        say(unusable=str(reason))
+        return
+    problem = program.load(job["program"])
+    if problem is not None:
+        say(load={"kind": problem.kind, "message": problem.message, "frames": problem.frames})
+        return
+    sys.modules["solution"] = program.module()
+    late = 0
+    for unit in job["units"]:
+        say(start=unit["index"])
+        try:
+            result = tester.run(unit)
+            say(result=result)
+            late += result["kind"] == "timeout"
+        except NeedsLive:
+            say(live=unit["index"])
+        except fakepytest.Unusable as reason:
+            say(skipped=unit["index"], reason=str(reason))
+        if program.lost or late == job["chances"]:
+            return
+    say(done=True)

@@ -1,0 +1,247 @@
+"""The only thing that crosses between a program and its tests: plain data, as JSON with tags.
+
+Enters: Python values. Leaves: bytes, and on the other side new values of exactly the built-in types, whatever the
+sender called them. Refuses: objects of any other type, instances of subclasses included, so nothing that arrives can
+carry behaviour of its own (an `__eq__` that is always true). No pickle, no `eval`.
+
+A message is four bytes of length and UTF-8 JSON. `decode` trusts nothing: what it does not know is a `WireError`.
+"""
+
+import json
+import os
+import select
+import struct
+import sys
+import time
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+MOST_ITEMS = 10_000
+"""An iterator is sent as its items, up to this many: `next(primes())` works on an endless generator."""
+LARGEST = 16 << 20
+"""Bytes of one message."""
+_SMALL = 1 << 53
+
+
+class WireError(Exception):
+    """The other side sent what is not plain data, or too much of it."""
+
+
+class Unplain(Exception):
+    """A value that cannot cross."""
+
+
+class Gone(Exception):
+    """The other side ended, or did not answer in time."""
+
+
+def encode(value: Any, drain: bool = False, strip: bool = False) -> Any:
+    """JSON for a value of built-in types. `drain`: send the items of iterators; `strip`: send what an instance of a
+    subclass of a built-in type holds, without what the subclass adds."""
+    kind: Any = type(value)
+    if value is None or kind is bool or kind is float or kind is str:
+        return value
+    if kind is int:
+        return value if -_SMALL < value < _SMALL else {"int": hex(value)}
+    if kind is list:
+        return [encode(item, drain, strip) for item in value]
+    if kind in _SEQUENCES:
+        return {_SEQUENCES[kind]: [encode(item, drain, strip) for item in value]}
+    if kind in _MAPPINGS:
+        pairs = [[encode(key, drain, strip), encode(item, drain, strip)] for key, item in value.items()]
+        return {_MAPPINGS[kind]: pairs}
+    if kind is bytes or kind is bytearray:
+        return {kind.__name__: value.hex()}
+    if kind is complex:
+        return {"complex": [value.real, value.imag]}
+    if kind is range:
+        return {"range": [encode(part) for part in (value.start, value.stop, value.step)]}
+    name: str = kind.__name__
+    if kind is type and value in _TYPES.values():
+        return {"type": str(value.__name__)}
+    if name in _LIBRARY and getattr(sys.modules.get(_LIBRARY[name][0]), name, None) is kind:
+        return {name: [encode(part) for part in _LIBRARY[name][1](value)]}
+    if strip:
+        for base, bare in _BARE.items():
+            if issubclass(kind, base):
+                return encode(bare(value), drain, strip)
+    if drain and isinstance(value, Iterator):
+        return {"iterator": _drained(value)}
+    raise Unplain(kind.__name__)
+
+
+def _drained(source: Iterator[Any]) -> list[Any]:
+    """[items, how it ended]: None, "more" where it was cut off, or an error's [name, message]."""
+    items: list[Any] = []
+    try:
+        for item in source:
+            if len(items) == MOST_ITEMS:
+                return [items, "more"]
+            items.append(encode(item, True, True))
+    except Unplain:
+        raise
+    except Exception as problem:  # noqa: BLE001 - whatever the program raises is raised again where its items are read
+        return [items, [type(problem).__name__, str(problem)]]
+    return [items, None]
+
+
+def decode(data: Any) -> Any:
+    """New values of exactly the built-in types."""
+    kind = type(data)
+    if data is None or kind is bool or kind is int or kind is float or kind is str:
+        return data
+    if kind is list:
+        return [decode(item) for item in data]
+    if kind is not dict or len(data) != 1:
+        raise WireError("a message that is not plain data")
+    ((tag, body),) = data.items()
+    try:
+        return _READERS[tag](body)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError):
+        raise WireError(f"a message with a broken {str(tag)[:40]!r}") from None
+
+
+def _items(body: Any) -> list[Any]:
+    if type(body) is not list:
+        raise ValueError
+    return [decode(item) for item in body]
+
+
+def _pairs(body: Any) -> list[tuple[Any, Any]]:
+    return [(decode(key), decode(item)) for key, item in body]
+
+
+def _replayed(body: Any) -> Iterator[Any]:
+    items, end = _items(body[0]), body[1]
+    error: Exception | None = None
+    if type(end) is list:
+        error = builtin_error(str(end[0]), (), str(end[1]))
+    elif end is not None:
+        error = RuntimeError(f"the iterator has more than {MOST_ITEMS} items; no more were taken")
+
+    def replay() -> Iterator[Any]:
+        yield from items
+        if error is not None:
+            raise error
+
+    return replay()
+
+
+def _number(body: Any) -> int:
+    if type(body) is not str:
+        raise ValueError
+    return int(body, 16)
+
+
+_SEQUENCES: dict[Any, str] = {
+    tuple: "tuple",
+    set: "set",
+    frozenset: "frozenset",
+    deque: "deque",
+    type({}.keys()): "keys",
+    type({}.values()): "values",
+    type({}.items()): "items",
+}
+_TYPES: dict[str, Any] = {
+    kind.__name__: kind for kind in (bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset)
+}
+_LIBRARY: dict[str, tuple[str, Callable[[Any], list[Any]]]] = {
+    # Values of the standard library that functions return: their module, and what they are made of.
+    "Decimal": ("decimal", lambda value: [str(value)]),
+    "Fraction": ("fractions", lambda value: [value.numerator, value.denominator]),
+    "date": ("datetime", lambda value: [value.isoformat()]),
+    "datetime": ("datetime", lambda value: [value.isoformat()]),
+    "time": ("datetime", lambda value: [value.isoformat()]),
+    "timedelta": ("datetime", lambda value: [value.days, value.seconds, value.microseconds]),
+}
+
+
+def _from_library(name: str) -> Callable[[Any], Any]:
+    def read(body: Any) -> Any:
+        import importlib
+
+        kind = getattr(importlib.import_module(_LIBRARY[name][0]), name)
+        return (kind.fromisoformat if name in ("date", "datetime", "time") else kind)(*_items(body))
+
+    return read
+
+
+_BARE: dict[type, Callable[[Any], Any]] = {
+    # The built-in type's own methods, which a subclass cannot replace here.
+    int: lambda value: int.__add__(value, 0),
+    float: lambda value: float.__mul__(value, 1.0),
+    str: lambda value: str.__getitem__(value, slice(None)),
+    tuple: lambda value: tuple(tuple.__iter__(value)),
+    list: lambda value: list(list.__iter__(value)),
+    dict: lambda value: dict(dict.items(value)),
+}
+_MAPPINGS = {dict: "dict", Counter: "Counter", OrderedDict: "OrderedDict", defaultdict: "dict"}
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "int": _number,
+    "tuple": lambda body: tuple(_items(body)),
+    "set": lambda body: set(_items(body)),
+    "frozenset": lambda body: frozenset(_items(body)),
+    "deque": lambda body: deque(_items(body)),
+    "keys": lambda body: dict.fromkeys(_items(body)).keys(),
+    "values": lambda body: dict(enumerate(_items(body))).values(),
+    "items": lambda body: dict(_items(body)).items(),
+    "dict": lambda body: dict(_pairs(body)),
+    "Counter": lambda body: Counter(dict(_pairs(body))),
+    "OrderedDict": lambda body: OrderedDict(_pairs(body)),
+    "bytes": bytes.fromhex,
+    "bytearray": bytearray.fromhex,
+    "complex": lambda body: complex(float(body[0]), float(body[1])),
+    "range": lambda body: range(*_items(body)),
+    "iterator": _replayed,
+    "type": _TYPES.__getitem__,
+    **{name: _from_library(name) for name in _LIBRARY},
+}
+
+
+def builtin_error(name: str, args: tuple[Any, ...], message: str) -> Exception:
+    """The built-in exception of that name, made anew; any other name, and exits, become a plain `Exception`."""
+    import builtins
+
+    kind = getattr(builtins, name, None)
+    if not isinstance(kind, type) or not issubclass(kind, Exception):
+        kind = Exception
+    try:
+        return kind(*(args or (message,)))
+    except Exception:  # noqa: BLE001 - UnicodeDecodeError and its kind insist on their own arguments
+        return Exception(message)
+
+
+def send(fd: int, message: Any) -> None:
+    body = json.dumps(message).encode()
+    view = memoryview(struct.pack(">I", len(body)) + body)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def receive(fd: int, deadline: float | None = None) -> Any:
+    """The next message. Raises `Gone` at the end of the stream or at the deadline, `WireError` for what is no JSON."""
+    (length,) = struct.unpack(">I", _exactly(fd, 4, deadline))
+    if length > LARGEST:
+        raise WireError(f"a message of {length:,} bytes, where {LARGEST:,} are allowed")
+    try:
+        return json.loads(_exactly(fd, length, deadline))
+    except (ValueError, RecursionError):
+        raise WireError("a message that is not JSON") from None
+
+
+def _exactly(fd: int, size: int, deadline: float | None) -> bytes:
+    parts = []
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    while size:
+        if deadline is not None:
+            left = deadline - time.monotonic()
+            if left <= 0 or not poll.poll(left * 1000):
+                raise Gone("did not answer in time")
+        part = os.read(fd, min(size, 1 << 16))
+        if not part:
+            raise Gone("ended before it answered")
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)

@@ -1,0 +1,353 @@
+"""Programs that cheat or break things are scored as failing, and leave no trace on the machine."""
+
+import os
+import socket
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from text2grad.sandbox import Limits, Sandbox
+
+pytestmark = pytest.mark.system("bwrap")
+
+TESTS = ["assert add(2, 3) == 5", "assert add(10, -4) == 6"]
+
+EQUALS_ALL = """
+class Any{base}:
+    def __eq__(self, other): return True
+    def __ne__(self, other): return False
+    def __hash__(self): return 0
+    def __bool__(self): return True
+"""
+
+ATTACKS = {
+    "exits at import": "import sys\nsys.exit(0)",
+    "exits hard at import": "import os\nos._exit(0)",
+    "exits when called": "import sys\ndef add(a, b):\n    sys.exit(0)",
+    "exits hard when called": "import os\ndef add(a, b):\n    os._exit(0)",
+    "exits by raising": "def add(a, b):\n    raise SystemExit(0)",
+    "prints passed": "print('passed\\n2 passed in 0.01s')\ndef add(a, b):\n    print('passed')",
+    "returns what equals everything": EQUALS_ALL.format(base="") + "def add(a, b):\n    return Any()",
+    "returns an integer that equals everything": EQUALS_ALL.format(base="(int)") + "def add(a, b):\n    return Any(0)",
+    "returns a text that equals everything": EQUALS_ALL.format(base="(str)") + "def add(a, b):\n    return Any('x')",
+    "returns a list that equals everything": EQUALS_ALL.format(base="(list)") + "def add(a, b):\n    return Any([])",
+    "is a class that equals everything": (
+        "class add:\n    def __init__(self, a, b): pass\n    def __eq__(self, other): return True"
+    ),
+    "has a metaclass that equals everything": (
+        "class M(type):\n    def __eq__(self, o): return True\n    __hash__ = None\n"
+        "class X(metaclass=M): pass\ndef add(a, b):\n    return X"
+    ),
+    "raises an assertion": "def add(a, b):\n    raise AssertionError('passed')",
+    "raises a skip": "import unittest\ndef add(a, b):\n    raise unittest.SkipTest('skipped')",
+    "patches the built-ins": (
+        "import builtins\nbuiltins.isinstance = lambda *a: True\nbuiltins.AssertionError = Warning\n"
+        "builtins.type = builtins.repr = lambda *a: int\ndef add(a, b):\n    return None"
+    ),
+    "patches json": (
+        "import json\njson.dumps = lambda *a, **k: '{\"value\": 7}'\njson.loads = lambda *a, **k: {'op': 'end'}\n"
+        "def add(a, b):\n    return 0"
+    ),
+    "patches the runner": (
+        "import sys\nfor name, module in list(sys.modules.items()):\n"
+        "    for key, value in list(vars(module).items()):\n"
+        "        if 'text2grad' in name and callable(value):\n            setattr(module, key, lambda *a, **k: {})\n"
+        "def add(a, b):\n    return 0"
+    ),
+    "patches operator and pytest": (
+        "import operator, sys, types\noperator.eq = lambda a, b: True\nsys.modules['pytest'] = types.ModuleType('p')\n"
+        "def add(a, b):\n    return 0"
+    ),
+    "traces": (
+        "import sys\ndef trace(frame, event, arg):\n    frame.f_locals['passed'] = True\n    return trace\n"
+        "sys.settrace(trace)\ndef add(a, b):\n    return 0"
+    ),
+    "reads the callers": (
+        "import sys\ndef add(a, b):\n    frame = sys._getframe()\n    found = []\n    while frame:\n"
+        "        found += [v for v in frame.f_locals.values() if isinstance(v, int)]\n        frame = frame.f_back\n"
+        "    return found"
+    ),
+    "searches memory for the expected value": (
+        "import gc\ndef add(a, b):\n    return [o for o in gc.get_objects() if 'assert' in str(type(o))] or None"
+    ),
+    "searches the disk for the tests": (
+        "import os\ndef add(a, b):\n    for root, folders, files in os.walk('/'):\n"
+        "        folders[:] = [f for f in folders if f not in ('usr', 'lib', 'lib64') and 'python' not in f]\n"
+        "        for name in files:\n            try:\n"
+        "                if 'assert add(2' in open(os.path.join(root, name), errors='replace').read(): return a + b\n"
+        "            except OSError: pass\n    return None"
+    ),
+    "writes replies by itself": (
+        "import os, struct\nfor fd in range(3, 64):\n    for body in (b'{}', b'{\"ran\": []}', b'{\"value\": 7}'):\n"
+        "        try: os.write(fd, struct.pack('>I', len(body)) + body)\n        except OSError: pass\n"
+        "def add(a, b):\n    return 0"
+    ),
+    "writes events of the tester": (
+        'import os\nfor fd in range(64):\n    try: os.write(fd, b\'{"result": {"index": 0, "passed": true}}\\n\')\n'
+        "    except OSError: pass\ndef add(a, b):\n    return 0"
+    ),
+    "sends what is no JSON": "import os\ndef add(a, b):\n    os.write(4, b'\\0\\0\\0\\4oops')",
+    "sends JSON a mile deep": "import os\ndef add(a, b):\n    os.write(4, b'\\0\\0\\x4e\\x20' + b'[' * 20000)",
+    "promises an endless message": "import os\ndef add(a, b):\n    os.write(4, b'\\xff\\xff\\xff\\xff' + b'x' * 999)",
+    "sends a broken tag": 'import os\ndef add(a, b):\n    os.write(4, b\'\\0\\0\\0\\x16{"value": {"set": [[]]}}\')',
+    "closes everything": "import os\nos.closerange(0, 64)\ndef add(a, b):\n    return 5",
+    "closes stdout": "import sys\nsys.stdout.close()\ndef add(a, b):\n    print(5)\n    return 5",
+    "kills its parent": "import os\ndef add(a, b):\n    os.kill(os.getppid(), 9)\n    os.kill(1, 9)",
+    "kills everything": "import os\ndef add(a, b):\n    os.kill(-1, 9)\n    os.killpg(0, 9)",
+    "stops itself": "import os, signal\ndef add(a, b):\n    os.kill(os.getpid(), signal.SIGSTOP)",
+    "crashes": "def add(a, b):\n    import ctypes\n    ctypes.string_at(0)",
+    "forks": "import os\ndef add(a, b):\n    return 5 if os.fork() else 6",
+    "forks without end": "import os\ndef add(a, b):\n    while True:\n        os.fork()",
+    "starts a process": "import subprocess as s, sys\ndef add(a, b):\n    return s.run([sys.executable, '-c', '1'])",
+    "starts threads without end": (
+        "import threading, time\ndef add(a, b):\n    threading.stack_size(32768)\n    while True:\n"
+        "        threading.Thread(target=time.sleep, args=(99,)).start()"
+    ),
+    "fills memory": "def add(a, b):\n    held = []\n    while True:\n        held.append(bytearray(1 << 24))",
+    "fills memory at once": "def add(a, b):\n    return [0] * (1 << 40)",
+    "returns more than a message holds": "def add(a, b):\n    return 'x' * (1 << 25)",
+    "returns a ball of itself": "def add(a, b):\n    a = []\n    a.append(a)\n    return a",
+    "returns items without end": "import itertools\ndef add(a, b):\n    return itertools.repeat('x' * 99999)",
+    "fills the disk": (
+        "def add(a, b):\n    n = 0\n    while True:\n        n += 1\n"
+        "        open(f'/tmp/{n}', 'wb').write(bytes(1 << 20))"
+    ),
+    "writes a huge file": (
+        "def add(a, b):\n    with open('/tmp/x', 'wb') as f:\n        f.write(bytes(1 << 25))\n    return a + b"
+    ),
+    "prints gigabytes": "def add(a, b):\n    while True:\n        print('x' * (1 << 20))",
+    "prints a lot and is right": "def add(a, b):\n    print('x' * (1 << 24), flush=True)\n    return a + b",
+    "never ends": "def add(a, b):\n    while True:\n        pass",
+    "never ends and swallows the timer": (
+        "def add(a, b):\n    while True:\n        try:\n            while True: pass\n"
+        "        except BaseException: pass"
+    ),
+    "never ends at import": "while True:\n    pass",
+    "never ends with the timer off": (
+        "import signal\nsignal.setitimer = lambda *a: (0, 0)\nsignal.signal(signal.SIGPROF, signal.SIG_IGN)\n"
+        "def add(a, b):\n    while True: pass"
+    ),
+    "sleeps": "import time\ndef add(a, b):\n    time.sleep(1e6)\n    return 5",
+    "recurses without end": "def add(a, b):\n    return add(a, b)",
+    "recurses through the C stack": "import sys\nsys.setrecursionlimit(10**9)\ndef add(a, b):\n    return add(a, b)",
+    "computes a number without end": "def add(a, b):\n    return 9 ** 9 ** 9 ** 9",
+    "does not parse": "def add(a, b:\n    return 5",
+    "is nested beyond reason": "x = " + "(" * 5000 + ")" * 5000,
+    "holds a null byte": "def add(a, b):\n    return 5\0",
+    "is empty": "",
+    "defines the test's built-ins instead": "def abs(x): return 0\ndef len(x): return 5",
+}
+
+
+def test_an_honest_program_passes(sandbox: Sandbox) -> None:
+    report = sandbox.run("def add(a, b):\n    return a + b", TESTS)
+    assert (report.score, {result.verdict for result in report.results}) == (1.0, {"isolated"})
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_an_attack_is_scored_as_failing(sandbox: Sandbox, name: str) -> None:
+    report = sandbox.run(ATTACKS[name], TESTS)
+    assert report.unusable is None
+    assert [result.passed for result in report.results] == [False, False]
+    assert report.score == 0.0
+    assert {result.verdict for result in report.results} == {"isolated"}
+    assert all(result.kind != "passed" for result in report.results)
+
+
+LIVE = ["box = Box(2)\nassert box.add(3) == 5", "assert Box(10).add(-4) == 6"]
+"""Tests that need the program's own objects, so program and tests share a process."""
+BOX = "class Box:\n    def __init__(self, a): self.a = a\n    def add(self, b):\n"
+
+LIVE_ATTACKS = {
+    "exits at import": "import sys\nsys.exit(0)",
+    "exits hard at import": "import os\nos._exit(0)",
+    "exits hard when called": "import os\n" + BOX + "        os._exit(0)",
+    "returns what equals everything": EQUALS_ALL.format(base="") + BOX + "        return Any()",
+    "returns an integer that equals everything": EQUALS_ALL.format(base="(int)") + BOX + "        return Any(0)",
+    "poses as a class of the library": (
+        "class Any:\n    __module__ = 'decimal'\n    def __eq__(self, other): return True\n"
+        + BOX
+        + "        return Any()"
+    ),
+    "patches the built-ins": (
+        "import builtins\nbuiltins.bool = builtins.type = builtins.isinstance = lambda *a: True\n"
+        + BOX
+        + "        return 0"
+    ),
+    "patches the runner": (
+        "import sys\nfor name, module in list(sys.modules.items()):\n"
+        "    if 'text2grad' in name or name == '__main__':\n"
+        "        for key, value in list(vars(module).items()):\n            if callable(value):\n"
+        "                setattr(module, key, lambda *a, **k: None)\n" + BOX + "        return 0"
+    ),
+    "changes the caller": (
+        "import sys\n" + BOX + "        f = sys._getframe(1)\n        f.f_globals['__compare__'] = lambda *a: None\n"
+        "        return 0"
+    ),
+    "changes the caller through inspect": (
+        "import inspect\n" + BOX + "        f = inspect.currentframe().f_back\n"
+        "        f.f_globals['__compare__'] = lambda *a: None\n        return 0"
+    ),
+    "changes the caller through a traceback": (
+        BOX + "        try: 1 / 0\n        except Exception as e: f = e.__traceback__.tb_frame.f_back\n"
+        "        f.f_globals['__compare__'] = lambda *a: None\n        return 0"
+    ),
+    "searches memory": (
+        "import gc\n"
+        + BOX
+        + "        for o in gc.get_objects():\n            if isinstance(o, dict) and '__compare__' in o:\n"
+        "                o['__compare__'] = lambda *a: None\n        return 0"
+    ),
+    "writes events": (
+        "import os\n" + BOX + "        for fd in range(64):\n"
+        '            try: os.write(fd, b\'{"result": {"index": 0, "passed": true, "kind": "passed"}}\\n\')\n'
+        "            except OSError: pass\n        os._exit(0)"
+    ),
+    "patches the built-ins of the library": (
+        "import os\nfound = os.path.join.__globals__['__builtins__']\n"
+        "found = found if isinstance(found, dict) else vars(found)\n"
+        "found['bool'] = found['type'] = found['isinstance'] = lambda *a: True\n" + BOX + "        return 0"
+    ),
+    "patches what writes the result": (
+        "import json.encoder\nwrite = json.encoder.JSONEncoder.encode\ndef encode(self, said):\n"
+        "    if 'result' in said:\n        said['result'].update(passed=True, kind='passed')\n"
+        "    return write(self, said)\njson.encoder.JSONEncoder.encode = encode\n" + BOX + "        return 0"
+    ),
+    "asks for frames under a false name": (
+        "code = compile('import sys\\ndef grab(): return sys._getframe(2)', '/lib/collections.py', 'exec')\n"
+        "names = {}\nexec(code, names)\n" + BOX + "        frame = names['grab']()\n        while frame:\n"
+        "            if '__compare__' in frame.f_globals:\n"
+        "                frame.f_globals['__compare__'] = lambda *a: None\n            frame = frame.f_back\n"
+        "        return 0"
+    ),
+    "patches pytest": (
+        "import sys\nfake = sys.modules.get('pytest')\nif fake: fake.raises.__exit__ = lambda *a: True\n"
+        + BOX
+        + "        sys.modules.get('pytest', sys).approx = lambda x: x\n        return 0"
+    ),
+    "never ends": BOX + "        while True: pass",
+    "forks": "import os\n" + BOX + "        return 5 if os.fork() else 6",
+}
+
+
+def test_an_honest_class_passes(sandbox: Sandbox) -> None:
+    report = sandbox.run(BOX + "        return self.a + b", LIVE)
+    assert (report.score, {result.verdict for result in report.results}) == (1.0, {"in_process"})
+
+
+@pytest.mark.parametrize("name", LIVE_ATTACKS)
+def test_an_attack_in_the_tests_own_process_is_scored_as_failing(sandbox: Sandbox, name: str) -> None:
+    report = sandbox.run(LIVE_ATTACKS[name], LIVE)
+    assert [result.passed for result in report.results] == [False, False]
+    assert {result.verdict for result in report.results} == {"in_process"}
+
+
+def test_a_function_of_the_tests_does_not_lead_to_their_checks(sandbox: Sandbox) -> None:
+    program = "def call(f):\n    f.__globals__['__compare__'] = lambda *a: None\n    return 0"
+    report = sandbox.run(program, ["assert call(lambda: 3) == 3"])
+    assert (report.score, report.results[0].verdict) == (0.0, "in_process")
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "box = Box(1)\nassert box.add(2) == 3 and box.add(3) == 4",
+        "box = Box(1)\nassert 3 == box.add(2) == 3",
+        "box = Box(1)\nif box.add(2) != 3: assert False",
+        "box = Box(1)\nassert all(box.add(k) == k + 1 for k in range(3))",
+        "box = Box(1)\nassert [box.add(2)] == [3]",
+        "box = Box(1)\nassert {'a': (box.add(2),)} == {'a': (3,)}",
+    ],
+)
+def test_an_object_that_equals_everything_wins_nowhere(sandbox: Sandbox, test: str) -> None:
+    honest = sandbox.run(BOX + "        return self.a + b", [test])
+    sly = sandbox.run(EQUALS_ALL.format(base="") + BOX + "        return Any()", [test])
+    assert [(report.score, report.results[0].verdict) for report in (honest, sly)] == [
+        (1.0, "in_process"),
+        (0.0, "in_process"),
+    ]
+
+
+def test_unittest_does_not_ask_the_program_either(sandbox: Sandbox) -> None:
+    tests = "import unittest\nfrom solution import Box\nclass T(unittest.TestCase):\n"
+    tests += "    def test_a(self):\n        box = Box(1)\n        self.assertEqual(box.add(2), 3)\n"
+    assert sandbox.run(BOX + "        return self.a + b", tests).score == 1.0
+    assert sandbox.run(EQUALS_ALL.format(base="") + BOX + "        return Any()", tests).score == 0.0
+
+
+LOOK = textwrap.dedent("""
+    import os, socket, sys
+
+    def attempt(work):
+        try:
+            return repr(work())
+        except BaseException as problem:
+            return type(problem).__name__
+
+    def look(path):
+        return {
+            "environment": dict(os.environ),
+            "root": sorted(os.listdir("/")),
+            "tmp": os.listdir("/tmp"),
+            "open files": [n for n in range(3, 64) if attempt(lambda: os.fstat(n))[:2] == "os"],
+            "write to root": attempt(lambda: open("/x", "w")),
+            "write to dev": attempt(lambda: open("/dev/x", "w")),
+            "write to the library": attempt(lambda: open(os.__file__, "a")),
+            "a user's file": attempt(lambda: open(path).read()),
+            "password file": attempt(lambda: open("/etc/passwd").read()),
+            "processes": attempt(lambda: os.listdir("/proc")),
+            "shell": attempt(lambda: os.execv("/bin/sh", ["sh"])),
+            "network": attempt(lambda: socket.create_connection(("192.0.2.1", 80), 1)),
+            "root user": os.getuid() == 0 or attempt(lambda: os.setuid(0)) == "None",
+            "raise a limit": attempt(lambda: __import__("resource").setrlimit(
+                __import__("resource").RLIMIT_AS, (-1, -1))),
+        }
+""")
+
+
+def test_what_a_program_sees(sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("the user's own")
+    monkeypatch.setenv("TEXT2GRAD_TEST_SECRET", "in the environment")
+    wanted = {
+        "environment": {},
+        "tmp": [],
+        "open files": [3, 4],
+        "write to root": "OSError",
+        "write to dev": "OSError",
+        "write to the library": "OSError",
+        "a user's file": "FileNotFoundError",
+        "password file": "FileNotFoundError",
+        "processes": "FileNotFoundError",
+        "shell": "FileNotFoundError",
+        "network": "OSError",
+        "root user": False,
+        "raise a limit": "ValueError",
+    }
+    tests = [f"assert look({str(secret)!r})[{key!r}] == {value!r}" for key, value in wanted.items()]
+    report = sandbox.run(LOOK, tests)
+    assert [(result.name, result.got) for result in report.results if not result.passed] == []
+
+
+def test_no_network_not_even_to_this_machine(sandbox: Sandbox) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        program = f"import socket\ndef dial():\n    socket.create_connection(('127.0.0.1', {port}), 1)\n    return 1"
+        report = sandbox.run(program, ["assert dial() == 1"])
+    assert (report.score, "refused" in report.results[0].message) == (0.0, True)
+
+
+def test_nothing_is_left_running() -> None:
+    marker = "31.4159"
+    program = f"import time\ntime.sleep({marker})\ndef add(a, b): return 5"
+    Sandbox(Limits(seconds=0.5, wall=1.0)).run(program, TESTS)
+    mine = [path for path in Path("/proc").glob("[0-9]*/status") if f"PPid:\t{os.getpid()}\n" in _read(path)]
+    assert [path for path in mine if "bwrap" in _read(path)] == []
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

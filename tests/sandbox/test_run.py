@@ -1,0 +1,326 @@
+"""Formats, results, limits and refusals of the sandbox, with real processes."""
+
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from text2grad.errors import SandboxError
+from text2grad.sandbox import Frame, Job, Limits, Sandbox, UnsafeWarning, bubble, seccomp
+
+KODCODE = """
+import pytest
+from solution import divide, Stack
+
+@pytest.fixture
+def four():
+    return 4
+
+def test_divides():
+    assert divide(6, 3) == 2
+
+@pytest.mark.parametrize("a, b, wanted", [(1, 1, 1), (9, 3, 3)])
+def test_rows(a, b, wanted):
+    assert divide(a, b) == pytest.approx(wanted)
+
+def test_raises():
+    with pytest.raises(ZeroDivisionError, match="division"):
+        divide(1, 0)
+
+def test_fixture(four):
+    assert divide(four, 2) == 2
+
+def test_stack():
+    stack = Stack()
+    stack.push(1)
+    assert stack.pop() == 1
+
+def test_prints(capsys):
+    assert capsys.readouterr().out == ""
+
+class TestMore:
+    def test_method(self):
+        assert divide(8, 2) == 4
+
+if __name__ == "__main__":
+    pytest.main()
+"""
+DIVIDE = "class Stack:\n    def __init__(self): self.held = []\n    def push(self, x): self.held.append(x)\n"
+DIVIDE += "    def pop(self): return self.held.pop()\n\ndef divide(a, b):\n    return a / b\n"
+
+
+@pytest.mark.system("bwrap")
+class TestFormats:
+    def test_mbpp_asserts_with_their_set_up(self, sandbox: Sandbox) -> None:
+        report = sandbox.run(
+            "def area(r):\n    return 3 * r", ["assert math.floor(area(r)) == 6"], "import math\nr = 2"
+        )
+        assert report.score == 1.0
+
+    def test_humaneval_asserts_are_tests_of_their_own(self, sandbox: Sandbox) -> None:
+        tests = "def check(candidate):\n    x = 3\n    assert candidate(x) == 4\n    for k in range(3):\n"
+        tests += "        assert candidate(k) == k + 1\n    assert candidate(0) == 2\n\ncheck(up)"
+        report = sandbox.run("def up(x):\n    return x + 1", tests, entry_point="up")
+        assert [result.passed for result in report.results] == [True, True, False]
+
+    def test_kodcode_functions(self, sandbox: Sandbox) -> None:
+        report = sandbox.run(DIVIDE, KODCODE)
+        verdicts = {result.name: result.verdict for result in report.results}
+        assert report.score == 1.0
+        assert {name for name, verdict in verdicts.items() if verdict == "in_process"} == {"test_stack"}
+        assert len(verdicts) == 6
+        assert [name for name, _ in report.skipped] == ["test_prints"]
+
+    def test_an_item_that_asserts_nothing_is_no_test(self, sandbox: Sandbox) -> None:
+        report = sandbox.run("def f(x):\n    return x", ["x = f(2)", "assert x == 3", "f(1)"])
+        assert [(result.name, result.passed) for result in report.results] == [("assert x == 3", False)]
+
+    def test_an_entry_point_that_is_no_name(self, sandbox: Sandbox) -> None:
+        for name in ("class", "f()", "a.b"):
+            report = sandbox.run("x = 1", "def check(c):\n    assert c(1)", entry_point=name)
+            assert "should be a name" in (report.unusable or "")
+
+    def test_unittest_classes(self, sandbox: Sandbox) -> None:
+        tests = (
+            "import unittest\nfrom solution import f\nclass T(unittest.TestCase):\n    def setUp(self): self.x = 1\n"
+        )
+        tests += (
+            "    def test_a(self): self.assertEqual(f(self.x), 2)\n    def test_b(self): self.assertEqual(f(2), 2)\n"
+        )
+        report = sandbox.run("def f(x):\n    return 2", tests + "unittest.main()")
+        assert [(result.name, result.passed) for result in report.results] == [("T.test_a", True), ("T.test_b", True)]
+        assert sandbox.run("def f(x):\n    return 3", tests).score == 0.0
+
+    def test_plain_code(self, sandbox: Sandbox) -> None:
+        tests = "seen = f([3, 1])\nassert seen == [1, 3]\ncopy = [2, 1]\nf(copy)\nassert copy == [2, 1]\n"
+        report = sandbox.run("def f(x):\n    return sorted(x)", tests)
+        assert [result.passed for result in report.results] == [True, True]
+
+    def test_a_function_named_as_a_builtin(self, sandbox: Sandbox) -> None:
+        assert sandbox.run("def sum(a, b):\n    return a * b", ["assert sum(3, 4) == 12"]).score == 1.0
+
+    @pytest.mark.parametrize(
+        ("tests", "reason"),
+        [
+            ("assert f(1 ==", "should be Python"),
+            ([], "assert nothing"),
+            ("x = 1", "assert nothing"),
+            (["import no_such_module\nassert f(1) == 1"], "import no_such_module"),
+            ("y = 1 / 0\nassert f(1) == 1", "ZeroDivisionError"),
+            ("def check(candidate):\n    assert candidate(1)", "entry_point"),
+            ("import pytest\nfrom solution import f\n@pytest.mark.skip\ndef test_f():\n    assert f(1)", "skip"),
+        ],
+    )
+    def test_unusable_tests_say_why_and_score_nothing(
+        self, sandbox: Sandbox, tests: str | list[str], reason: str
+    ) -> None:
+        report = sandbox.run("def f(x):\n    return x", tests)
+        assert (report.score, report.results) == (None, ())
+        assert reason in (report.unusable or "")
+
+
+@pytest.mark.system("bwrap")
+class TestResults:
+    def test_a_wrong_value_says_what_was_expected(self, sandbox: Sandbox) -> None:
+        (result,) = sandbox.run("def f(x):\n    y = x\n    return y", ["assert 4 == f(3), 'no'"]).results
+        assert (result.kind, result.expected, result.got, result.message) == ("mismatch", "4", "3", "no")
+        assert result.lines == {2, 3}
+
+    def test_the_side_of_the_program_is_what_came(self, sandbox: Sandbox) -> None:
+        tests = "from solution import f\ndef test_f():\n    assert 4 == f(3)"
+        (result,) = sandbox.run("def f(x):\n    return x", tests).results
+        assert (result.expected, result.got) == ("4", "3")
+
+    def test_an_exception_has_its_frames(self, sandbox: Sandbox) -> None:
+        program = "def inner(x):\n    return 1 / x\n\ndef f(x):\n    return inner(x)\n"
+        (result,) = sandbox.run(program, ["assert f(0) == 1"]).results
+        assert (result.kind, result.message) == ("error", "ZeroDivisionError: division by zero")
+        assert result.frames == (Frame(5, "f"), Frame(2, "inner"))
+
+    def test_lines_are_those_of_the_test_alone(self, sandbox: Sandbox) -> None:
+        program = "def f(x):\n    if x:\n        return 1\n    elif x is None:\n        return 2\n"
+        program += "    else:\n        return 3\n"
+        report = sandbox.run(program, ["assert f(1) == 1", "assert f(None) == 2", "assert f(0) == 3"])
+        assert [sorted(result.lines) for result in report.results] == [[2, 3], [2, 4, 5], [2, 4, 7]]
+
+    def test_after_a_death_the_other_tests_still_run(self, sandbox: Sandbox) -> None:
+        program = "import os\ndef f(x):\n    return x if x else os._exit(0)"
+        report = sandbox.run(program, ["assert f(1) == 1", "assert f(0) == 0", "assert f(2) == 2"])
+        assert [(r.passed, r.kind) for r in report.results] == [(True, "passed"), (False, "died"), (True, "passed")]
+
+    def test_chances_are_limited(self) -> None:
+        report = Sandbox(Limits(seconds=0.2, chances=1)).run(
+            "def f(x):\n    while True: pass", ["assert f(1)", "assert f(2)"]
+        )
+        assert [result.kind for result in report.results] == ["timeout", "not_run"]
+        report = Sandbox(Limits(chances=1)).run("import os\ndef f(x): os._exit(0)", ["assert f(1)", "assert f(2)"])
+        assert [result.kind for result in report.results] == ["died", "not_run"]
+
+    def test_arguments_changed_in_place_are_seen(self, sandbox: Sandbox) -> None:
+        program = "def f(a, b, c):\n    a.sort()\n    b[0].append(9)\n    c['k'] = {1}\n    del c['old']"
+        tests = ["a, b, c = [2, 1], ([3],), {'old': 0}\ninner = b[0]\nf(a, b, c=c)\n"]
+        tests[0] += "assert (a, b, inner, c) == ([1, 2], ([3, 9],), [3, 9], {'k': {1}})"
+        assert sandbox.run(program, tests).score == 1.0
+
+    def test_generators_cross_as_their_items(self, sandbox: Sandbox) -> None:
+        program = "def up():\n    n = 0\n    while True:\n        yield n\n        n += 1\n\n"
+        program += "def one():\n    yield 1\n    1 / 0\n"
+        tests = ["u = up()\nassert [next(u), next(u)] == [0, 1]", "assert list(one()) == [1]"]
+        report = sandbox.run(program, tests)
+        assert [(r.passed, r.kind, r.verdict) for r in report.results] == [
+            (True, "passed", "isolated"),
+            (False, "test_error", "isolated"),
+        ]
+
+    @pytest.mark.parametrize(
+        ("program", "test"),
+        [
+            ("class F:\n    def go(self): return 3", "assert F().go() == 3"),
+            ("def call(f):\n    return f(2)", "assert call(lambda x: x + 1) == 3"),
+            ("def adder(a):\n    return lambda b: a + b", "assert adder(1)(2) == 3"),
+            ("def gen():\n    yield 1", "import types\nassert isinstance(gen(), types.GeneratorType)"),
+            ("def same(x):\n    return x", "x = [1]\nassert same(x) is x"),
+            (
+                "class Node:\n    def __init__(self): self.next = None",
+                "n = Node()\nassert n != None and n.next == None",
+            ),
+            ("class Node:\n    pass", "assert Node() != Node()"),
+            (
+                "def words(p):\n    return open(p).read()",
+                "open('/tmp/a', 'w').write('x')\nassert words('/tmp/a') == 'x'",
+            ),
+            ("async def go(x):\n    return x", "import asyncio\nassert asyncio.run(go(3)) == 3"),
+            (
+                "def hi():\n    print('hi')",
+                "import io, contextlib\ns = io.StringIO()\nwith contextlib.redirect_stdout(s): hi()\n"
+                "assert s.getvalue() == 'hi\\n'",
+            ),
+            ("class Bad(ValueError): pass\ndef f(): raise Bad", "try:\n    f()\n    assert 0\nexcept Bad: pass"),
+        ],
+    )
+    def test_live_objects_are_marked(self, sandbox: Sandbox, program: str, test: str) -> None:
+        report = sandbox.run(program, [test])
+        assert [(result.passed, result.verdict) for result in report.results] == [(True, "in_process")]
+
+    def test_many_at_a_time_keep_their_order(self, sandbox: Sandbox) -> None:
+        jobs = [Job(f"def f():\n    return {k}", [f"assert f() == {k % 2}"]) for k in range(6)]
+        assert [report.score for report in sandbox.run_many(jobs)] == [1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
+
+    def test_a_set_has_the_same_order_in_every_run(self, sandbox: Sandbox) -> None:
+        program = "import random\ndef f():\n    return ''.join({'a', 'b', 'c', 'd', 'e'}) + str(random.random())"
+        seen = {sandbox.run(program, ["assert f() == 1"]).results[0].got for _ in range(3)}
+        assert len(seen) == 1
+
+    def test_packages_can_be_shown(self, tmp_path: Path) -> None:
+        (tmp_path / "helper.py").write_text("VALUE = 7\n")
+        program = "import helper\ndef f():\n    return helper.VALUE"
+        assert Sandbox(packages=[str(tmp_path)]).run(program, ["assert f() == 7"]).score == 1.0
+        assert Sandbox().run(program, ["assert f() == 7"]).score == 0.0
+
+
+class TestRefusals:
+    def test_without_bubblewrap_it_says_how_to_install_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PATH", "/nowhere")
+        with pytest.raises(
+            SandboxError, match=r"apt-get install bubblewrap.*dnf install.*pacman -S.*unsafe-no-sandbox"
+        ):
+            Sandbox()
+
+    def test_forbidden_namespaces_are_explained(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        fake = tmp_path / "bwrap"
+        fake.write_text("#!/bin/sh\necho 'bwrap: No permissions to create a new namespace' >&2\nexit 1\n")
+        fake.chmod(fake.stat().st_mode | stat.S_IEXEC)
+        monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+        with pytest.raises(SandboxError, match=r"No permissions.*user namespaces.*sysctl"):
+            Sandbox()
+
+    def test_packages_should_be_folders(self) -> None:
+        with pytest.raises(SandboxError, match="absolute paths, got 'here'"):
+            Sandbox(packages=["here"])
+
+    @pytest.mark.system("bwrap")
+    def test_a_sandbox_that_breaks_later_is_an_error_and_no_score(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        sandbox = Sandbox()
+        monkeypatch.setattr(sandbox._launcher, "_walls", ["/bin/false"])
+        with pytest.raises(SandboxError, match="did not come up"):
+            sandbox.run("def f(): return 1", ["assert f() == 1"])
+
+
+class TestUnsafe:
+    @pytest.fixture
+    def unsafe(self, monkeypatch: pytest.MonkeyPatch) -> Sandbox:
+        monkeypatch.setenv("PATH", "/nowhere")
+        bubble._warn_once.cache_clear()
+        with pytest.warns(UnsafeWarning, match="WITHOUT a sandbox"):
+            return Sandbox(Limits(seconds=0.4, wall=3.0), unsafe=True)
+
+    def test_it_says_so_once_and_loudly(self, unsafe: Sandbox, capsys: pytest.CaptureFixture[str]) -> None:
+        assert unsafe.limits.wall == 3.0
+        Sandbox(unsafe=True)
+        assert "UNSAFE" not in capsys.readouterr().err
+        bubble._warn_once.cache_clear()
+        with pytest.warns(UnsafeWarning):
+            Sandbox(unsafe=True)
+        assert capsys.readouterr().err.startswith("UNSAFE: model-written code runs WITHOUT a sandbox")
+
+    @pytest.mark.parametrize(
+        ("body", "score"),
+        [
+            ("return a + b", 1.0),
+            ("return a - b", 0.0),
+            ("while True: pass", 0.0),
+            ("return [0] * (1 << 40)", 0.0),
+            ("import os; os._exit(0)", 0.0),
+            ("print('x' * (1 << 24), flush=True); return a + b", 0.0),
+            ("return type('X', (), {'__eq__': lambda *a: True})()", 0.0),
+            ("import os; return a + b if not os.environ else 0", 1.0),
+        ],
+    )
+    def test_processes_and_limits_are_the_same(self, unsafe: Sandbox, body: str, score: float) -> None:
+        assert unsafe.run(f"def add(a, b):\n    {body}", ["assert add(2, 3) == 5"]).score == score
+
+
+class TestFilter:
+    def test_known_machines_have_one_and_others_none(self) -> None:
+        assert len(seccomp.program("x86_64")) % 8 == 0
+        assert len(seccomp.program("aarch64")) % 8 == 0
+        assert seccomp.program("vax") == b""
+
+    @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+    @pytest.mark.parametrize(
+        ("call", "flags", "allowed"), [("clone", 0x11, False), ("clone", 0x10000, True), ("read", 0, True)]
+    )
+    def test_threads_may_start_and_processes_may_not(self, machine: str, call: str, flags: int, allowed: bool) -> None:
+        number = {"clone": {"x86_64": 56, "aarch64": 220}, "read": {"x86_64": 0, "aarch64": 63}}[call][machine]
+        architecture = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}[machine]
+        assert (_interpret(seccomp.program(machine), number, architecture, flags) == 0x7FFF0000) is allowed
+
+    def test_another_architecture_is_killed(self) -> None:
+        assert _interpret(seccomp.program("x86_64"), 0, 0x40000003, 0) == 0x80000000
+
+
+def _interpret(program: bytes, number: int, architecture: int, first: int) -> int:
+    """The five instructions of classic BPF that the filter uses."""
+    import struct
+
+    code = list(struct.iter_unpack("HBBI", program))
+    memory = {0: number, 4: architecture, 16: first}
+    value = place = 0
+    while True:
+        operation, yes, no, constant = code[place]
+        place += 1
+        if operation == 0x20:
+            value = memory[constant]
+        elif operation == 0x06:
+            return int(constant)
+        else:
+            holds = {0x15: value == constant, 0x45: bool(value & constant), 0x35: value >= constant}[operation]
+            place += yes if holds else no
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="bubblewrap is for Linux")
+def test_the_machine_has_a_filter() -> None:
+    import platform
+
+    assert bool(seccomp.program()) == (platform.machine() in ("x86_64", "aarch64"))
