@@ -24,6 +24,7 @@ from benchmarks.gold import Item, defacto, ilf, score
 from text2grad import Alignment, Span, align
 from text2grad.config import build
 from text2grad.feedback.align import AlignSettings, Pair, align_many
+from text2grad.feedback.align.ladder import Embedder as Embeds
 from text2grad.feedback.align.project import project
 from text2grad.feedback.align.stems import content_stems, stem
 
@@ -164,7 +165,11 @@ def speed_with(folder: str, pairs: dict[str, float]) -> None:
     """Every critique shares no word with its completion, so that every pair needs the embedder."""
     from text2grad.models.embed import Embedder
 
-    embed = Embedder(folder)
+    for dtype in ("float32", "bfloat16"):
+        _speed_with(Embedder(folder, dtype=dtype), dtype, pairs)
+
+
+def _speed_with(embed: Embeds, dtype: str, pairs: dict[str, float]) -> None:
     draw = random.Random(1)
     asked = "Those expensive vehicles malfunctioned badly. Several officials misunderstood everything."
     rows = [Pair(" ".join(sentence(20, draw) for _ in range(5)), f"{asked} Item {index}.") for index in range(256)]
@@ -173,8 +178,8 @@ def speed_with(folder: str, pairs: dict[str, float]) -> None:
     found = list(align_many(rows, embed=embed))
     rate = len(rows) / (time.perf_counter() - start)
     assert len(found) == len(rows)
-    print(f"with the embedder, every pair asking it: {rate:,.0f} pairs/s")
-    pairs["embedded_pairs_per_s"] = rate
+    print(f"with the embedder ({dtype}), every pair asking it: {rate:,.0f} pairs/s")
+    pairs[f"embedded_{dtype}_pairs_per_s"] = rate
 
 
 def main() -> None:

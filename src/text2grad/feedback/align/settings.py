@@ -64,7 +64,7 @@ class ParaphraseSettings:
     """Look for paraphrases at all."""
     threshold: Fraction = 0.2
     """Abstain below this confidence that a word is meant."""
-    certain: Fraction = 0.36
+    certain: Fraction = 0.42
     """Every word at least this likely is chosen; where there is none, the most likely are, down to `threshold`."""
     similarity: Fraction = 0.25
     """With an embedder: how near in meaning a sentence has to be to a clause that shares no word with the text. On
