@@ -78,6 +78,28 @@ def test_a_file_of_somebody_else_is_not_written_over(tmp_path: Path, content: by
     assert partial.read_bytes() == (content or b"novel") and not target.exists()
 
 
+def test_what_is_in_the_way_of_an_unfinished_run_is_not_written_over(fault_server: Any, tmp_path: Path) -> None:
+    fault_server()
+    rows = [{"id": n, "prompt": "p", "completion": f"Ship number {n}."} for n in range(20)]
+    source, target = written(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
+    subprocess.run(command(source, target, "critics.openai.budget.requests=9"), capture_output=True)
+    assert (tmp_path / "out.jsonl.partial").exists()
+    target.write_text("my novel\n")
+    assert subprocess.run(command(source, target), capture_output=True).returncode == 2
+    assert target.read_text() == "my novel\n"
+    target.unlink()
+    (tmp_path / "out.receipt.json").write_text("my shopping\n")
+    assert subprocess.run(command(source, target), capture_output=True).returncode == 2
+    assert (tmp_path / "out.receipt.json").read_text() == "my shopping\n"
+
+
+def test_a_column_named_like_an_argument_is_no_crash(tmp_path: Path) -> None:
+    rows = [{"id": 1, "completion": "Nine ships.", "critique": '"Nine" is wrong.', "self": 1, "prompts": 2}]
+    source = written(tmp_path / "in.jsonl", rows)
+    assert main(["annotate", str(source), str(tmp_path / "out.jsonl")]) == 0
+    assert next(iter(read_jsonl(tmp_path / "out.jsonl")))["prompts"] == 2
+
+
 def test_wrong_words_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = written(tmp_path / "in.jsonl", ROWS[:1])
     for words, message in {
@@ -128,7 +150,7 @@ def test_a_spent_budget_stops_cleanly_and_a_larger_one_finishes(fault_server: An
     source, target = written(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
     done = subprocess.run(command(source, target, "critics.openai.budget.requests=9"), capture_output=True, text=True)
     assert done.returncode == 2 and "the budget is spent: 9 of 9 requests" in done.stderr
-    assert "20 requests, about" in done.stderr and "9 requests (0 of them again)" in done.stderr
+    assert "about 20 requests," in done.stderr and "9 requests (0 of them again)" in done.stderr
     assert not target.exists()
     done = subprocess.run(command(source, target), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

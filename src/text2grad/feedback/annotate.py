@@ -18,6 +18,10 @@ OWN = ("id", "prompt", "completion")
 """Fields with a meaning of their own; every other one goes to the critic as a column."""
 
 
+_RESERVED = ("self", "prompts", "completions")
+"""Names of the protocol's own arguments: a column of such a name stays in the row, and no critic is given it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Unannotated:
     """A line that was not annotated."""
@@ -80,7 +84,7 @@ async def _ask_each(critic: Critic, items: Sequence[_Item]) -> Sequence[Critique
 
 
 async def _ask(critic: Critic, items: Sequence[_Item]) -> list[Critique | None]:
-    names = dict.fromkeys(name for item in items for name in item.row if name not in OWN)
+    names = dict.fromkeys(name for item in items for name in item.row if name not in (*OWN, *_RESERVED))
     columns = {name: [item.row.get(name) for item in items] for name in names}
     return await ask(critic, [item.prompt for item in items], [item.completion for item in items], columns)
 

@@ -1,14 +1,14 @@
 """A model critic's reply → a `Critique`, or the reason why it is none. Nothing crashes it; nothing broken earns reward.
 
 Enters: whatever a model wrote. Leaves: a `Reply`. Two degrees of trust:
-  - the reply holds one JSON object of the right shape, whole, whatever stands around it: taken at its word;
-  - it holds something that can be mended into one (cut off, trailing commas, single quotes): then praise and score are
-    dropped, for what was mended may have been cut in the middle of a "not". What is left can only cost, never earn.
+  - the reply is one JSON object of the right shape, in a fence or between other words or not: taken at its word;
+  - it holds several such objects (one of them may be the completion's own words, thought about), or something that can
+    be mended into one (cut off, trailing commas, single quotes). Then praise and score are dropped: what is left can
+    only cost, never earn.
 """
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -17,10 +17,13 @@ import json_repair
 from text2grad.errors import InvalidData
 from text2grad.types import Critique, Quote
 
-_FENCE = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL)
+_OPENING = re.compile(r"\{\s*[\"'}]")
+"""How an object begins, well or badly written; `{about}` in a sentence does not."""
 _LONGEST = 200_000
-"""Characters of a reply that are read; no critique is that long, and mending is slow."""
-_MOST_BRACES = 50
+"""Characters of a reply that are read; no critique is that long."""
+_LONGEST_MENDED = 8_000
+"""Characters that are mended: guessing at broken JSON takes time that grows with the square of its length."""
+_MOST_BRACES = 200
 """Places at which an object is looked for; a reply with more is noise."""
 
 
@@ -44,42 +47,45 @@ def read_reply(text: str) -> Reply:
     """
     if not text.strip():
         return Reply(None, reason="it is empty")
-    text = text[:_LONGEST].encode("utf-8", "replace").decode()
-    reason = "it holds no JSON object"
-    for found in _objects(text):
-        try:
-            return Reply(_critique(found))
-        except InvalidData as problem:
-            reason = str(problem)
-    mended = _mend(text)
-    if mended is None:
-        return Reply(None, reason=reason)
+    text = text[:_LONGEST].encode("utf-8", "replace").decode().rpartition("</think>")[2]
+    found, whole = _objects(text)
+    candidate = found[-1] if found else _mend(text)
+    if candidate is None:
+        return Reply(None, reason="it holds no JSON object")
+    trusted = whole and len(found) == 1
     try:
-        return Reply(_distrusted(_critique(mended)), mended=True)
+        critique = _critique(candidate)
     except InvalidData as problem:
         return Reply(None, reason=str(problem))
+    return Reply(critique) if trusted else Reply(_distrusted(critique), mended=True)
 
 
-def _objects(text: str) -> Iterator[dict[str, Any]]:
-    """Whole JSON objects in a reply: the reply itself, in a fence, or between other words; the outermost first."""
-    decoder = json.JSONDecoder()
-    for candidate in (text.strip(), *_FENCE.findall(text)):
-        yield from _decoded(decoder, candidate.strip(), 0)
+def _objects(text: str) -> tuple[list[dict[str, Any]], bool]:
+    """(JSON objects in a reply that hold a critique, one after the other; whether the reply is whole: nothing in it
+    begins like an object and does not end, or says the same key twice). What stands inside an object is part of it."""
+    doubles: list[str] = []
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        made = dict(pairs)
+        doubles.extend(["twice"] * (len(made) < len(pairs)))
+        return made
+
+    decoder = json.JSONDecoder(object_pairs_hook=once)
+    found: list[dict[str, Any]] = []
+    whole = True
     position = text.find("{")
     for _ in range(_MOST_BRACES):
         if position < 0:
-            return
-        yield from _decoded(decoder, text, position)
-        position = text.find("{", position + 1)
-
-
-def _decoded(decoder: json.JSONDecoder, text: str, position: int) -> Iterator[dict[str, Any]]:
-    try:
-        found, _ = decoder.raw_decode(text, position)
-    except (ValueError, RecursionError):
-        return
-    if isinstance(found, dict) and "critique" in found:
-        yield found
+            break
+        try:
+            value, position = decoder.raw_decode(text, position)
+        except (ValueError, RecursionError):
+            whole = whole and not _OPENING.match(text, position)
+            position += 1
+        else:
+            found += [value] if isinstance(value, dict) and "critique" in value else []
+        position = text.find("{", position)
+    return found, whole and not doubles
 
 
 def _mend(text: str) -> dict[str, Any] | None:
@@ -87,7 +93,7 @@ def _mend(text: str) -> dict[str, Any] | None:
     if start < 0:
         return None
     try:
-        found = json_repair.loads(text[start:])
+        found = json_repair.loads(text[start : start + _LONGEST_MENDED])
     except (ValueError, RecursionError, IndexError, TypeError):
         return None
     return found if isinstance(found, dict) and "critique" in found else None
@@ -117,7 +123,7 @@ def _quote(item: object) -> Quote:
         {
             "text": item.get("text"),
             "verdict": item.get("verdict"),
-            "severity": min(max(float(severity), 0.05), 1.0) if _is_number(severity) else None,
+            "severity": float(min(max(severity, 0.05), 1.0)) if _is_number(severity) else None,
             "comment": item.get("comment") if isinstance(item.get("comment"), str) else "",
         }
     )

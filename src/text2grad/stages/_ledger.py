@@ -98,21 +98,34 @@ class Ledger(Closable):
         self._lock.release()
 
     def _check_target(self) -> bool:
-        """Whether OUT is this very annotation, finished. An OUT of anything else is refused, never written over."""
-        if self.partial.exists() or not self.target.exists():
-            return False
+        """Whether OUT is this very annotation, finished. Anything else that is in the way is refused, never written
+        over."""
         receipt = receipt_of(self.target)
+        said = _read_receipt(receipt)
+        if receipt.exists() and said is None:
+            raise RunError(f"{receipt} is in the way: it is no receipt of an annotation; name another OUT")
+        if not self.target.exists():
+            return False
+        found = _survey(self.target)[0]
+        if said and {**said, **self.header} == said and said.get("output_sha256") == found:
+            self.partial.unlink(missing_ok=True)
+            return True
+        if self.partial.exists() and self._made_from_partial(found):
+            # Killed after OUT was written and before its receipt was: both are made again.
+            return False
+        raise RunError(
+            f"{self.target} exists, and is not the result of this input with these settings; name another OUT, or "
+            f"delete it together with {receipt.name}"
+        )
+
+    def _made_from_partial(self, found: str) -> bool:
+        digest = hashlib.sha256()
         try:
-            said = json.loads(receipt.read_text(encoding="utf-8"))
-            same = all(said.get(key) == value for key, value in self.header.items())
-        except (OSError, ValueError, AttributeError):
-            said, same = {}, False
-        if not same or self.target.is_dir() or said.get("output_sha256") != _survey(self.target)[0]:
-            raise RunError(
-                f"{self.target} exists, and is not the result of this input with these settings; name another OUT, or "
-                f"delete it together with {receipt.name}"
-            )
-        return True
+            for entry in self._entries():
+                digest.update(encode_row(entry["row"]) if "row" in entry else b"")
+        except (InvalidData, OSError):
+            return False
+        return digest.hexdigest() == found
 
     def _count_partial(self) -> tuple[int, int, int]:
         """(last line done, lines done, lines rejected); a partial file of anything else is refused."""
@@ -144,6 +157,14 @@ class Ledger(Closable):
 
     def _entries(self) -> Iterator[Entry]:
         return islice(read_jsonl(self.partial), 1, None)
+
+
+def _read_receipt(path: Path) -> dict[str, Any] | None:
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return said if isinstance(said, dict) and said.get("text2grad") == "annotate" else None
 
 
 async def _entries(

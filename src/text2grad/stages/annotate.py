@@ -84,7 +84,7 @@ PEOPLES_FILES = (".csv", ".tsv", ".json")
 TASKS = {"argilla": write_argilla, "label_studio": write_label_studio}
 FREE = (
     "batch",
-    *(f"critics.openai.{name}" for name in ("api_key", "base_url", "concurrency", "timeout", "retries")),
+    *(f"critics.openai.{name}" for name in ("api_key", "concurrency", "timeout", "retries")),
     *(f"critics.openai.{name}" for name in ("longest_wait", "cache", "budget", "structured")),
     "critics.code.workers",
 )
@@ -152,7 +152,9 @@ def _write_tasks(tool: str, items: Items, target: Path) -> int:
 def _work(ledger: Ledger, critic: Critic, options: AnnotateSettings) -> None:
     models = models_in(critic)
     for model in models:
-        most = estimate(ledger.characters, ledger.lines, model.options.max_tokens, model.options.budget)
+        left = ledger.lines - ledger.done
+        sent = ledger.characters * left // max(ledger.lines, 1) + left * model.overhead()
+        most = estimate(sent, left, model.options.max_tokens, model.options.budget)
         print(f"{model.__name__}: {most}, if nothing is remembered", file=sys.stderr)
     try:
         with _progress() as progress:

@@ -63,6 +63,19 @@ class Server:
             return await self.send(writer, 400, {"error": {"message": "response_format is not supported"}})
         if fault == "no-choices":
             return await self.send(writer, 200, {"object": "chat.completion"})
+        if fault == "empty-choices":
+            return await self.send(writer, 200, {"choices": []})
+        if fault == "null-message":
+            return await self.send(writer, 200, {"choices": [{"message": None}]})
+        if fault == "drip":
+            writer.write(b"HTTP/1.1 200 X\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n\r\n")
+            for _ in range(100):
+                await asyncio.sleep(0.2)
+                writer.write(b" ")
+                await writer.drain()
+            return False
+        if self.faults[:1] == ["refuse-3"] and "Ship number 3 " in question:
+            return await self.send(writer, 400, {"error": {"message": "context_length_exceeded"}})
         return await self.send(writer, 200, self.reply(question, fault))
 
     def reply(self, question: str, fault: str) -> dict[str, Any]:
@@ -77,8 +90,10 @@ class Server:
         body = {"reasoning": "…", "critique": "It begins well and ends badly.", "quotes": quotes, "omissions": []}
         text = json.dumps(body | {"score": 0.75})
         text = {"not-json": "I liked it a lot!", "cut-json": text[:-40], "empty": ""}.get(fault, text)
+        usage: Any = {"prompt_tokens": 100, "completion_tokens": 50, "total_tokens": 150}
+        if fault == "odd-usage":
+            usage = {"prompt_tokens": "many", "completion_tokens": -5}
         choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
-        usage = {"prompt_tokens": 100, "completion_tokens": 50, "total_tokens": 150}
         return {"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage}
 
     async def send(self, writer: asyncio.StreamWriter, status: int, body: Any, headers: str = "") -> bool:

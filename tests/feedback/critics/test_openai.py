@@ -93,6 +93,8 @@ def test_retry_after_is_honoured_up_to_the_longest_wait(fault_server: Start) -> 
     Asked.response.headers = {"retry-after": "7000"}
     assert critic._wait(1, Asked()) == 60.0
     Asked.response.headers = {"retry-after": "Wed, 21 Oct 2099 07:28:00 GMT"}
+    assert critic._wait(1, Asked()) == 60.0, "a date is waited for, too"
+    Asked.response.headers = {"retry-after": "nan"}
     assert 0 < critic._wait(1, Asked()) <= 1
     Asked.response.headers = {}
     assert critic._wait(8, Asked()) > critic._wait(1, Asked())
@@ -141,6 +143,43 @@ def test_the_key_is_in_no_file_and_no_message(
     assert "wrong-key" not in str(caught.value) and "***" in str(caught.value)
     assert "hidden" not in config.dump(OpenAISettings(api_key="hidden"))  # type: ignore[arg-type]
     assert "hidden" not in repr(OpenAISettings(api_key="hidden"))  # type: ignore[arg-type]
+
+
+def test_a_long_message_that_quotes_the_key_is_not_cut_in_the_middle_of_it(fault_server: Start) -> None:
+    fault_server()
+    critic = OpenAICritic("m", quick())
+    assert "sk-very" not in critic._safe(ValueError("x" * 290 + "sk-very-secret"))
+
+
+@pytest.mark.parametrize("faults", ["always-no-choices", "always-empty-choices", "always-null-message", "always-drip"])
+def test_replies_of_another_shape_end_the_run_with_a_message(fault_server: Start, faults: str) -> None:
+    fault_server(faults)
+    with pytest.raises(CriticError, match=r"gave up after 2 tries"):
+        judge(quick(retries=1))
+
+
+def test_odd_counts_of_tokens_do_not_matter_and_missing_ones_are_estimated(fault_server: Start, tmp_path: Path) -> None:
+    fault_server("always-odd-usage")
+    found, critic = judge(quick())
+    assert all(critique is not None for critique in found)
+    assert critic.tally.tokens_in > 100 and critic.tally.tokens_out > 100
+    with pytest.raises(BudgetSpent):
+        judge(quick(concurrency=1, cache=str(tmp_path / "none.sqlite"), budget=BudgetSettings(tokens=500)))
+
+
+def test_one_question_that_the_server_refuses_leaves_the_others(fault_server: Start) -> None:
+    fault_server("refuse-3")
+    found, critic = judge(quick(concurrency=1))
+    assert [critique is None for critique in found] == [False, False, False, True, False, False]
+    assert critic.tally.refused == 1
+
+
+def test_another_server_is_another_question(fault_server: Start) -> None:
+    fault_server()
+    _, first = judge(quick())
+    fault_server()
+    _, second = judge(quick())
+    assert (first.tally.requests, second.tally.requests) == (6, 6)
 
 
 def test_a_missing_key_and_a_missing_model_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

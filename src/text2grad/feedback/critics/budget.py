@@ -3,8 +3,10 @@
 Counts only; knows no server. A limit that is reached stops the next request, never a reply that is under way.
 """
 
+import json
+import math
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from annotated_types import Ge
 
@@ -39,6 +41,8 @@ class Tally:
     retries: int = 0
     recalled: int = 0
     """Questions whose reply was remembered: free."""
+    refused: int = 0
+    """Questions that the server would not answer."""
     tokens_in: int = 0
     tokens_out: int = 0
 
@@ -57,6 +61,13 @@ class Tally:
                 )
         self.requests += 1
 
+    def count(self, reply: dict[str, Any], question: dict[str, Any]) -> None:
+        """Add a reply's tokens, by the server's count where it gives one, else by the length of the text."""
+        for name, text in (("tokens_in", json.dumps(question["messages"])), ("tokens_out", reply["text"])):
+            counted = reply[name]
+            spent = counted if counted is not None else math.ceil(len(text) / CHARACTERS_PER_TOKEN)
+            setattr(self, name, getattr(self, name) + spent)
+
     @property
     def money(self) -> float:
         return (self.tokens_in * self.settings.price_in + self.tokens_out * self.settings.price_out) / 1e6
@@ -64,16 +75,17 @@ class Tally:
     def __str__(self) -> str:
         parts = [f"{self.requests:,} requests ({self.retries:,} of them again)", f"{self.recalled:,} remembered"]
         parts.append(f"{self.tokens_in:,} tokens in and {self.tokens_out:,} out")
+        parts += [f"{self.refused:,} refused"] if self.refused else []
         if self.settings.price_in or self.settings.price_out:
             parts.append(f"{self.money:.4f} money")
         return ", ".join(parts)
 
 
 def estimate(characters_in: int, items: int, tokens_out_each: int, limits: BudgetSettings) -> str:
-    """In words, before the first request: at most so much, if nothing is remembered and nothing fails."""
-    tokens_in = round(characters_in / CHARACTERS_PER_TOKEN)
+    """In words, before the first request: about so much, if nothing is remembered and nothing fails."""
+    tokens_in = math.ceil(characters_in / CHARACTERS_PER_TOKEN)
     tokens_out = items * tokens_out_each
-    text = f"{items:,} requests, about {tokens_in:,} tokens in and at most {tokens_out:,} out"
+    text = f"about {items:,} requests, {tokens_in:,} tokens in and at most {tokens_out:,} out"
     if limits.price_in or limits.price_out:
         text += f", at most {(tokens_in * limits.price_in + tokens_out * limits.price_out) / 1e6:.4f} money"
     return text

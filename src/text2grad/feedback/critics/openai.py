@@ -5,15 +5,19 @@ nowhere else: not into the memory, not into messages, not into settings that are
 """
 
 import asyncio
+import email.utils
+import json
+import math
 import os
 import random
+import time
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
 from annotated_types import Ge, Gt
 from pydantic import Field, SecretStr
 
-from text2grad._checked import Int, Real
+from text2grad._checked import Int, Real, shorten
 from text2grad.config import settings
 from text2grad.errors import BudgetSpent, CriticError
 from text2grad.feedback import prompts as words
@@ -107,10 +111,16 @@ class OpenAICritic:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
+    def overhead(self) -> int:
+        """Characters that go with every question beside what the row holds."""
+        schema = json.dumps(_FORMAT) if self.options.structured else ""
+        return len(json.dumps(self.question("", "", {}))) + len(schema)
+
     def question(self, prompt: Prompt, completion: str, extras: dict[str, Any]) -> dict[str, Any]:
         """Everything that the reply depends on: what is sent, and the key of the memory."""
         options = self.options
         return {
+            "server": server_of(options),
             "model": self.model,
             "messages": words.messages_for(options.task, prompt, completion, extras, options.most_quotes),
             "temperature": options.temperature,
@@ -118,6 +128,16 @@ class OpenAICritic:
         }
 
     async def _judge(self, question: dict[str, Any]) -> Critique | None:
+        """A question that the server refuses, where it answers others, leaves its own item unscored."""
+        try:
+            return await self._judged(question)
+        except _Refused:
+            if not self.tally.tokens_out and not self.tally.recalled:
+                raise
+            self.tally.refused += 1
+            return None
+
+    async def _judged(self, question: dict[str, Any]) -> Critique | None:
         reply = await self._ask(question)
         read = _read(reply)
         if read.critique is None or read.mended:
@@ -135,8 +155,7 @@ class OpenAICritic:
             return known
         reply = await self._request(self._open.client, question)
         self._open.memory.keep(question, reply)
-        self.tally.tokens_in += reply["tokens_in"]
-        self.tally.tokens_out += reply["tokens_out"]
+        self.tally.count(reply, question)
         return reply
 
     async def _request(self, client: Any, question: dict[str, Any]) -> dict[str, Any]:
@@ -149,15 +168,20 @@ class OpenAICritic:
             form = {"response_format": _FORMAT} if self.structured else {}
             try:
                 # The client's plain `post`: its typed method walks through every message and the schema, for nothing.
-                return _contents(await client.post("/chat/completions", cast_to=object, body=question | form))
-            except openai.BadRequestError as problem:
+                body = {name: value for name, value in question.items() if name != "server"} | form
+                async with asyncio.timeout(self.options.timeout):
+                    return _contents(await client.post("/chat/completions", cast_to=object, body=body))
+            except (openai.BadRequestError, openai.UnprocessableEntityError) as problem:
                 # Servers that do not know structured output say so in many ways; without it they may know the rest.
                 if not form:
                     raise self._refused(problem) from None
-                self.structured = False
+                if "response_format" in str(problem) or "schema" in str(problem) or not self.tally.tokens_out:
+                    self.structured = False
+                else:
+                    raise self._refused(problem) from None
             except (openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError) as problem:
                 raise self._refused(problem) from None
-            except (openai.APIError, ValueError, KeyError, TypeError) as problem:
+            except (openai.APIError, TimeoutError, CriticError) as problem:
                 if isinstance(problem, openai.APIStatusError) and problem.status_code not in _PASSING:
                     raise self._refused(problem) from None
                 if tried >= self.options.retries:
@@ -172,24 +196,25 @@ class OpenAICritic:
     def _wait(self, tried: int, problem: Exception) -> float:
         """What the server asks for, else half a second doubling each time, a little apart from one another."""
         headers = getattr(getattr(problem, "response", None), "headers", {})
-        try:
-            asked = float(headers.get("retry-after-ms", "")) / 1000
-        except ValueError:
-            try:
-                asked = float(headers.get("retry-after", ""))
-            except ValueError:
-                asked = 0.25 * 2**tried * random.uniform(0.75, 1.25)
+        asked = _seconds(headers.get("retry-after-ms", ""), 1000) or _seconds(headers.get("retry-after", ""), 1)
+        if asked is None:
+            asked = 0.25 * 2**tried * random.uniform(0.75, 1.25)
         return min(max(asked, 0.0), self.options.longest_wait)
 
     def _refused(self, problem: Exception) -> CriticError:
-        return CriticError(
+        status = getattr(problem, "status_code", 0)
+        return (CriticError if status in (401, 403, 404) else _Refused)(
             f"{self.__name__}: the server refused ({self._safe(problem)}). Check the model's name, openai.base_url or "
             f"OPENAI_BASE_URL, and OPENAI_API_KEY"
         )
 
     def _safe(self, problem: Exception) -> str:
         """A server's message may quote the key back; ours does not."""
-        return f"{type(problem).__name__}: {str(problem)[:300]}".replace(self._key, "***")
+        return f"{type(problem).__name__}: {problem}".replace(self._key, "***")[:300]
+
+
+class _Refused(CriticError):
+    """The server will not answer this question; it may answer others."""
 
 
 class _Connection:
@@ -221,15 +246,42 @@ _PASSING = {408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529}
 
 def _contents(body: Any) -> dict[str, Any]:
     """The parts of a reply that matter; a body without them raises, and is tried again like any other fault."""
-    choice = body["choices"][0]
-    text = choice["message"].get("content") or ""
-    usage = body.get("usage") or {}
+    try:
+        choice = body["choices"][0]
+        text = choice["message"].get("content") or ""
+        finish = choice.get("finish_reason")
+    except (LookupError, TypeError, AttributeError):
+        raise CriticError(f"the reply should hold choices[0].message.content, got {shorten(body)}") from None
+    usage = body.get("usage") if isinstance(body, dict) else None
+    counted = usage if isinstance(usage, dict) else {}
     return {
         "text": str(text),
-        "cut": choice.get("finish_reason") == "length",
-        "tokens_in": int(usage.get("prompt_tokens") or 0),
-        "tokens_out": int(usage.get("completion_tokens") or 0),
+        "cut": finish == "length",
+        "tokens_in": _count(counted.get("prompt_tokens")),
+        "tokens_out": _count(counted.get("completion_tokens")),
     }
+
+
+def _count(value: object) -> int | None:
+    """A server's count of tokens, where it gives one that makes sense."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _seconds(text: str, divisor: float) -> float | None:
+    """What Retry-After asks for: a number, or a date; None where it is neither."""
+    try:
+        asked = float(text) / divisor
+    except ValueError:
+        try:
+            asked = email.utils.parsedate_to_datetime(text).timestamp() - time.time()
+        except (ValueError, TypeError, IndexError):
+            return None
+    return asked if math.isfinite(asked) else None
+
+
+def server_of(options: OpenAISettings) -> str:
+    """The address that is asked: part of what a reply depends on."""
+    return options.base_url or os.environ.get("OPENAI_BASE_URL") or "OpenAI"
 
 
 def _read(reply: dict[str, Any]) -> Reply:
