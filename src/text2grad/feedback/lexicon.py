@@ -71,8 +71,10 @@ _PRAISE = _any(
     r"praiseworthy|pleasing|satisf\w+|smooth\w*|precise\w*|compelling|touching|funny|witty|graceful\w*|sharp|tight|"
     r"convincing\w*|on point",
 )
-_NEGATION = r"not|never|no|n['’]t|isnt|doesnt|wasnt|without|hardly|barely|far from|nothing|none|neither|nor|rather "
-r"than|instead of|lacks?|fails? to be"
+_NEGATION = _any(
+    r"not|never|no|n['’]t|isnt|doesnt|wasnt|without|hardly|barely|far from|anything but|nothing|none|neither|nor",
+    r"rather than|instead of|lacks?|fails? to be",
+)
 
 _CUE = re.compile(rf"(?<![\w])(?:(?P<praise>{_PRAISE})|(?P<blame>{_BLAME}))(?!\w)|(?P<nt>n['’]t)\b", re.IGNORECASE)
 _NEGATED = re.compile(

@@ -18,18 +18,22 @@ Role = Literal["meant", "offered", "source"]
 """What a quote is there for: the words that are meant, words offered in their stead, or words of the source."""
 
 _SENTENCE_END = re.compile(
-    r"(?<=[.!?])[\"'”’)\]]*\s+(?=[\"'“‘(\[`]?[^\W_])|(?<=[。！？；])|\n+|;\s+|\s+[—–]\s+|(?<=[^\d]):\s+(?=[A-Z0-9(])"
+    # Possessive, and begun only where a run of blanks begins: a run is read once, however long.
+    r"(?<=[.!?])[\"'”’)\]]*\s++(?=[\"'“‘(\[`]?[^\W_])|(?<=[。！？；])|\n++(?:[—–]\s++)?|;\s++"
+    r"|(?<![^\S\n])[^\S\n]++[—–]\s++|(?<=[^\d]):\s++(?=[A-Z0-9(])"
 )
 _ABBREVIATION = re.compile(
     r"(?:\b(?:Mr|Mrs|Ms|Dr|St|Prof|vs|e\.g|i\.e|etc|cf|No|Fig|approx|Sgt|Gen|Sen|Rep|Jr|Sr|[A-Z])\.|"
     r"^\W*[a-z0-9]{1,2}[.)])\s*$"
 )
+_TURN = (
+    r"(?:but|however|although|though|whereas|while|yet|except|apart from|even though|nevertheless|unfortunately|"
+    r"whilst)\b"
+)
 _CONTRAST = re.compile(
-    r",?\s+(?=(?:but|however|although|though|whereas|while|yet|except|apart from|even though|nevertheless|"
-    r"unfortunately|"
-    r"whilst)\b)"
-    r"|,\s+(?=(?:and|which|so|because|since|when|where|nor|or)\s)|(?<=\w)\s+(?=(?:and (?:also|it|the|that|in "
-    r"addition))\s)|,\s+",
+    # "Anything but clear" turns nothing. The blanks are read once, as above.
+    rf"(?:,|(?<![\s,])(?<!anything)(?<!nothing)(?<!\ball))\s++(?={_TURN})"
+    r"|(?<=\w)\s++(?=(?:and (?:also|it|the|that|in addition))\s)|,\s++",
     re.IGNORECASE,
 )
 _LONGEST = 2_000
@@ -37,11 +41,7 @@ _LONGEST = 2_000
 _GAP = re.compile(r"\s+")
 _NO_QUOTE = re.compile(r"(?<!\x00)(?=[^\x00])|(?<=\x00)(?!\x00)")
 _PIECE = re.compile(r",\s|\s(?:and|nor|also|or)\s", re.IGNORECASE)
-_STRONG = re.compile(
-    r"(?:but|however|although|though|whereas|while|yet|except|apart from|even though|nevertheless|unfortunately|"
-    r"whilst)\b",
-    re.IGNORECASE,
-)
+_STRONG = re.compile(_TURN, re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,8 @@ def _bounded(masked: str) -> Iterator[tuple[int, int]]:
             )
             if gap is None:
                 break
-            yield start, gap.start()
+            if masked[start : gap.start()].strip():
+                yield start, gap.start()
             start = gap.end()
         if masked[start:last].strip():
             yield start, last
@@ -164,7 +165,8 @@ def _sentences(masked: str) -> Iterator[tuple[int, int]]:
             continue
         if masked[start : gap.start()].strip():
             yield start, gap.start()
-            start = gap.end()
+        # Also past blanks alone: what was read once is not read again.
+        start = gap.end()
     if masked[start:].strip():
         yield start, len(masked)
 
