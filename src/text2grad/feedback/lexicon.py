@@ -171,7 +171,7 @@ _SAYS = (
 )
 SOURCE_SAYS = re.compile(
     rf"\b{SOURCE_NOUN}\b(?:\s+(?:text|article|itself|only|just|actually|clearly|explicitly|in fact|also|which|that|"
-    rf"merely|simply|rather))*\s+{_SAYS}\b"
+    rf"merely|simply|rather))*\s+(?P<says>{_SAYS})\b"
     rf"|\b(?:according to|as per|per|based on|from|in|quot\w+) (?:the |this |its |their )?{SOURCE_NOUN}\b",
     re.IGNORECASE,
 )
@@ -186,9 +186,22 @@ NEGATED_CLAIM = re.compile(
     re.I,
 )
 
+LEADS_UP = re.compile(
+    r"(?:[\s,:(\x00]|\b(?:that|the|a|an|and|or|it|is|was|are|were|only|just|of|there|to|about|as|simply)\b)*",
+    re.IGNORECASE,
+)
+"""What may stand between "the source says" and its quote without another thing being said."""
+PREDICATE = re.compile(
+    r"(?:\s*,?\s*(?:(?:and|or|nor)\s+)?\x00+)*\s*,?\s*(?:(?:which|that)\s+)?(?:\w+ly\s+)?"
+    r"((?:(?:is|are|was|were|does|do|did|has|have|should|must|needs?|can|could)(?:n['’]t)?|cannot|seems?|sounds?|"
+    r"looks?|feels?|reads?|makes?|contradicts?)\b[^.,;:!?\n\x00]*)",
+    re.IGNORECASE,
+)
+"""What is said of a quote right behind it."""
+
 OFFERS_BEFORE = re.compile(
-    r"(?:\b(?:should|must|ought to|needs? to|could|would|can|had to|supposed to|better|to|just|simply|please|"
-    r"probably|rather)\s+"
+    r"(?:\b(?:should|must|ought to|needs? to|ha(?:s|ve) to|could|would|can|had to|supposed to|better|to|just|"
+    r"simply|please|probably|rather)\s+"
     r"(?:\w+\s+){0,2}?(?:be|say|read|have been|have said|use|return|write|print|become|state|call\w*|be changed to|"
     r"look like|include|mention)"
     r"|\b(?:change[ds]?|changing|convert\w*|turn\w*|correct\w*|updat\w+|renam\w+|switch\w*|modif\w+|fix\w*|"
@@ -208,6 +221,11 @@ OFFERS_AFTER = re.compile(
     r"(?:what is )?expected)",
     re.I,
 )
+FIRM_AFTER = re.compile(r"instead|better|expected", re.I)
+LOOSE_OFFER = re.compile(
+    r"\W*(?:(?:could|would|can|to|just|simply|probably|rather|had to)\s|(?:in fact|in reality|actually)\W*$)", re.I
+)
+"""Offers that are as often none: "I would say “…” is wrong", "actually, “…” …"."""
 INSTEAD_OF = re.compile(
     r"^\s*,?\s*(?:instead of|rather than|and not|, not|not)\s*(?:the |a |an |just |using |saying |writing "
     r")*(?:word |phrase )?$",

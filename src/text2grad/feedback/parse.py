@@ -54,6 +54,9 @@ class CitedQuote:
     role: Role
     doubtful: bool = False
     """The role hangs on a turn of phrase that also runs the other way ("A instead of B"): the completion decides."""
+    firm: bool = True
+    """The words leave no choice ("should be …", "the source says …"); loose ones ("actually, …", "according to the
+    article, …") give way to the texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,47 +220,64 @@ def _cite(masked: str, index: int, quotes: list[Quoted]) -> CitedQuote:
     quote = quotes[index]
     # Back to the sentence's beginning at most: what was said of an earlier quote does not reach over a full stop.
     before = _tail(masked[max(0, quote.start - 160) : quote.start])
-    after = masked[quote.end : quote.end + 60]
-    role, doubtful = _role(before, after)
-    return CitedQuote(quote.text, quote.start, quote.end, role, doubtful)
+    after = masked[quote.end : quote.end + 100]
+    return CitedQuote(quote.text, quote.start, quote.end, *_role(before, after))
 
 
 def _tail(before: str) -> str:
     cut = 0
     for gap in _SENTENCE_END.finditer(before):
-        # A colon leads up to its quote: "the source reads: …".
-        if ":" not in gap[0]:
+        # A colon leads up to its quote: "the source reads: …", also over a line break.
+        if ":" not in gap[0] and not before[: gap.start()].endswith(":"):
             cut = gap.end()
     return before[cut:]
 
 
-def _role(before: str, after: str) -> tuple[Role, bool]:
+def _role(before: str, after: str) -> tuple[Role, bool, bool]:
+    """(role, doubtful, firm) of a quote between these words; other quotes in them are \\x00."""
     mark = before.rfind("\x00")
     near = before[mark + 1 :]
-    if _source_says(near):
-        return "source", False
+    if said := _source_says(near):
+        return _sourced(near, said, after)
     if mark >= 0 and lexicon.INSTEAD_OF.match(near):
         # "A instead of B": B is what stands there if A is asked for, and what was wanted if the text has A.
         start = before[: mark + 1].rstrip("\x00")
-        return ("offered" if lexicon.CLAIMS_BEFORE.search(start) and not _source_says(start) else "meant"), True
-    claims = lexicon.CLAIMS_BEFORE.search(near) and not lexicon.OFFERS_BEFORE.search(before)
-    if lexicon.INSTEAD_OF.match(after.partition("\x00")[0]) and "\x00" in after:
-        return ("meant" if claims else "offered"), True
-    if lexicon.OFFERS_AFTER.match(after):
-        return ("meant" if claims else "offered"), False
-    if _source_says(before):
-        return "source", False
+        wanted = lexicon.CLAIMS_BEFORE.search(start) and not _source_says(start)
+        return "offered" if wanted else "meant", True, True
     offer = lexicon.OFFERS_BEFORE.search(before)
+    claims = lexicon.CLAIMS_BEFORE.search(near) and not offer
+    if lexicon.INSTEAD_OF.match(after.partition("\x00")[0]) and "\x00" in after:
+        return "meant" if claims else "offered", True, True
+    if better := lexicon.OFFERS_AFTER.match(after):
+        return "meant" if claims else "offered", False, bool(lexicon.FIRM_AFTER.search(better[0]))
+    if said := _source_says(before):
+        return _sourced(before, said, after)
     if offer and not lexicon.NEGATED_CLAIM.search(before, max(0, offer.start() - 24), len(before)):
-        return "offered", False
-    return "meant", False
+        firm = not lexicon.LOOSE_OFFER.match(offer[0])
+        return "meant" if not firm and _judged(after) else "offered", False, firm
+    return "meant", False, True
 
 
-def _source_says(before: str) -> bool:
-    """Whether the source is made to say what follows: the last speaker named is the source, and nothing negates it."""
+def _source_says(before: str) -> re.Match[str] | None:
+    """Where the source is made to say what follows: the last speaker named is the source, and nothing negates it."""
     said = list(lexicon.SOURCE_SAYS.finditer(before))
-    return (
-        bool(said)
-        and not lexicon.NEGATED_CLAIM.search(before, max(0, said[-1].start() - 12))
-        and not lexicon.COMPLETION_SAYS.search(before, said[-1].end())
-    )
+    if (
+        not said
+        or lexicon.NEGATED_CLAIM.search(before, max(0, said[-1].start() - 12))
+        or lexicon.COMPLETION_SAYS.search(before, said[-1].end())
+    ):
+        return None
+    return said[-1]
+
+
+def _sourced(before: str, said: re.Match[str], after: str) -> tuple[Role, bool, bool]:
+    """Firm if the verb leads right up to the quote. "According to the source, “…” is wrong" quotes no source."""
+    between = before[said.end() :]
+    firm = bool(lexicon.LEADS_UP.fullmatch(between)) if said["says"] else between.strip() == ":"
+    return "meant" if not firm and _judged(after) == "poor" else "source", False, firm
+
+
+def _judged(after: str) -> Verdict | None:
+    """The verdict of a predicate right behind a quote: "“…” is wrong", "“…”, which is a nice touch"."""
+    predicate = lexicon.PREDICATE.match(after)
+    return lexicon.verdict_of(predicate[1]) if predicate else None
