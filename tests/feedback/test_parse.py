@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from text2grad.feedback import lexicon, quotes
 from text2grad.feedback import parse as parsing
-from text2grad.feedback import quotes
 from text2grad.feedback.lexicon import verdict_of
 from text2grad.feedback.parse import parse
 from text2grad.feedback.quotes import find_quotes
@@ -116,10 +116,56 @@ def test_a_run_of_blanks_is_read_from_its_beginning_only(blank: str) -> None:
         ("the source does not mention it", "poor"),
         ("should be removed", "poor"),
         ("should stay", "good"),
+        ("please correct the date", "poor"),
+        ("the date is correct", "good"),
+        ("no longer accurate", "poor"),
+        ("anything but clear", "poor"),
+        ("fails to be clear", "poor"),
+        ("nicely understated", "good"),
+        ("understated", "poor"),
+        ("not only accurate", "good"),
+        ("couldn't be better", "good"),
+        ("could not be more vivid", "good"),
+        ("couldn't be more wrong", "poor"),
+        ("could be better", "poor"),
+        ("never dull", "good"),
+        ("nothing short of brilliant", "good"),
+        ("I wouldn't change a thing", "good"),
+        ("should not be removed", "good"),
+        ("the error was not fixed", "poor"),
+        ("there is no \x00\x00", "poor"),
     ],
 )
 def test_verdict_of_words(words: str, verdict: str | None) -> None:
     assert verdict_of(words) == verdict
+
+
+@pytest.mark.parametrize("negation", ["rather than", "instead of", "lacks", "fails to be", "far from", "anything but"])
+def test_every_negation_turns_praise(negation: str) -> None:
+    assert lexicon._NEGATED.search(f"{negation} ")
+    assert verdict_of(f"{negation} clear") == "poor"
+
+
+@pytest.mark.parametrize(
+    ("critique", "verdicts"),
+    [
+        ('Please correct "Seven ships".', {"poor"}),
+        ('"Seven ships" is no longer accurate.', {"poor"}),
+        ('"Seven ships" is anything but clear.', {"poor"}),
+        ('"Seven ships" is nicely understated.', {"good"}),
+        ('"Seven ships" is not only accurate but vivid.', {"good"}),
+        ('"Seven ships" couldn\'t be better.', {"good"}),
+        ('"Seven ships" is never dull.', {"good"}),
+        ('"Seven ships" is nothing short of brilliant.', {"good"}),
+        ('About "Seven ships": I wouldn\'t change a thing.', {"good"}),
+        ("> Seven ships left.\n\nThis is lovely.", {"good"}),
+        ("I love this:\n\n> Seven ships left.", {"good"}),
+        ('In the source there is no "after a storm".', {"poor"}),
+        ('It could say "until dusk" more elegantly.', {"poor"}),
+    ],
+)
+def test_verdicts_that_a_turn_of_phrase_turns(critique: str, verdicts: set[str]) -> None:
+    assert {clause.verdict for clause in parse(critique).clauses} == verdicts
 
 
 def test_praise_and_blame_are_told_apart_by_clause() -> None:

@@ -40,6 +40,7 @@ _LONGEST = 2_000
 """Characters of a sentence; a longer one is cut at white space, or where there is none anywhere but in a quote."""
 _GAP = re.compile(r"\s+")
 _NO_QUOTE = re.compile(r"(?<!\x00)(?=[^\x00])|(?<=\x00)(?!\x00)")
+_WORD = re.compile(r"[^\W_]")
 _PIECE = re.compile(r",\s|\s(?:and|nor|also|or)\s", re.IGNORECASE)
 _STRONG = re.compile(_TURN, re.IGNORECASE)
 
@@ -101,9 +102,8 @@ def parse(critique: str, completion: str = "", default: Verdict | None = None) -
         for number, (first, last) in enumerate(_bounded(masked))
         for start, end in _clauses(masked, first, last)
     ]
-    verdicts = _settle(
-        [(number, _verdict(masked[a:b]), bool(_STRONG.match(masked, a))) for number, a, b in pieces], default
-    )
+    judged = [(number, _verdict(masked[a:b]), bool(_STRONG.match(masked, a))) for number, a, b in pieces]
+    verdicts = _settle(_lend(masked, pieces, judged), default)
     made = []
     position = 0
     for (number, start, end), verdict in zip(pieces, verdicts, strict=True):
@@ -198,7 +198,31 @@ def _verdict(words: str) -> Verdict | None:
     return "poor" if held else lexicon.verdict_of(words)
 
 
-def _settle(found: list[tuple[int, Verdict | None, bool]], default: Verdict | None) -> list[Verdict | None]:
+Judged = tuple[int, Verdict | None, bool]
+"""A clause's sentence, its verdict, and whether it begins with a word of contrast."""
+
+
+def _lend(masked: str, pieces: list[tuple[int, int, int]], judged: list[Judged]) -> list[Judged]:
+    """Quotes that stand by themselves, or lead up to a colon, are what the next clause is about ("> …", then "This is
+    lovely."); behind a colon, what the one before was about."""
+    lent = list(judged)
+    said = {number for number, verdict, _ in judged if verdict is not None}
+    for index, (number, start, end) in enumerate(pieces):
+        words = masked[start:end]
+        if number in said or "\x00" not in words:
+            continue
+        if index and masked[max(0, start - 8) : start].rstrip().endswith(":"):
+            other = index - 1
+        elif masked[end : end + 1] == ":" or not _WORD.search(words):
+            other = index + 1
+        else:
+            continue
+        if other < len(judged):
+            lent[index] = (number, judged[other][1], judged[index][2])
+    return lent
+
+
+def _settle(found: list[Judged], default: Verdict | None) -> list[Verdict | None]:
     """Give clauses without a verdict that of their sentence (the last one said), turned where a word of contrast turns
     praise; else blame, where the whole critique knows nothing but blame. Praise does not spread so far: a clause that
     was not understood must never earn a reward."""
