@@ -197,7 +197,7 @@ def severity_of(words: str) -> float | None:
 SOURCE_NOUN = (
     r"(?:(?:source|original|input|reference|given|full|actual|news)[ -]?(?:text|article|document|material|story|"
     r"post|passage|report|data|file)?"
-    r"|article|passages?|document|transcript|dialogue|prompt|question|context|post|docs?|documentation|spec\w*|"
+    r"|article|passages?|document|transcript|dialogue|prompt|question|context|post|docs?|documentation|spec(?:s|ifications?)?|"
     r"unit tests?|tests?|assertions?)"
 )
 COMPLETION_NOUN = (

@@ -285,13 +285,11 @@ def _role(before: str, after: str) -> tuple[Role, bool, bool]:
 def _source_says(before: str) -> re.Match[str] | None:
     """Where the source is made to say what follows: the last speaker named is the source, and nothing negates it."""
     said = list(lexicon.SOURCE_SAYS.finditer(before))
-    if (
-        not said
-        or lexicon.NEGATED_CLAIM.search(before, max(0, said[-1].start() - 12))
-        or lexicon.COMPLETION_SAYS.search(before, said[-1].end())
-    ):
+    if not said or lexicon.COMPLETION_SAYS.search(before, said[-1].end()):
         return None
-    return said[-1]
+    # In front of a mere mention there is room for a verb: "cannot be gathered from the source that …".
+    room = 12 if said[-1]["says"] else 24
+    return None if lexicon.NEGATED_CLAIM.search(before, max(0, said[-1].start() - room)) else said[-1]
 
 
 def _sourced(before: str, said: re.Match[str], after: str) -> tuple[Role, bool, bool]:

@@ -72,6 +72,7 @@ def test_exact_quotes_are_found_in_every_frame(
         ("The day is wrong: it should be “until dusk”.", ["Monday"], ["offered instead"]),
         ("Actually, “Seven ships” and “after a storm” are wrong.", ["Seven ships", "after a storm"], []),
         ("The source says “after a storm” nowhere.", ["after a storm"], []),
+        ("It cannot be gathered from the source that “on Monday” was meant.", ["on Monday"], []),
         ("The source says:\n\n> Nine ships left the harbour", [], ["quotes the source"]),
         (
             "> Seven ships left Brindlemoor\n> on Monday\n\nThis is wrong.",
