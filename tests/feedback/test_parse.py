@@ -88,7 +88,7 @@ def test_the_work_of_pairing_marks_grows_with_the_critique_and_no_faster(
     work = []
     for times in (200, 800):
         critique, read = unit * times, 0
-        find_quotes(critique, "Nine ships left.")
+        find_quotes(critique, 'Nine ships left, \'a "b" `c`.')
         work.append(read)
     assert work[1] <= 4.2 * work[0] + 4_000
 

@@ -264,9 +264,14 @@ OFFERS_AFTER = re.compile(
     r"(?:what is )?expected)",
     re.I,
 )
-FIRM_AFTER = re.compile(r"instead|better|expected", re.I)
+FIRM_AFTER = re.compile(
+    r"\s*[,.]?\s*(?:instead\b|is (?:what is )?expected|(?:would|might) \w+ (?:been )?(?:\w+ly )?"
+    r"(?:better|best|clearer|nicer|preferable|more \w+)\b(?! (?:as|if|with|without|in|at|when|after|before)\b))",
+    re.I,
+)
 LOOSE_OFFER = re.compile(
-    r"\W*(?:(?:could|would|can|to|just|simply|probably|rather|had to)\s|(?:in fact|in reality|actually)\W*$)", re.I
+    r"\W*(?:(?:could|would|can|to|just|simply|probably|rather|had to)\s|(?:consider|in fact|in reality|actually)\W*$)",
+    re.I,
 )
 """Offers that are as often none: "I would say “…” is wrong", "actually, “…” …"."""
 INSTEAD_OF = re.compile(

@@ -272,8 +272,8 @@ def _role(before: str, after: str) -> tuple[Role, bool, bool]:
     claims = lexicon.CLAIMS_BEFORE.search(near) and not offer
     if lexicon.INSTEAD_OF.match(after.partition("\x00")[0]) and "\x00" in after:
         return "meant" if claims else "offered", True, True
-    if better := lexicon.OFFERS_AFTER.match(after):
-        return "meant" if claims else "offered", False, bool(lexicon.FIRM_AFTER.search(better[0]))
+    if lexicon.OFFERS_AFTER.match(after):
+        return "meant" if claims else "offered", False, bool(lexicon.FIRM_AFTER.match(after))
     if said := _source_says(before):
         return _sourced(before, said, after)
     if offer and not lexicon.NEGATED_CLAIM.search(before, max(0, offer.start() - 24), len(before)):

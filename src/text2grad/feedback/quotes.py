@@ -154,11 +154,11 @@ def _close(closings: _Closings, opening: re.Match[str], completion: str) -> Quot
         quote = Quoted(inner, opening.start(), end)
         if plain is None and (len(mark) >= 3 or (len(inner) <= _LONGEST and not _BLANK_LINE.search(inner))):
             plain = quote
-        if len(inner) > len(completion):
+        # A longer reading needs the completion's word for it, and begins with this one: where this one is not in the
+        # completion, none is.
+        if inner not in completion:
             break
-        # A longer reading needs the completion's word for it: it holds the mark itself, or a blank line.
-        if (plain is not quote or longest is None) and inner in completion:
-            longest = quote
+        longest = quote
     wider = _ticks_inside(closings, opening, completion)
     if wider and (longest is None or wider.end > longest.end):
         return wider
@@ -182,7 +182,9 @@ def _ticks_inside(closings: _Closings, opening: re.Match[str], completion: str) 
         if not _worth_reading(critique, start, end - 1, completion):
             break
         inner = critique[start : end - 1]
-        if inner.strip(_NOTHING) and inner in completion:
+        if inner not in completion:
+            break
+        if inner.strip(_NOTHING):
             found = Quoted(inner, opening.start(), end)
     return found
 

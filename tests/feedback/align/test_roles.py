@@ -31,6 +31,9 @@ FRAMES = [
     "“{}” would be fine if that were so.",
     "Instead, “{}” was invented.",
     "Do not write “{}”.",
+    "Consider “{}”: it is wrong.",
+    "“{}” is better than the rest.",
+    "“{}” would be better without the pathos.",
 ]
 
 
@@ -72,6 +75,7 @@ def test_exact_quotes_are_found_in_every_frame(
         ("The day is wrong: it should be “until dusk”.", ["Monday"], ["offered instead"]),
         ("Actually, “Seven ships” and “after a storm” are wrong.", ["Seven ships", "after a storm"], []),
         ("The source says “after a storm” nowhere.", ["after a storm"], []),
+        ("“until dusk” would be better.", [], ["offered instead"]),
         ("It cannot be gathered from the source that “on Monday” was meant.", ["on Monday"], []),
         ("The source says:\n\n> Nine ships left the harbour", [], ["quotes the source"]),
         (
