@@ -129,6 +129,11 @@ def test_a_run_of_blanks_is_read_from_its_beginning_only(blank: str) -> None:
         ("couldn't be more wrong", "poor"),
         ("could be better", "poor"),
         ("never dull", "good"),
+        ("can't fault it", "good"),
+        ("hard to fault", "good"),
+        ("no complaints", "good"),
+        ("it lacks nothing", "good"),
+        ("accurate rather than wrong", "good"),
         ("nothing short of brilliant", "good"),
         ("I wouldn't change a thing", "good"),
         ("should not be removed", "good"),
@@ -140,7 +145,9 @@ def test_verdict_of_words(words: str, verdict: str | None) -> None:
     assert verdict_of(words) == verdict
 
 
-@pytest.mark.parametrize("negation", ["rather than", "instead of", "lacks", "fails to be", "far from", "anything but"])
+@pytest.mark.parametrize(
+    "negation", ["rather than", "instead of", "lacks", "fails to be", "hard to", "far from", "anything but"]
+)
 def test_every_negation_turns_praise(negation: str) -> None:
     assert lexicon._NEGATED.search(f"{negation} ")
     assert verdict_of(f"{negation} clear") == "poor"

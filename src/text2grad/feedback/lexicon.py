@@ -15,7 +15,7 @@ def _any(*words: str) -> str:
 
 
 _BLAME = _any(
-    r"wrong\w*|incorrect\w*|inaccura\w+|erroneous\w*|errors?|mistakes?|mistaken\w*|false\w*|untrue|faulty|flaws?|"
+    r"wrong\w*|incorrect\w*|inaccura\w+|erroneous\w*|errors?|mistakes?|mistaken\w*|false\w*|untrue|fault[sy]?|complaints?|flaws?|"
     r"flawed",
     r"fabricat\w+|hallucinat\w+|invent(?:s|ed|ing)|ma[dk]es? (?:\w+ )?up|made[- ]up|making up|unsupported|"
     r"unverifi\w+|unfounded|baseless",
@@ -70,7 +70,7 @@ _PRAISE = _any(
     r"captures?|succeeds?|handles? (?:\w+ )?(?:well|correctly)|fluent\w*|coherent\w*|polished|clever\w*|"
     r"thoughtful\w*|appreciat\w+|bravo|spot on|kudos",
     r"praiseworthy|pleasing|satisf\w+|smooth\w*|precise\w*|compelling|touching|funny|witty|graceful\w*|sharp|tight|"
-    r"convincing\w*|on point|brilliant\w*|flawless\w*",
+    r"convincing\w*|on point|lacks? nothing|brilliant\w*|flawless\w*",
 )
 _SURPASSED = (
     rf"(?:could|can|would)(?: ?not|n['’]t) (?:be|have been|get|ask for|have asked for)(?: any(?:thing)?)? "
@@ -79,7 +79,7 @@ _SURPASSED = (
 """Nothing is above it: "couldn't be better"."""
 _NEGATION = _any(
     r"not|never|no|n['’]t|isnt|doesnt|wasnt|without|hardly|barely|far from|anything but|nothing|none|neither|nor",
-    r"rather than|instead of|lacks?|fails? to be",
+    r"rather than|instead of|lacks?|fails? to be|cannot|hard to",
 )
 
 _CUE = re.compile(
@@ -106,6 +106,7 @@ _DIRECTIVE = re.compile(
 )
 _DEFECT = re.compile(
     r"^(?:errors?|mistakes?|bugs?|typos?|issues?|problems?|flaws?|wrong|incorrect|inaccura\w+|false|bad|confus\w+|"
+    r"faults?|complaints?|"
     r"dull|boring|bland|flat|stale|tedious|predictable|awkward\w*|clumsy|clunky|vague|unclear|wordy|verbose|rushed|"
     r"forced|silly|shallow|heavy-handed|repetitive|clich[eé]s?)$",
     re.I,
