@@ -1,16 +1,20 @@
 """Critique text → clauses, verdicts, quotes and their roles."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from text2grad.feedback import lexicon, quotes
+from text2grad.feedback import parse as parsing
 from text2grad.feedback.lexicon import verdict_of
 from text2grad.feedback.parse import parse
 from text2grad.feedback.quotes import find_quotes
 
 
 @pytest.mark.parametrize(
-    ("critique", "quotes"),
+    ("critique", "found"),
     [
         ('a "straight" one', ["straight"]),
         ("a “curly” one and ‘another’", ["curly", "another"]),
@@ -27,10 +31,15 @@ from text2grad.feedback.quotes import find_quotes
         ('"" and "  " hold nothing', []),
         ("rock and roll in the '90s", []),
         ('"one" then "two"', ["one", "two"]),
+        ("the claim ‘inside the mall ’ is invented", ["inside the mall "]),
+        ("the claim 'inside the mall ' is invented", ["inside the mall "]),
+        ("> a line,\n> and another\n\nis wrong", ["a line,\nand another"]),
+        ('So:\n> "in marks"\nNo.', ["in marks"]),
+        (">>> f(1)\nis a prompt, and 3 > 2", []),
     ],
 )
-def test_quotation_marks(critique: str, quotes: list[str]) -> None:
-    assert [quote.text for quote in find_quotes(critique)] == quotes
+def test_quotation_marks(critique: str, found: list[str]) -> None:
+    assert [quote.text for quote in find_quotes(critique)] == found
 
 
 def test_a_quote_does_not_cross_a_blank_line_unless_the_completion_has_it() -> None:
@@ -47,6 +56,52 @@ def test_the_completion_settles_nested_marks() -> None:
     ]
 
 
+@pytest.mark.parametrize("quote", ["see `x`", "`x` is", "a `b` c"])
+def test_the_completion_settles_backticks_inside_backticks(quote: str) -> None:
+    found = find_quotes(f"Here `{quote}` is wrong, and `y` too.", f"We {quote} and y.")
+    assert [each.text for each in found] == [quote, "y"]
+
+
+@pytest.mark.parametrize(
+    "unit", ["'a ", "It says 'tis wrong. ", "`a ``b ", '5" ', "‘a ", "'a \n\n", "'" + "a" * 900 + "\n\n'b "]
+)
+def test_the_work_of_pairing_marks_grows_with_the_critique_and_no_faster(
+    unit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted: characters that a closing mark is looked for in, and characters between two marks that are read."""
+    read = 0
+    pattern, worth = quotes._closing_pattern, quotes._worth_reading
+
+    def counted(mark: str) -> re.Pattern[str]:
+        nonlocal read
+        read += len(critique)
+        return pattern(mark)
+
+    def weighed(critique: str, start: int, end: int, completion: str) -> bool:
+        nonlocal read
+        said = worth(critique, start, end, completion)
+        read += (end - start) if said else 1
+        return said
+
+    monkeypatch.setattr(quotes, "_closing_pattern", counted)
+    monkeypatch.setattr(quotes, "_worth_reading", weighed)
+    work = []
+    for times in (200, 800):
+        critique, read = unit * times, 0
+        find_quotes(critique, 'Nine ships left, \'a "b" `c`.')
+        work.append(read)
+    assert work[1] <= 4.2 * work[0] + 4_000
+
+
+@pytest.mark.parametrize("blank", [" ", "\t", "\u00a0", " \n"])
+def test_a_run_of_blanks_is_read_from_its_beginning_only(blank: str) -> None:
+    critique = "wrong" + blank * 50_000 + "dam"
+    assert len(parse(critique).clauses) <= 2
+    inside = 5 + len(blank) * 3
+    assert not parsing._CONTRAST.match(critique, inside)
+    assert not parsing._SENTENCE_END.match(critique, inside)
+
+
 @pytest.mark.parametrize(
     ("words", "verdict"),
     [
@@ -61,10 +116,63 @@ def test_the_completion_settles_nested_marks() -> None:
         ("the source does not mention it", "poor"),
         ("should be removed", "poor"),
         ("should stay", "good"),
+        ("please correct the date", "poor"),
+        ("the date is correct", "good"),
+        ("no longer accurate", "poor"),
+        ("anything but clear", "poor"),
+        ("fails to be clear", "poor"),
+        ("nicely understated", "good"),
+        ("understated", "poor"),
+        ("not only accurate", "good"),
+        ("couldn't be better", "good"),
+        ("could not be more vivid", "good"),
+        ("couldn't be more wrong", "poor"),
+        ("could be better", "poor"),
+        ("never dull", "good"),
+        ("can't fault it", "good"),
+        ("hard to fault", "good"),
+        ("no complaints", "good"),
+        ("it lacks nothing", "good"),
+        ("accurate rather than wrong", "good"),
+        ("nothing short of brilliant", "good"),
+        ("I wouldn't change a thing", "good"),
+        ("should not be removed", "good"),
+        ("the error was not fixed", "poor"),
+        ("there is no \x00\x00", "poor"),
     ],
 )
 def test_verdict_of_words(words: str, verdict: str | None) -> None:
     assert verdict_of(words) == verdict
+
+
+@pytest.mark.parametrize(
+    "negation", ["rather than", "instead of", "lacks", "fails to be", "hard to", "far from", "anything but"]
+)
+def test_every_negation_turns_praise(negation: str) -> None:
+    assert lexicon._NEGATED.search(f"{negation} ")
+    assert verdict_of(f"{negation} clear") == "poor"
+
+
+@pytest.mark.parametrize(
+    ("critique", "verdicts"),
+    [
+        ('Please correct "Seven ships".', {"poor"}),
+        ('"Seven ships" is no longer accurate.', {"poor"}),
+        ('"Seven ships" is anything but clear.', {"poor"}),
+        ('"Seven ships" is nicely understated.', {"good"}),
+        ('"Seven ships" is not only accurate but vivid.', {"good"}),
+        ('"Seven ships" couldn\'t be better.', {"good"}),
+        ('"Seven ships" is never dull.', {"good"}),
+        ('"Seven ships" is nothing short of brilliant.', {"good"}),
+        ('About "Seven ships": I wouldn\'t change a thing.', {"good"}),
+        ("> Seven ships left.\n\nThis is lovely.", {"good"}),
+        ("I love this:\n\n> Seven ships left.", {"good"}),
+        ('In the source there is no "after a storm".', {"poor"}),
+        ('It could say "until dusk" more elegantly.', {"poor"}),
+    ],
+)
+def test_verdicts_that_a_turn_of_phrase_turns(critique: str, verdicts: set[str]) -> None:
+    assert {clause.verdict for clause in parse(critique).clauses} == verdicts
 
 
 def test_praise_and_blame_are_told_apart_by_clause() -> None:

@@ -15,7 +15,7 @@ def _any(*words: str) -> str:
 
 
 _BLAME = _any(
-    r"wrong\w*|incorrect\w*|inaccura\w+|erroneous\w*|errors?|mistakes?|mistaken\w*|false\w*|untrue|faulty|flaws?|"
+    r"wrong\w*|incorrect\w*|inaccura\w+|erroneous\w*|errors?|mistakes?|mistaken\w*|false\w*|untrue|fault[sy]?|complaints?|flaws?|"
     r"flawed",
     r"fabricat\w+|hallucinat\w+|invent(?:s|ed|ing)|ma[dk]es? (?:\w+ )?up|made[- ]up|making up|unsupported|"
     r"unverifi\w+|unfounded|baseless",
@@ -51,9 +51,10 @@ _BLAME = _any(
     r"except(?: for| that)?|apart from|contrary to|at odds|only (?:says|states|mentions|said)|no (?:mention|proof|"
     r"evidence|support|information|indication|"
     r"reference|basis|source)",
-    r"nowhere|none of|nothing|(?:not|n['’]t|never)(?: \w+){0,2} (?:found|mentioned|stated|present|included|"
-    r"supported|specified|given|confirmed|true|clear|defined|listed|known|explained|said|shown|proven)|not (?:in|"
-    r"from|by) the|neither|nor|cannot|can['’]t|not|never|n['’]t|isnt|doesnt|didnt|wasnt|dont|wont|arent",
+    r"nowhere|none of|nothing(?! short of| less than| but\b)|no(?= (?:such )?(?:\w+ )?\x00)",
+    r"(?:not|n['’]t|never)(?: \w+){0,2} (?:found|mentioned|stated|present|included|supported|specified|given|"
+    r"confirmed|true|clear|defined|listed|known|explained|said|shown|proven)|not (?:in|from|by) the",
+    r"neither|nor|cannot|can['’]t|not(?! only\b| merely\b)|never|n['’]t|isnt|doesnt|didnt|wasnt|dont|wont|arent",
 )
 _PRAISE = _any(
     r"(?:should|must|can) (?:stay|remain|be kept)|keep (?:it|this|that)|worth keeping",
@@ -69,20 +70,32 @@ _PRAISE = _any(
     r"captures?|succeeds?|handles? (?:\w+ )?(?:well|correctly)|fluent\w*|coherent\w*|polished|clever\w*|"
     r"thoughtful\w*|appreciat\w+|bravo|spot on|kudos",
     r"praiseworthy|pleasing|satisf\w+|smooth\w*|precise\w*|compelling|touching|funny|witty|graceful\w*|sharp|tight|"
-    r"convincing\w*|on point",
+    r"convincing\w*|on point|lacks? nothing|brilliant\w*|flawless\w*",
 )
-_NEGATION = r"not|never|no|n['’]t|isnt|doesnt|wasnt|without|hardly|barely|far from|nothing|none|neither|nor|rather "
-r"than|instead of|lacks?|fails? to be"
+_SURPASSED = (
+    rf"(?:could|can|would)(?: ?not|n['’]t) (?:be|have been|get|ask for|have asked for)(?: any(?:thing)?)? "
+    rf"(?:better|clearer|finer|nicer|stronger|simpler|more (?:{_PRAISE}))"
+)
+"""Nothing is above it: "couldn't be better"."""
+_NEGATION = _any(
+    r"not|never|no|n['’]t|isnt|doesnt|wasnt|without|hardly|barely|far from|anything but|nothing|none|neither|nor",
+    r"rather than|instead of|lacks?|fails? to be|cannot|hard to",
+)
 
-_CUE = re.compile(rf"(?<![\w])(?:(?P<praise>{_PRAISE})|(?P<blame>{_BLAME}))(?!\w)|(?P<nt>n['’]t)\b", re.IGNORECASE)
+_CUE = re.compile(
+    rf"(?<![\w])(?:(?P<praise>{_SURPASSED}|{_PRAISE})|(?P<blame>{_BLAME}))(?!\w)|(?P<nt>n['’]t)\b", re.IGNORECASE
+)
 _NEGATED = re.compile(
     rf"(?:(?<!\w)(?:{_NEGATION})|n['’]t)\s+(?:(?:is|are|was|were|be|been|a|an|the|any|all|so|as|very|really|quite|"
     rf"entirely|fully|"
-    r"particularly|especially|always|that|too|of|real|actual|obvious|factual|major|minor|serious|glaring|"
+    r"particularly|especially|always|longer|ever|that|too|of|real|actual|obvious|factual|major|minor|serious|glaring|"
     r"single)\s+){0,3}$",
     re.IGNORECASE,
 )
-_COMPARATIVE = re.compile(r"\b(?:could|should|would|might|can|needs? to|must)\s+(?:\w+\s+){0,2}$", re.IGNORECASE)
+_COMPARATIVE = re.compile(
+    r"\b(?:could|should|would|might|can|needs? to|must)\s+(?:(?:\w+\s+){0,2}|(?:[\w\x00]+\s+){0,4}more\s+)$",
+    re.IGNORECASE,
+)
 _BARE_NEGATION = re.compile(
     r"^(?:not|never|n['’]t|cannot|can['’]t|nor|neither|isnt|doesnt|didnt|wasnt|dont|wont|arent)$",
     re.IGNORECASE,
@@ -92,9 +105,28 @@ _DIRECTIVE = re.compile(
     re.I,
 )
 _DEFECT = re.compile(
-    r"^(?:errors?|mistakes?|bugs?|typos?|issues?|problems?|flaws?|wrong|incorrect|inaccura\w+|false|bad|confus\w+)",
+    r"^(?:errors?|mistakes?|bugs?|typos?|issues?|problems?|flaws?|wrong|incorrect|inaccura\w+|false|bad|confus\w+|"
+    r"faults?|complaints?|"
+    r"dull|boring|bland|flat|stale|tedious|predictable|awkward\w*|clumsy|clunky|vague|unclear|wordy|verbose|rushed|"
+    r"forced|silly|shallow|heavy-handed|repetitive|clich[eé]s?)$",
     re.I,
 )
+"""Where one of these is denied, that is praise ("no errors", "never dull")."""
+_SPARED = re.compile(
+    r"\b(?:(?:I|we|you) would|do|should|must|need)(?: not|n['’]t)\s+(?:(?:be|to|really|ever|even)\s+)*$|"
+    r"\bno (?:need|reason) to (?:be )?$|\bnothing to (?:be )?$",
+    re.I,
+)
+_EDIT = re.compile(r"^(?:chang|fix|correct|remov|replac|rewrit|rephras|delet|drop)", re.I)
+"""Where one of these is ruled out, that is praise too ("I wouldn't change a thing")."""
+_IN_PRAISE = re.compile(
+    r"\b(?:nicely|beautifully|wonderfully|delightfully|charmingly|elegantly|gracefully|cleverly|brilliantly|"
+    r"pleasingly|pleasantly|superbly)\s+$",
+    re.I,
+)
+"""Adverbs that make praise of the adjective behind them ("nicely understated")."""
+_ASKED = re.compile(r"(?:^|[.,;:!?\n]|\b(?:please|to|and|should|must|kindly|just))\s*$", re.I)
+_ITS_OBJECT = re.compile(r"\s+(?:\x00|(?:the|this|that|these|those|it|its|your|all|any)\b)", re.I)
 
 _SEVERE = re.compile(
     r"\b(?:completely|totally|entirely|utterly|severe(?:ly)?|serious(?:ly)?|major|critical(?:ly)?|crucial|"
@@ -121,7 +153,9 @@ def verdict_of(words: str) -> Verdict | None:
     negated = 0
     for cue in _CUE.finditer(words):
         before = words[max(0, cue.start() - 60) : cue.start()]
-        if cue["praise"]:
+        if _is_order(cue, before, words):
+            found, bare = "poor", False
+        elif cue["praise"]:
             poor = bool(_NEGATED.search(before)) or bool(_COMPARATIVE.search(before))
             # Praise behind blame in one clause is mostly the standard that was not met ("fails to be clear", "not the
             # council that said it was good"); behind a comma it is another thought.
@@ -131,11 +165,23 @@ def verdict_of(words: str) -> Verdict | None:
             # A bare negation blames only where nothing clearer is said: "not wrong" is settled by "wrong".
             if found is None:
                 found, bare, negated = "poor", True, cue.end()
-        elif _DEFECT.match(cue[0]) and _NEGATED.search(before):
+        elif _is_denied(cue[0], before):
             found, bare = "good", False
         elif not (found == "good" and _DIRECTIVE.match(cue[0]) and cue[0].lower().startswith("correct")):
             found, bare = "poor", False
     return found
+
+
+def _is_order(cue: re.Match[str], before: str, words: str) -> bool:
+    """ "Correct" as something to do, not as something that is: "please correct the date"."""
+    return cue[0].lower() == "correct" and bool(_ASKED.search(before) and _ITS_OBJECT.match(words, cue.end()))
+
+
+def _is_denied(blame: str, before: str) -> bool:
+    """Whether the words in front turn a word of blame into praise."""
+    if _DEFECT.match(blame) and _NEGATED.search(before):
+        return True
+    return bool(_IN_PRAISE.search(before) or (_EDIT.match(blame) and _SPARED.search(before)))
 
 
 def severity_of(words: str) -> float | None:
@@ -152,7 +198,7 @@ def severity_of(words: str) -> float | None:
 SOURCE_NOUN = (
     r"(?:(?:source|original|input|reference|given|full|actual|news)[ -]?(?:text|article|document|material|story|"
     r"post|passage|report|data|file)?"
-    r"|article|passages?|document|transcript|dialogue|prompt|question|context|post|docs?|documentation|spec\w*|"
+    r"|article|passages?|document|transcript|dialogue|prompt|question|context|post|docs?|documentation|spec(?:s|ifications?)?|"
     r"unit tests?|tests?|assertions?)"
 )
 COMPLETION_NOUN = (
@@ -169,7 +215,7 @@ _SAYS = (
 )
 SOURCE_SAYS = re.compile(
     rf"\b{SOURCE_NOUN}\b(?:\s+(?:text|article|itself|only|just|actually|clearly|explicitly|in fact|also|which|that|"
-    rf"merely|simply|rather))*\s+{_SAYS}\b"
+    rf"merely|simply|rather))*\s+(?P<says>{_SAYS})\b"
     rf"|\b(?:according to|as per|per|based on|from|in|quot\w+) (?:the |this |its |their )?{SOURCE_NOUN}\b",
     re.IGNORECASE,
 )
@@ -184,9 +230,22 @@ NEGATED_CLAIM = re.compile(
     re.I,
 )
 
+LEADS_UP = re.compile(
+    r"(?:[\s,:(\x00]|\b(?:that|the|a|an|and|or|it|is|was|are|were|only|just|of|there|to|about|as|simply)\b)*",
+    re.IGNORECASE,
+)
+"""What may stand between "the source says" and its quote without another thing being said."""
+PREDICATE = re.compile(
+    r"(?:\s*,?\s*(?:(?:and|or|nor)\s+)?\x00+)*\s*,?\s*(?:(?:which|that)\s+)?(?:\w+ly\s+)?"
+    r"((?:(?:is|are|was|were|does|do|did|has|have|should|must|needs?|can|could)(?:n['’]t)?|cannot|seems?|sounds?|"
+    r"looks?|feels?|reads?|makes?|contradicts?)\b[^.,;:!?\n\x00]*)",
+    re.IGNORECASE,
+)
+"""What is said of a quote right behind it."""
+
 OFFERS_BEFORE = re.compile(
-    r"(?:\b(?:should|must|ought to|needs? to|could|would|can|had to|supposed to|better|to|just|simply|please|"
-    r"probably|rather)\s+"
+    r"(?:\b(?:should|must|ought to|needs? to|ha(?:s|ve) to|could|would|can|had to|supposed to|better|to|just|"
+    r"simply|please|probably|rather)\s+"
     r"(?:\w+\s+){0,2}?(?:be|say|read|have been|have said|use|return|write|print|become|state|call\w*|be changed to|"
     r"look like|include|mention)"
     r"|\b(?:change[ds]?|changing|convert\w*|turn\w*|correct\w*|updat\w+|renam\w+|switch\w*|modif\w+|fix\w*|"
@@ -206,6 +265,16 @@ OFFERS_AFTER = re.compile(
     r"(?:what is )?expected)",
     re.I,
 )
+FIRM_AFTER = re.compile(
+    r"\s*[,.]?\s*(?:instead\b|is (?:what is )?expected|(?:would|might) \w+ (?:been )?(?:\w+ly )?"
+    r"(?:better|best|clearer|nicer|preferable|more \w+)\b(?! (?:as|if|with|without|in|at|when|after|before)\b))",
+    re.I,
+)
+LOOSE_OFFER = re.compile(
+    r"\W*(?:(?:could|would|can|to|just|simply|probably|rather|had to)\s|(?:consider|in fact|in reality|actually)\W*$)",
+    re.I,
+)
+"""Offers that are as often none: "I would say “…” is wrong", "actually, “…” …"."""
 INSTEAD_OF = re.compile(
     r"^\s*,?\s*(?:instead of|rather than|and not|, not|not)\s*(?:the |a |an |just |using |saying |writing "
     r")*(?:word |phrase )?$",

@@ -18,30 +18,31 @@ Role = Literal["meant", "offered", "source"]
 """What a quote is there for: the words that are meant, words offered in their stead, or words of the source."""
 
 _SENTENCE_END = re.compile(
-    r"(?<=[.!?])[\"'”’)\]]*\s+(?=[\"'“‘(\[`]?[^\W_])|(?<=[。！？；])|\n+|;\s+|\s+[—–]\s+|(?<=[^\d]):\s+(?=[A-Z0-9(])"
+    # Possessive, and begun only where a run of blanks begins: a run is read once, however long.
+    r"(?<=[.!?])[\"'”’)\]]*\s++(?=[\"'“‘(\[`]?[^\W_])|(?<=[。！？；])|\n++(?:[—–]\s++)?|;\s++"
+    r"|(?<![^\S\n])[^\S\n]++[—–]\s++|(?<=[^\d]):\s++(?=[A-Z0-9(])"
 )
 _ABBREVIATION = re.compile(
     r"(?:\b(?:Mr|Mrs|Ms|Dr|St|Prof|vs|e\.g|i\.e|etc|cf|No|Fig|approx|Sgt|Gen|Sen|Rep|Jr|Sr|[A-Z])\.|"
     r"^\W*[a-z0-9]{1,2}[.)])\s*$"
 )
+_TURN = (
+    r"(?:but|however|although|though|whereas|while|yet|except|apart from|even though|nevertheless|unfortunately|"
+    r"whilst)\b"
+)
 _CONTRAST = re.compile(
-    r",?\s+(?=(?:but|however|although|though|whereas|while|yet|except|apart from|even though|nevertheless|"
-    r"unfortunately|"
-    r"whilst)\b)"
-    r"|,\s+(?=(?:and|which|so|because|since|when|where|nor|or)\s)|(?<=\w)\s+(?=(?:and (?:also|it|the|that|in "
-    r"addition))\s)|,\s+",
+    # "Anything but clear" turns nothing. The blanks are read once, as above.
+    rf"(?:,|(?<![\s,])(?<!anything)(?<!nothing)(?<!\ball))\s++(?={_TURN})"
+    r"|(?<=\w)\s++(?=(?:and (?:also|it|the|that|in addition))\s)|,\s++",
     re.IGNORECASE,
 )
 _LONGEST = 2_000
 """Characters of a sentence; a longer one is cut at white space, or where there is none anywhere but in a quote."""
 _GAP = re.compile(r"\s+")
 _NO_QUOTE = re.compile(r"(?<!\x00)(?=[^\x00])|(?<=\x00)(?!\x00)")
+_WORD = re.compile(r"[^\W_]")
 _PIECE = re.compile(r",\s|\s(?:and|nor|also|or)\s", re.IGNORECASE)
-_STRONG = re.compile(
-    r"(?:but|however|although|though|whereas|while|yet|except|apart from|even though|nevertheless|unfortunately|"
-    r"whilst)\b",
-    re.IGNORECASE,
-)
+_STRONG = re.compile(_TURN, re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,9 @@ class CitedQuote:
     role: Role
     doubtful: bool = False
     """The role hangs on a turn of phrase that also runs the other way ("A instead of B"): the completion decides."""
+    firm: bool = True
+    """The words leave no choice ("should be …", "the source says …"); loose ones ("actually, …", "according to the
+    article, …") give way to the texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +102,8 @@ def parse(critique: str, completion: str = "", default: Verdict | None = None) -
         for number, (first, last) in enumerate(_bounded(masked))
         for start, end in _clauses(masked, first, last)
     ]
-    verdicts = _settle(
-        [(number, _verdict(masked[a:b]), bool(_STRONG.match(masked, a))) for number, a, b in pieces], default
-    )
+    judged = [(number, _verdict(masked[a:b]), bool(_STRONG.match(masked, a))) for number, a, b in pieces]
+    verdicts = _settle(_lend(masked, pieces, judged), default)
     made = []
     position = 0
     for (number, start, end), verdict in zip(pieces, verdicts, strict=True):
@@ -151,7 +154,8 @@ def _bounded(masked: str) -> Iterator[tuple[int, int]]:
             )
             if gap is None:
                 break
-            yield start, gap.start()
+            if masked[start : gap.start()].strip():
+                yield start, gap.start()
             start = gap.end()
         if masked[start:last].strip():
             yield start, last
@@ -164,7 +168,8 @@ def _sentences(masked: str) -> Iterator[tuple[int, int]]:
             continue
         if masked[start : gap.start()].strip():
             yield start, gap.start()
-            start = gap.end()
+        # Also past blanks alone: what was read once is not read again.
+        start = gap.end()
     if masked[start:].strip():
         yield start, len(masked)
 
@@ -193,7 +198,31 @@ def _verdict(words: str) -> Verdict | None:
     return "poor" if held else lexicon.verdict_of(words)
 
 
-def _settle(found: list[tuple[int, Verdict | None, bool]], default: Verdict | None) -> list[Verdict | None]:
+Judged = tuple[int, Verdict | None, bool]
+"""A clause's sentence, its verdict, and whether it begins with a word of contrast."""
+
+
+def _lend(masked: str, pieces: list[tuple[int, int, int]], judged: list[Judged]) -> list[Judged]:
+    """Quotes that stand by themselves, or lead up to a colon, are what the next clause is about ("> …", then "This is
+    lovely."); behind a colon, what the one before was about."""
+    lent = list(judged)
+    said = {number for number, verdict, _ in judged if verdict is not None}
+    for index, (number, start, end) in enumerate(pieces):
+        words = masked[start:end]
+        if number in said or "\x00" not in words:
+            continue
+        if index and masked[max(0, start - 8) : start].rstrip().endswith(":"):
+            other = index - 1
+        elif masked[end : end + 1] == ":" or not _WORD.search(words):
+            other = index + 1
+        else:
+            continue
+        if other < len(judged):
+            lent[index] = (number, judged[other][1], judged[index][2])
+    return lent
+
+
+def _settle(found: list[Judged], default: Verdict | None) -> list[Verdict | None]:
     """Give clauses without a verdict that of their sentence (the last one said), turned where a word of contrast turns
     praise; else blame, where the whole critique knows nothing but blame. Praise does not spread so far: a clause that
     was not understood must never earn a reward."""
@@ -215,47 +244,62 @@ def _cite(masked: str, index: int, quotes: list[Quoted]) -> CitedQuote:
     quote = quotes[index]
     # Back to the sentence's beginning at most: what was said of an earlier quote does not reach over a full stop.
     before = _tail(masked[max(0, quote.start - 160) : quote.start])
-    after = masked[quote.end : quote.end + 60]
-    role, doubtful = _role(before, after)
-    return CitedQuote(quote.text, quote.start, quote.end, role, doubtful)
+    after = masked[quote.end : quote.end + 100]
+    return CitedQuote(quote.text, quote.start, quote.end, *_role(before, after))
 
 
 def _tail(before: str) -> str:
     cut = 0
     for gap in _SENTENCE_END.finditer(before):
-        # A colon leads up to its quote: "the source reads: …".
-        if ":" not in gap[0]:
+        # A colon leads up to its quote: "the source reads: …", also over a line break.
+        if ":" not in gap[0] and not before[: gap.start()].endswith(":"):
             cut = gap.end()
     return before[cut:]
 
 
-def _role(before: str, after: str) -> tuple[Role, bool]:
+def _role(before: str, after: str) -> tuple[Role, bool, bool]:
+    """(role, doubtful, firm) of a quote between these words; other quotes in them are \\x00."""
     mark = before.rfind("\x00")
     near = before[mark + 1 :]
-    if _source_says(near):
-        return "source", False
+    if said := _source_says(near):
+        return _sourced(near, said, after)
     if mark >= 0 and lexicon.INSTEAD_OF.match(near):
         # "A instead of B": B is what stands there if A is asked for, and what was wanted if the text has A.
         start = before[: mark + 1].rstrip("\x00")
-        return ("offered" if lexicon.CLAIMS_BEFORE.search(start) and not _source_says(start) else "meant"), True
-    claims = lexicon.CLAIMS_BEFORE.search(near) and not lexicon.OFFERS_BEFORE.search(before)
-    if lexicon.INSTEAD_OF.match(after.partition("\x00")[0]) and "\x00" in after:
-        return ("meant" if claims else "offered"), True
-    if lexicon.OFFERS_AFTER.match(after):
-        return ("meant" if claims else "offered"), False
-    if _source_says(before):
-        return "source", False
+        wanted = lexicon.CLAIMS_BEFORE.search(start) and not _source_says(start)
+        return "offered" if wanted else "meant", True, True
     offer = lexicon.OFFERS_BEFORE.search(before)
+    claims = lexicon.CLAIMS_BEFORE.search(near) and not offer
+    if lexicon.INSTEAD_OF.match(after.partition("\x00")[0]) and "\x00" in after:
+        return "meant" if claims else "offered", True, True
+    if lexicon.OFFERS_AFTER.match(after):
+        return "meant" if claims else "offered", False, bool(lexicon.FIRM_AFTER.match(after))
+    if said := _source_says(before):
+        return _sourced(before, said, after)
     if offer and not lexicon.NEGATED_CLAIM.search(before, max(0, offer.start() - 24), len(before)):
-        return "offered", False
-    return "meant", False
+        firm = not lexicon.LOOSE_OFFER.match(offer[0])
+        return "meant" if not firm and _judged(after) else "offered", False, firm
+    return "meant", False, True
 
 
-def _source_says(before: str) -> bool:
-    """Whether the source is made to say what follows: the last speaker named is the source, and nothing negates it."""
+def _source_says(before: str) -> re.Match[str] | None:
+    """Where the source is made to say what follows: the last speaker named is the source, and nothing negates it."""
     said = list(lexicon.SOURCE_SAYS.finditer(before))
-    return (
-        bool(said)
-        and not lexicon.NEGATED_CLAIM.search(before, max(0, said[-1].start() - 12))
-        and not lexicon.COMPLETION_SAYS.search(before, said[-1].end())
-    )
+    if not said or lexicon.COMPLETION_SAYS.search(before, said[-1].end()):
+        return None
+    # In front of a mere mention there is room for a verb: "cannot be gathered from the source that …".
+    room = 12 if said[-1]["says"] else 24
+    return None if lexicon.NEGATED_CLAIM.search(before, max(0, said[-1].start() - room)) else said[-1]
+
+
+def _sourced(before: str, said: re.Match[str], after: str) -> tuple[Role, bool, bool]:
+    """Firm if the verb leads right up to the quote. "According to the source, “…” is wrong" quotes no source."""
+    between = before[said.end() :]
+    firm = bool(lexicon.LEADS_UP.fullmatch(between)) if said["says"] else between.strip() == ":"
+    return "meant" if not firm and _judged(after) == "poor" else "source", False, firm
+
+
+def _judged(after: str) -> Verdict | None:
+    """The verdict of a predicate right behind a quote: "“…” is wrong", "“…”, which is a nice touch"."""
+    predicate = lexicon.PREDICATE.match(after)
+    return lexicon.verdict_of(predicate[1]) if predicate else None

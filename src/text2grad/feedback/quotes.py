@@ -1,4 +1,4 @@
-"""Quotation marks → the text between them. Straight, curly, angle and CJK quotes, backticks, code fences.
+"""Quotation marks → the text between them. Straight, curly, angle and CJK quotes, backticks, code fences, block quotes.
 
 Enters: a critique, and the completion where there is one. Leaves: `Quoted` stretches, in order, never overlapping. An
 apostrophe is no quote. The completion settles what marks alone cannot: `"print("hello")"` is one quote if the
@@ -6,6 +6,7 @@ completion holds `print("hello")`.
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -22,7 +23,11 @@ _PAIRS = {
     "〝": "〞〟",
     "＂": "＂",
 }
-_OPENING = re.compile(r"`+|\"|[“„«»‹「『《〈〝＂]|(?<!\w)['‘‚](?=\S)")
+_BLOCK_LINE = r"[ ]{0,3}>(?!>)[^\n]*"
+_OPENING = re.compile(
+    rf"(?P<block>^{_BLOCK_LINE}(?:\n{_BLOCK_LINE})*)|`+|\"|[“„«»‹「『《〈〝＂]|(?<!\w)['‘‚](?=\S)", re.M
+)
+_BLOCK_MARK = re.compile(r"^[ ]{0,3}>[ \t]?", re.M)
 _CLOSINGS = 16
 """How many closing marks are tried for one opening mark; keeps the cost linear in the number of marks."""
 _LONGEST = 2_000
@@ -36,7 +41,12 @@ _TRACEBACK = re.compile(
     re.M,
 )
 """What Python prints when a program breaks: the marks in it are its own."""
-_CLOSING_PATTERNS: dict[str, re.Pattern[str]] = {}
+_SINGLE = re.compile(r"(?<!\s)['’‘](?!\w)|(?<=\s)['’](?=[\s.,;:!?)]|$)")
+_ANY_TICKS = "`*"
+"""Stands for a run of backticks of any length."""
+_TICKS = re.compile(r"`+")
+_HEAD = 64
+"""Characters by which a reading too long for a plain quote is first looked for in the completion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +71,16 @@ def find_quotes(critique: str, completion: str = "") -> list[Quoted]:
     ['print("hi")']
     """
     found = []
-    position = 0
+    position = passed = 0
     traces = tracebacks(critique)
+    closings = _Closings(critique)
     while opening := _OPENING.search(critique, position):
-        inside = next((end for start, end in traces if start <= opening.start() < end), None)
-        if inside is not None:
-            position = inside
+        while passed < len(traces) and traces[passed][1] <= opening.start():
+            passed += 1
+        if passed < len(traces) and traces[passed][0] <= opening.start():
+            position = traces[passed][1]
             continue
-        quote = _close(critique, opening, completion)
+        quote = _block(opening, completion) if opening["block"] else _close(closings, opening, completion)
         if quote is None:
             position = opening.end()
         else:
@@ -83,14 +95,51 @@ def tracebacks(critique: str) -> list[tuple[int, int]]:
     return [match.span() for match in _TRACEBACK.finditer(critique)] if "line " in critique else []
 
 
-def _close(critique: str, opening: re.Match[str], completion: str) -> Quoted | None:
-    mark = opening[0]
+def _block(opening: re.Match[str], completion: str) -> Quoted:
+    """Lines behind ">" are one quote; marks around the whole of it are the critic's, unless the completion has them."""
+    inner = _BLOCK_MARK.sub("", opening[0]).strip()
+    if len(inner) > 2 and inner[0] in '"“' and inner[-1] in '"”' and inner not in completion:
+        inner = inner[1:-1]
+    return Quoted(inner if inner.strip(_NOTHING) else "", opening.start(), opening.end())
+
+
+class _Closings:
+    """The marks of a critique that can close a quote. Each kind is looked up once, so that marks which nothing closes
+    (an apostrophe in front of a word, ten thousand times) do not each read the rest of the critique."""
+
+    def __init__(self, critique: str) -> None:
+        self.critique = critique
+        self._known: dict[str, list[tuple[int, int]]] = {}
+        self._ticks: dict[int, list[tuple[int, int]]] | None = None
+
+    def behind(self, place: int, mark: str) -> Iterator[tuple[int, int]]:
+        """(begin, end) of the first few marks at or behind a place that could close this one."""
+        known = self._all(mark)
+        first = bisect_left(known, (place, place))
+        return iter(known[first : first + _CLOSINGS])
+
+    def _all(self, mark: str) -> list[tuple[int, int]]:
+        if mark[0] == "`" and mark != _ANY_TICKS:
+            if self._ticks is None:
+                self._ticks = {}
+                for run in _TICKS.finditer(self.critique):
+                    self._ticks.setdefault(run.end() - run.start(), []).append(run.span())
+            return self._ticks.get(len(mark), [])
+        if mark not in self._known:
+            self._known[mark] = [match.span() for match in _closing_pattern(mark).finditer(self.critique)]
+        return self._known[mark]
+
+
+def _close(closings: _Closings, opening: re.Match[str], completion: str) -> Quoted | None:
+    critique, mark = closings.critique, opening[0]
     if mark == '"' and _is_inch(critique, opening.start()):
         return None
     plain = longest = None
-    for inner_end, end in _closings(critique, opening, mark):
+    for inner_end, end in closings.behind(opening.end(), mark):
         if plain is not None and critique[plain.end - 1] not in completion:
             # A longer reading has this mark inside, which the completion has nowhere.
+            break
+        if len(mark) < 3 and not _worth_reading(critique, opening.end(), inner_end, completion):
             break
         inner = critique[opening.end() : inner_end]
         if len(mark) >= 3:
@@ -105,32 +154,48 @@ def _close(critique: str, opening: re.Match[str], completion: str) -> Quoted | N
         quote = Quoted(inner, opening.start(), end)
         if plain is None and (len(mark) >= 3 or (len(inner) <= _LONGEST and not _BLANK_LINE.search(inner))):
             plain = quote
-        if len(inner) > len(completion):
+        # A longer reading needs the completion's word for it, and begins with this one: where this one is not in the
+        # completion, none is.
+        if inner not in completion:
             break
-        # A longer reading needs the completion's word for it: it holds the mark itself, or a blank line.
-        if (plain is not quote or longest is None) and inner in completion:
-            longest = quote
+        longest = quote
+    wider = _ticks_inside(closings, opening, completion)
+    if wider and (longest is None or wider.end > longest.end):
+        return wider
     return longest or plain
 
 
-def _closings(critique: str, opening: re.Match[str], mark: str) -> Iterator[tuple[int, int]]:
-    """(end of the inner text, end of the closing mark) of the first few marks that could close this one."""
-    matches = _closing_pattern(mark).finditer(critique, opening.end())
-    for _, match in zip(range(_CLOSINGS), matches, strict=False):
-        yield match.start(), match.end()
+def _worth_reading(critique: str, start: int, end: int, completion: str) -> bool:
+    """Whether a stretch can be a quote: short enough for a plain one, or it begins as something in the completion."""
+    if end - start <= _LONGEST:
+        return True
+    return end - start <= len(completion) and critique[start : start + _HEAD] in completion
+
+
+def _ticks_inside(closings: _Closings, opening: re.Match[str], completion: str) -> Quoted | None:
+    """Backticks around text that itself begins or ends with one (`` `see `x`` ``): the completion has to know it."""
+    if opening[0] not in ("`", "``") or "`" not in completion:
+        return None
+    critique, start = closings.critique, opening.start() + 1
+    found = None
+    for _, end in closings.behind(opening.end(), _ANY_TICKS):
+        if not _worth_reading(critique, start, end - 1, completion):
+            break
+        inner = critique[start : end - 1]
+        if inner not in completion:
+            break
+        if inner.strip(_NOTHING):
+            found = Quoted(inner, opening.start(), end)
+    return found
 
 
 def _closing_pattern(mark: str) -> re.Pattern[str]:
-    if mark not in _CLOSING_PATTERNS:
-        if mark[0] == "`":
-            pattern = rf"(?<!`){re.escape(mark)}(?!`)"
-        elif mark in "'‘‚":
-            # Between letters it is an apostrophe: don't, l'eau.
-            pattern = r"(?<![\s])['’‘](?!\w)"
-        else:
-            pattern = f"[{_PAIRS.get(mark, mark)}]"
-        _CLOSING_PATTERNS[mark] = re.compile(pattern)
-    return _CLOSING_PATTERNS[mark]
+    if mark == _ANY_TICKS:
+        return _TICKS
+    if mark in "'‘‚":
+        # Between letters it is an apostrophe: don't, l'eau. Behind a blank it closes if nothing is opened by it.
+        return _SINGLE
+    return re.compile(f"[{_PAIRS.get(mark, mark)}]")
 
 
 def _is_inch(critique: str, position: int) -> bool:

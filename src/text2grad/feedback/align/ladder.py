@@ -6,6 +6,7 @@ callable) and files."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from text2grad.feedback.align.evidence import Support
 from text2grad.feedback.align.paraphrase import Similarity
 from text2grad.feedback.align.quoted import Wanted
 from text2grad.feedback.align.revision import changed
+from text2grad.feedback.align.roles import refusals
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.align.stems import content_stems
 from text2grad.feedback.align.text import Text
@@ -170,22 +172,14 @@ def _from_quotes(
     spans: list[Span] = []
     missed: list[Missed] = []
     settled: set[Clause] = set()
-    for clause in parsed.clauses:
-        verdict = clause.verdict or default
-        for quote in clause.quotes:
-            role = quote.role
-            if quote.doubtful:
-                # "A instead of B": whichever of the two stands in the completion is the one that is meant.
-                there = bool(quoted.locate(text, quote.text, settings.quotes)[0])
-                others = [other for other in clause.quotes if other is not quote and other.doubtful]
-                others_there = any(quoted.locate(text, other.text, settings.quotes)[0] for other in others)
-                role = role if there == others_there else "meant" if there else "offered"
-            if role == "source":
-                missed.append(Missed(quote.text, quoted.QUOTES_SOURCE))
+    for _, sentence in groupby(parsed.clauses, key=lambda clause: clause.sentence):
+        cited = [(clause, quote) for clause in sentence for quote in clause.quotes]
+        refused = refusals(text, [quote for _, quote in cited], source, settings.quotes)
+        for (clause, quote), reason in zip(cited, refused, strict=True):
+            if reason is not None:
+                missed.append(Missed(quote.text, reason))
                 continue
-            if role == "offered":
-                missed.append(Missed(quote.text, quoted.OFFERED))
-                continue
+            verdict = clause.verdict or default
             found = quoted.place(text, quoted.wanted_of(clause, quote, verdict), settings.quotes, source)
             # Found or not, the quote is what the clause is about: its other words are about the quote.
             settled.add(clause)

@@ -1,8 +1,7 @@
 """What a clause talks about, word by word: the completion's words that are meant, or the words held against them.
 
-Enters: a clause of a critique. Leaves: its words in two groups, `meant` and `against`. "Says X, but the source "
-"says Y": X is
-meant, Y is held against it, and must not be found in the completion however often it occurs there.
+Enters: a clause of a critique. Leaves: its words in two groups, `meant` and `against`. "Says X, but the source says
+Y": X is meant, Y is held against it, and must not be found in the completion however often it occurs there.
 """
 
 import re
