@@ -46,6 +46,13 @@ def test_line_numbers_name_nothing_else() -> None:
     assert lines(TOTAL, "Line 40 is wrong.") == []
 
 
+@pytest.mark.parametrize(
+    "critique", ["I don't understand this.", "Missing type hints.", "No docstrings.", "This is wrong.", "Terrible!"]
+)
+def test_blame_that_touches_no_line_lands_on_none(critique: str) -> None:
+    assert lines(TWO, critique) == []
+
+
 def test_provenance_is_code() -> None:
     (span,) = align(TOTAL, "Line 3 is wrong.").spans
     assert (span.provenance, span.comment) == ("code", "Line 3 is wrong.")

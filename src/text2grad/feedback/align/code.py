@@ -295,6 +295,12 @@ def functions_in(lines: Sequence[Line]) -> dict[str, list[Line]]:
 
 POINTED = [_AT[name] for name in ("rare_name", "call_name", "kind_rare", "texts", "ordinal")]
 """Columns that point at a line by something only few lines have."""
+TOUCHED = [_AT[name] for name in (
+    "names", "short_name", "call_name", "numbers", "texts", "operators", "quoted", "kind_weak", "kind_strong",
+    "ordinal",
+)]  # fmt: skip
+"""Columns that say that a critique touches a line at all; where none does, the scorer knows only what lines in general
+are worth."""
 
 
 def nearness(line: Line, clause: Clause) -> int:

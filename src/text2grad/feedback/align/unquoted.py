@@ -149,6 +149,9 @@ def _scored(
 ) -> list[Span]:
     spans: list[Span] = []
     rows = code.line_evidence(lines, code.talk_of(rest, praise=verdict == "good"), quoted, functions_of(source))
+    if not rows[:, code.TOUCHED].any():
+        # "I don't understand this": the scorer would only name the lines that are wrong most often.
+        return []
     probabilities = line_scorer()(rows)
     if verdict == "good":
         # Trained on blame; of praise only what is named without doubt, the only line of its kind above all.
