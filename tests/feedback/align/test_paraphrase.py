@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from text2grad import Alignment, align
 from text2grad.feedback.align.evidence import COLUMNS, Support, tokens_of
 from text2grad.feedback.align.said import mentions_of
-from text2grad.feedback.align.sentences import Index, named_unit
+from text2grad.feedback.align.sentences import Index, named_units
 from text2grad.feedback.align.tagger import WordTagger, line_scorer, word_tagger
 
 SOURCE = (
@@ -126,9 +126,43 @@ def test_a_clause_goes_to_the_sentence_that_has_its_rarer_words() -> None:
     assert index.about("Nothing here.", False) == []
 
 
-def test_named_units() -> None:
-    assert named_unit("the second paragraph drags", [(0, 1), (2, 3), (4, 5)], [(0, 3), (4, 5)]) == (4, 5)
-    assert named_unit("the fifth sentence", [(0, 1), (2, 3)], []) is None
+@pytest.mark.parametrize(
+    ("clause", "expected"),
+    [
+        ("the second paragraph drags", [(4, 7)]),
+        ("Paragraph 2 drags.", [(4, 7)]),
+        ("the fifth sentence", None),
+        ("Sentence 2 is odd.", [(2, 3)]),
+        ("the 2nd sentence", [(2, 3)]),
+        ("the last two sentences", [(4, 5), (6, 7)]),
+        ("the first three sentences", [(0, 1), (2, 3), (4, 5)]),
+        ("the first and last sentences", [(0, 1), (6, 7)]),
+        ("sentences 1, 3 and 9", [(0, 1), (4, 5)]),
+        ("The ending drags.", [(6, 7)]),
+        ("I like the start of the story.", [(0, 1)]),
+        ("at the end of June", None),
+        ("the opening ceremony", None),
+    ],
+)
+def test_named_units(clause: str, expected: list[tuple[int, int]] | None) -> None:
+    named = named_units(clause, [(0, 1), (2, 3), (4, 5), (6, 7)], [(0, 3), (4, 7)])
+    assert (named and list(named.places)) == expected
+
+
+def test_words_that_point_elsewhere_win_over_a_part() -> None:
+    text = "She left at the end of June. He stayed. They wrote."
+    (june,) = found("It was not at the end of June.", text, None).spans
+    assert "June" in june.slice(text)
+    (stayed,) = found("In the end, he should not have stayed.", text, None).spans
+    assert "stayed" in stayed.slice(text)
+
+
+def test_what_the_source_says_is_about_what_was_just_blamed() -> None:
+    text = "The dam broke at noon on Friday. Ada Finch of Leeds spoke to 300 people. The company Brax paid $2m."
+    source = "The dam burst at dawn on Friday in York. Ada Finch of Leeds spoke to 300 people. The firm Brax paid $2m."
+    blamed = found("Noon is wrong. The source says the event took place at dawn.", text, source)
+    assert ["noon" in span.slice(text) for span in blamed.spans] == [True]
+    assert found("The source says the event took place at dawn.", text, source).spans == ()
 
 
 def test_support_holds_words_and_their_forms() -> None:
