@@ -49,6 +49,8 @@ def test_a_clause_may_miss_one_thing_and_blame_another(critique: str) -> None:
         "The source never mentions a storm.",
         "The article does not mention the storm, but the summary does.",
         "It forgot the storm.",
+        "It should not mention the cost.",
+        "Add two to the number of ships.",
     ],
 )
 def test_nothing_is_missing(critique: str) -> None:

@@ -49,6 +49,9 @@ _ELLIPSIS = re.compile(
 """The completion does not do what the source was just said to do."""
 _NOTHING = re.compile(r"\W*(?:nothing|none|anything|little|no \w+|neither)\b", re.IGNORECASE)
 _NEGATED = re.compile(r"(?:\b(?:not|never|nothing|hardly|no)|n['’]t)\s+(?:\w+\s+)?$", re.IGNORECASE)
+_NOT = re.compile(r"\b(?:not|never)\b|n['’]t\b", re.IGNORECASE)
+_ADDS = re.compile(r"\badd$", re.IGNORECASE)
+_WHERE = re.compile(r"\b(?:to|into|inside|before|after)\b", re.IGNORECASE)
 _SEAM = re.compile(r"\s*[,;]\s+(?:(?:and|but|so|while)\s+)?(?!which\b|who\b|that\b|where\b)", re.IGNORECASE)
 _SOURCE_SUBJECT = re.compile(rf"\b{lexicon.SOURCE_NOUN}\b", re.IGNORECASE)
 _SUBJECT = re.compile(rf"\b{lexicon.SOURCE_NOUN}\b|\bthere(?:['’]s| is| was| were|['’]re| are)\b", re.IGNORECASE)
@@ -109,7 +112,11 @@ def omission_of(
     if cue is None:
         return None
     before, after = text[: cue.start()], text[cue.end() :]
-    if outright and (_NEGATED.search(before) or _NOTHING.match(after)):
+    if outright and (_NEGATED.search(before) or _NOT.search(outright[0]) or _NOTHING.match(after)):
+        return None
+    where = _WHERE.search(after) if outright and _ADDS.search(outright[0]) else None
+    if where and content_stems(after[where.end() :]) & completion:
+        # "Add one to the range": the range is what has to change.
         return None
     rest = ""
     if content_stems(after):
