@@ -55,3 +55,10 @@ def test_a_clause_may_miss_one_thing_and_blame_another(critique: str) -> None:
 )
 def test_nothing_is_missing(critique: str) -> None:
     assert align(TEXT, critique).omissions == ()
+
+
+@pytest.mark.parametrize("critique", ["The storm lacks nothing.", "Nothing is missing from the storm."])
+def test_what_lacks_nothing_is_praised(critique: str) -> None:
+    found = align(TEXT, critique)
+    assert found.omissions == ()
+    assert {span.verdict for span in found.spans} <= {"good"}

@@ -47,7 +47,13 @@ _ELLIPSIS = re.compile(
     re.IGNORECASE,
 )
 """The completion does not do what the source was just said to do."""
-_NOTHING = re.compile(r"\W*(?:nothing|none|anything|little|no \w+|neither)\b", re.IGNORECASE)
+_NOTHING = re.compile(r"\W*(?:nothing|none|little)\b", re.IGNORECASE)
+_LACKS_NOTHING = re.compile(
+    r"\b(?:lacks?|omits?|misses|skips?|overlooks?|ignores?|forgets?) nothing\b"
+    r"|\bnothing (?:is|was|seems) (?:missing|absent|left out|omitted)\b|\bleaves? nothing out\b",
+    re.IGNORECASE,
+)
+"""Praise in words of blame."""
 _NEGATED = re.compile(r"(?:\b(?:not|never|nothing|hardly|no)|n['’]t)\s+(?:\w+\s+)?$", re.IGNORECASE)
 _NOT = re.compile(r"\b(?:not|never)\b|n['’]t\b", re.IGNORECASE)
 _ADDS = re.compile(r"\badd$", re.IGNORECASE)
@@ -77,6 +83,9 @@ def split_clauses(
         if there and _ELLIPSIS.match(clause.plain) and (said := _told(there[-1])):
             gone.append((there.pop(), said))
             continue
+        if _LACKS_NOTHING.search(clause.plain):
+            there.append(replace(clause, verdict="good"))
+            continue
         found = omission_of(clause, completion, source)
         if found is None:
             there.append(clause)
@@ -91,7 +100,9 @@ def split_clauses(
 def finds_missing(clause: Clause) -> bool:
     """Whether the clause has any word for it; most have none."""
     text = clause.plain
-    patterns = (lexicon.OMISSION_OUTRIGHT, lexicon.OMISSION_SAID, _OUTRIGHT, _SAID, _BARE, _ELLIPSIS)
+    patterns = (
+        lexicon.OMISSION_OUTRIGHT, lexicon.OMISSION_SAID, _OUTRIGHT, _SAID, _BARE, _ELLIPSIS, _LACKS_NOTHING,
+    )  # fmt: skip
     return any(pattern.search(text) for pattern in patterns)
 
 
