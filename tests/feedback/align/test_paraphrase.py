@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from text2grad import Alignment, align
 from text2grad.feedback.align.evidence import COLUMNS, Support, tokens_of
+from text2grad.feedback.align.paraphrase import _with_units
 from text2grad.feedback.align.said import mentions_of
 from text2grad.feedback.align.sentences import Index, named_units
 from text2grad.feedback.align.tagger import WordTagger, line_scorer, word_tagger
@@ -94,6 +95,15 @@ def test_a_quote_that_is_not_there_does_not_fall_through_to_paraphrase() -> None
     alignment = found('The phrase "autumn passengers carried the mayor" is wrong.')
     assert alignment.spans == ()
     assert len(alignment.missed) == 1
+
+
+@pytest.mark.parametrize(("word", "unit"), [("90", "minutes"), ("seven", "kilometres"), ("90", "guests")])
+def test_a_number_brings_its_unit(word: str, unit: str) -> None:
+    text = f"The walk to the quay took {word} {unit}."
+    tokens = tokens_of(text)
+    chosen = _with_units(text, tokens, np.array([token.text == word for token in tokens]))
+    assert bool(chosen[-1]) == (unit != "guests")
+    assert chosen[:-2].sum() == 0
 
 
 def test_a_named_sentence_is_taken_whole() -> None:

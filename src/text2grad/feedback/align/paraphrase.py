@@ -171,6 +171,7 @@ def _choose(
         chosen = probabilities >= max(0.5, settings.certain)
     else:
         chosen = best_words(probabilities, np.array([token.end - token.start for token in tokens]), settings)
+    chosen = _with_units(prose.raw, tokens, chosen)
     spans = []
     run: list[int] = []
     for index in [*np.flatnonzero(chosen).tolist(), None]:
@@ -184,6 +185,17 @@ def _choose(
         if index is not None:
             run.append(index)
     return spans
+
+
+def _with_units(raw: str, tokens: Sequence[Token], chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """A number brings the unit behind it."""
+    whole = chosen.copy()
+    for index in np.flatnonzero(chosen[:-1]).tolist():
+        token, after = tokens[index], tokens[index + 1]
+        number = token.text[0].isdigit() or token.lower in cues.NUMBER_WORDS
+        if number and after.lower in cues.UNITS and raw[token.end : after.start] == " ":
+            whole[index + 1] = True
+    return whole
 
 
 def best_words(
