@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.gold import Item, defacto, ilf, score
@@ -171,15 +172,32 @@ def speed_with(folder: str, pairs: dict[str, float]) -> None:
 
 def _speed_with(embed: Embeds, dtype: str, pairs: dict[str, float]) -> None:
     draw = random.Random(1)
-    asked = "Those expensive vehicles malfunctioned badly. Several officials misunderstood everything."
-    rows = [Pair(" ".join(sentence(20, draw) for _ in range(5)), f"{asked} Item {index}.") for index in range(256)]
+    asked = "Those expensive vehicles malfunctioned badly near gate"
+    rows = [Pair(" ".join(sentence(20, draw) for _ in range(5)), f"{asked} {index}.") for index in range(256)]
+    asking = sum(_asks(row) for row in rows)
+    assert asking == len(rows), "every pair is to ask the embedder"
     list(align_many(rows[:8], embed=embed))
-    start = time.perf_counter()
+    start, busy = time.perf_counter(), time.process_time()
     found = list(align_many(rows, embed=embed))
-    rate = len(rows) / (time.perf_counter() - start)
+    wall, busy = time.perf_counter() - start, time.process_time() - busy
     assert len(found) == len(rows)
-    print(f"with the embedder ({dtype}), every pair asking it: {rate:,.0f} pairs/s")
-    pairs[f"embedded_{dtype}_pairs_per_s"] = rate
+    print(
+        f"with the embedder ({dtype}), {asking} of {len(rows)} pairs asking it: {len(rows) / wall:,.0f} pairs/s, "
+        f"{len(rows) / busy:,.0f} per CPU second"
+    )
+    pairs |= {f"embedded_{dtype}_pairs_per_s": len(rows) / wall, f"embedded_{dtype}_pairs_per_cpu_s": len(rows) / busy}
+
+
+def _asks(pair: Pair) -> bool:
+    """Whether aligning the pair needs the embedder."""
+    asked: list[int] = []
+
+    def embed(texts: Sequence[str]) -> NDArray[np.float32]:
+        asked.append(len(texts))
+        return np.zeros((len(texts), 1), dtype=np.float32)
+
+    pair.align(AlignSettings(), embed)
+    return bool(asked)
 
 
 def main() -> None:

@@ -207,7 +207,7 @@ def test_words_inside_quotes_are_no_verdict() -> None:
         ('According to the article, "nine men" died.', ["source"]),
         ('You say "hello" too often.', ["meant"]),
         ('It should not say "hello".', ["meant"]),
-        ('The code uses "Not a match" instead.', ["meant"]),
+        ('The letter has "Dear Sirs" instead.', ["meant"]),
     ],
 )
 def test_what_a_quote_is_there_for(critique: str, roles: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""One line of a data file → what `align` takes. The format is docs/alignment.md's; a line that breaks it says how.
+"""One line of a data file → what `align` takes. The format is docs/formats.md's; a line that breaks it says how.
 
 Enters: the bytes of a line. Leaves: a `Row`, or `InvalidData` that names the field, what it takes and what came.
 """

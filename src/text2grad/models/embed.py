@@ -18,7 +18,7 @@ class Embedder:
     """`Embedder("path/to/model")(["a text", "another"])` → array of two rows."""
 
     def __init__(
-        self, name: str, *, device: str = "cpu", dtype: str = "float32", batch: int = 64, longest: int = 128
+        self, name: str, *, device: str = "cpu", dtype: str = "float32", batch: int = 64, longest: int = 64
     ) -> None:
         """`longest`: tokens of a text that are read; `batch`: texts at once. `dtype` bfloat16 is twice as fast on
         processors that have it; a row then depends in its third digit on what it is batched with, which float32 avoids.

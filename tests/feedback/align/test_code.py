@@ -46,6 +46,31 @@ def test_line_numbers_name_nothing_else() -> None:
     assert lines(TOTAL, "Line 40 is wrong.") == []
 
 
+@pytest.mark.parametrize(
+    ("critique", "expected"),
+    [
+        ("Lines 2, 3 and 9 are wrong.", [2, 3, 9]),
+        ("Lines 2 and 9 are wrong.", [2, 9]),
+        ("L9 is wrong.", [9]),
+        ("L6-L8 are wrong.", [6, 7, 8]),
+        ("stats.py:9 is wrong.", [9]),
+        ("line nine is wrong", [9]),
+        ("The last two lines are wrong.", [8, 9]),
+        ("The 2nd line is wrong.", [2]),
+        ("On line 3, two things are wrong.", [3]),
+    ],
+)
+def test_lines_by_number(critique: str, expected: list[int]) -> None:
+    assert lines(TWO, critique) == [TWO.splitlines()[number - 1].strip() for number in expected]
+
+
+@pytest.mark.parametrize(
+    "critique", ["I don't understand this.", "Missing type hints.", "No docstrings.", "This is wrong.", "Terrible!"]
+)
+def test_blame_that_touches_no_line_lands_on_none(critique: str) -> None:
+    assert lines(TWO, critique) == []
+
+
 def test_provenance_is_code() -> None:
     (span,) = align(TOTAL, "Line 3 is wrong.").spans
     assert (span.provenance, span.comment) == ("code", "Line 3 is wrong.")

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from text2grad import Alignment, align
 from text2grad.feedback.align.evidence import COLUMNS, Support, tokens_of
+from text2grad.feedback.align.paraphrase import _with_units
 from text2grad.feedback.align.said import mentions_of
-from text2grad.feedback.align.sentences import Index, named_unit
+from text2grad.feedback.align.sentences import Index, named_units
 from text2grad.feedback.align.tagger import WordTagger, line_scorer, word_tagger
 
 SOURCE = (
@@ -96,6 +97,15 @@ def test_a_quote_that_is_not_there_does_not_fall_through_to_paraphrase() -> None
     assert len(alignment.missed) == 1
 
 
+@pytest.mark.parametrize(("word", "unit"), [("90", "minutes"), ("seven", "kilometres"), ("90", "guests")])
+def test_a_number_brings_its_unit(word: str, unit: str) -> None:
+    text = f"The walk to the quay took {word} {unit}."
+    tokens = tokens_of(text)
+    chosen = _with_units(text, tokens, np.array([token.text == word for token in tokens]))
+    assert bool(chosen[-1]) == (unit != "guests")
+    assert chosen[:-2].sum() == 0
+
+
 def test_a_named_sentence_is_taken_whole() -> None:
     assert words(found("The last sentence is weak."), "poor") == "The line carried millions of passengers every year"
 
@@ -126,9 +136,43 @@ def test_a_clause_goes_to_the_sentence_that_has_its_rarer_words() -> None:
     assert index.about("Nothing here.", False) == []
 
 
-def test_named_units() -> None:
-    assert named_unit("the second paragraph drags", [(0, 1), (2, 3), (4, 5)], [(0, 3), (4, 5)]) == (4, 5)
-    assert named_unit("the fifth sentence", [(0, 1), (2, 3)], []) is None
+@pytest.mark.parametrize(
+    ("clause", "expected"),
+    [
+        ("the second paragraph drags", [(4, 7)]),
+        ("Paragraph 2 drags.", [(4, 7)]),
+        ("the fifth sentence", None),
+        ("Sentence 2 is odd.", [(2, 3)]),
+        ("the 2nd sentence", [(2, 3)]),
+        ("the last two sentences", [(4, 5), (6, 7)]),
+        ("the first three sentences", [(0, 1), (2, 3), (4, 5)]),
+        ("the first and last sentences", [(0, 1), (6, 7)]),
+        ("sentences 1, 3 and 9", [(0, 1), (4, 5)]),
+        ("The ending drags.", [(6, 7)]),
+        ("I like the start of the story.", [(0, 1)]),
+        ("at the end of June", None),
+        ("the opening ceremony", None),
+    ],
+)
+def test_named_units(clause: str, expected: list[tuple[int, int]] | None) -> None:
+    named = named_units(clause, [(0, 1), (2, 3), (4, 5), (6, 7)], [(0, 3), (4, 7)])
+    assert (named and list(named.places)) == expected
+
+
+def test_words_that_point_elsewhere_win_over_a_part() -> None:
+    text = "She left at the end of June. He stayed. They wrote."
+    (june,) = found("It was not at the end of June.", text, None).spans
+    assert "June" in june.slice(text)
+    (stayed,) = found("In the end, he should not have stayed.", text, None).spans
+    assert "stayed" in stayed.slice(text)
+
+
+def test_what_the_source_says_is_about_what_was_just_blamed() -> None:
+    text = "The dam broke at noon on Friday. Ada Finch of Leeds spoke to 300 people. The company Brax paid $2m."
+    source = "The dam burst at dawn on Friday in York. Ada Finch of Leeds spoke to 300 people. The firm Brax paid $2m."
+    blamed = found("Noon is wrong. The source says the event took place at dawn.", text, source)
+    assert ["noon" in span.slice(text) for span in blamed.spans] == [True]
+    assert found("The source says the event took place at dawn.", text, source).spans == ()
 
 
 def test_support_holds_words_and_their_forms() -> None:
@@ -150,10 +194,21 @@ def test_sentences_are_scored_alike_alone_and_together() -> None:
         np.testing.assert_allclose(tagger([rows])[0], chances, rtol=1e-4, atol=1e-5)
 
 
-_TEXTS = st.text(
-    st.sampled_from("ab .,!?\n\"'“”«»`()[]{}=+-:;0123456789éß漢字🙂\u200f\u202e\u0000 the not wrong good says"),
-    max_size=120,
-)
+_PIECES = [*"ab .,!?\n\"'“”«»`()[]{}=+-:;0123456789éß漢字🙂\u200f\u202e\u0000"]
+_PIECES += [
+    " the ",
+    " not ",
+    " wrong ",
+    " good ",
+    " says ",
+    " source ",
+    " line 2 ",
+    " last sentence ",
+    " but ",
+    " omits ",
+]
+_PIECES += ["def f(n):\n    return n\n", " Nine ships ", " left the harbour. "]
+_TEXTS = st.lists(st.sampled_from(_PIECES), max_size=60).map("".join)
 
 
 @settings(deadline=None, max_examples=200)
@@ -170,4 +225,4 @@ def test_no_text_breaks_it_and_no_span_leaves_the_text(
 @given(st.text(max_size=200), st.text(max_size=200))
 def test_any_unicode(completion: str, critique: str) -> None:
     for span in align(completion, critique).spans:
-        span.slice(completion)
+        assert 0 <= span.start < span.end <= len(completion)

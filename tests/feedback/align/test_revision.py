@@ -19,6 +19,8 @@ from text2grad.feedback.align.settings import RevisionSettings
         ("The dam broke.", "A dam broke.", ["The"], []),
         ("for i in range(1, n):", "for i in range(1, n + 1):", [], ["1"]),
         ("Same.", "Same.", [], []),
+        ("他说今天天气很好。", "他说明天天气很好。", ["今"], []),
+        ("東京は 2019 年に", "東京は 2020 年に", ["2019"], []),
         ("One text.", "Wholly other words here", [], []),
     ],
 )

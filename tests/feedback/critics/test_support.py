@@ -12,25 +12,25 @@ from text2grad.feedback.critics import ask_now
 from text2grad.feedback.critics.support import SupportCritic, SupportSettings
 from text2grad.types import Critique
 
-BLOOM = (
-    "Bloom is the second studio album by Australian singer Troye Sivan, released on 31 August 2018 through EMI "
-    "Australia. Its lead single came out on 10 January 2018. The album sold 1,250,000 copies in 12 countries "
+FJORD = (
+    "Fjord is the second studio album by Norwegian singer Jorun Vekas, released on 23 April 2016 through Tern "
+    "Norway. Its lead single came out on 10 January 2016. The album sold 1,250,000 copies in 12 countries "
     "and cost £3m to make."
 )
-TOUR = "The Bloom Tour began on 21 September in Irving, Texas. It had 25 shows, and 40 per cent of them sold out."
+TOUR = "The Fjord Tour began on 6 June in Ostby, Utah. It had 25 shows, and 40 per cent of them sold out."
 TEXTS = st.text(max_size=80) | st.lists(
     st.sampled_from(
         [
-            "Bloom",
+            "Fjord",
             "the",
             "album.",
-            "31 August 2019",
+            "23 April 2017",
             "£3m",
             "twenty-five",
             "12",
             "漢字。",
             "🦩",
-            "Dr. Sivan",
+            "Dr. Vekas",
             "\n",
             "40%",
             "“a”",
@@ -39,7 +39,7 @@ TEXTS = st.text(max_size=80) | st.lists(
 ).map(" ".join)
 
 
-def judge(completion: str, passages: Any = (BLOOM, TOUR), prompt: str = "", **settings: Any) -> Critique | None:
+def judge(completion: str, passages: Any = (FJORD, TOUR), prompt: str = "", **settings: Any) -> Critique | None:
     (critique,) = ask_now(
         SupportCritic(SupportSettings(**settings)), [prompt], [completion], {"passages": [passages and list(passages)]}
     )
@@ -53,10 +53,10 @@ def poor(completion: str, **given: Any) -> list[str]:
 
 
 def test_a_contradicted_date_is_quoted_with_what_the_passage_says() -> None:
-    critique = judge("Bloom is the second studio album by Troye Sivan, released on 31 August 2019.")
+    critique = judge("Fjord is the second studio album by Jorun Vekas, released on 23 April 2017.")
     assert critique is not None
-    assert [(q.text, q.verdict, q.start) for q in critique.quotes] == [("31 August 2019", "poor", 61)]
-    assert critique.quotes[0].comment == "“31 August 2019” is not supported: passage 1 says “31 August 2018”."
+    assert [(q.text, q.verdict, q.start) for q in critique.quotes] == [("23 April 2017", "poor", 61)]
+    assert critique.quotes[0].comment == "“23 April 2017” is not supported: passage 1 says “23 April 2016”."
     assert critique.score == -1.0
 
 
@@ -68,18 +68,18 @@ def test_the_passage_is_named_by_its_number() -> None:
 @pytest.mark.parametrize(
     "same",
     [
-        "Bloom was released on August 31, 2018 through EMI Australia.",
-        "Bloom was released on 2018-08-31 through EMI Australia.",
-        "Bloom was released on the 31st of August through EMI Australia.",
-        "Bloom was released in August 2018 through EMI Australia.",
-        "The Bloom Tour began on 21 September 2018 in Irving, Texas.",
-        "The album Bloom sold 1.25 million copies in twelve countries.",
-        "The album Bloom sold 1250000 copies.",
+        "Fjord was released on April 23, 2016 through Tern Norway.",
+        "Fjord was released on 2016-04-23 through Tern Norway.",
+        "Fjord was released on the 23rd of April through Tern Norway.",
+        "Fjord was released in April 2016 through Tern Norway.",
+        "The Fjord Tour began on 6 June 2016 in Ostby, Utah.",
+        "The album Fjord sold 1.25 million copies in twelve countries.",
+        "The album Fjord sold 1250000 copies.",
         "The album sold about 1.3 million copies.",
         "The album cost three million pounds to make.",
-        "The Bloom Tour had twenty-five shows, and 40% sold out.",
-        "Bloom is the 2nd studio album by Australian singer Troye Sivan.",
-        "Australians released the album Bloom.",
+        "The Fjord Tour had twenty-five shows, and 40% sold out.",
+        "Fjord is the 2nd studio album by Norwegian singer Jorun Vekas.",
+        "Norwegians released the album Fjord.",
     ],
 )
 def test_the_same_said_otherwise_is_not_poor(same: str) -> None:
@@ -89,16 +89,16 @@ def test_the_same_said_otherwise_is_not_poor(same: str) -> None:
 @pytest.mark.parametrize(
     ("other", "quoted"),
     [
-        ("Bloom was released on 30 August 2018 through EMI Australia.", ["30 August 2018"]),
-        ("Bloom was released in August 2017 through EMI Australia.", ["August 2017"]),
-        ("The Bloom Tour began on 21 September 2031 in Irving, Texas.", ["21 September 2031"]),
+        ("Fjord was released on 22 April 2016 through Tern Norway.", ["22 April 2016"]),
+        ("Fjord was released in April 2015 through Tern Norway.", ["April 2015"]),
+        ("The Fjord Tour began on 6 June 2031 in Ostby, Utah.", ["6 June 2031"]),
         ("The album sold 1,350,000 copies.", ["1,350,000"]),
         ("The album cost $3m to make.", ["$3m"]),
         ("The tour had 40 shows, and 25 per cent of them sold out.", ["25 per cent"]),
-        ("The tour had twenty-six shows in Irving, Texas.", ["twenty-six"]),
-        ("Bloom is the third studio album by Troye Sivan.", ["third"]),
+        ("The tour had twenty-six shows in Ostby, Utah.", ["twenty-six"]),
+        ("Fjord is the third studio album by Jorun Vekas.", ["third"]),
         ("The album by singer Ariana Grande sold 1,250,000 copies.", ["Ariana Grande"]),
-        ("Troye Sivan released the album Bloom through BMG Canada.", ["BMG Canada"]),
+        ("Jorun Vekas released the album Fjord through Gull Canada.", ["Gull Canada"]),
     ],
 )
 def test_another_number_date_unit_or_name_is_poor(other: str, quoted: list[str]) -> None:
@@ -115,9 +115,9 @@ def test_an_abbreviation_of_what_the_passages_spell_out_is_there() -> None:
 
 
 def test_half_a_name_is_held_against_the_other_half() -> None:
-    critique = judge("The album Bloom by singer Peter Sivan came out on 31 August 2018.")
+    critique = judge("The album Fjord by singer Peter Vekas came out on 23 April 2016.")
     assert critique is not None
-    assert critique.feedback == "“Peter” is not supported: passage 1 says “Troye Sivan”."
+    assert critique.feedback == "“Peter” is not supported: passage 1 says “Jorun Vekas”."
     passage = (
         "The council met on Monday to hear what Mr Carr had to say about the harbour and the ships that had left it."
     )
@@ -127,27 +127,27 @@ def test_half_a_name_is_held_against_the_other_half() -> None:
 
 
 def test_the_first_word_of_a_sentence_is_a_name_if_the_second_is_too() -> None:
-    assert poor("Peter Sivan released the album Bloom.") == ["Peter"]
-    assert poor("Later the singer released the album Bloom.") == []
+    assert poor("Peter Vekas released the album Fjord.") == ["Peter"]
+    assert poor("Later the singer released the album Fjord.") == []
 
 
 def test_neighbouring_problems_are_one() -> None:
-    assert poor("The album Bloom sold 17 Golden Penguins.") == ["17 Golden Penguins"]
+    assert poor("The album Fjord sold 17 Golden Penguins.") == ["17 Golden Penguins"]
 
 
 def test_paraphrase_is_left_alone_and_a_foreign_sentence_is_not() -> None:
-    assert poor("Troye Sivan put out his sophomore album Bloom.") == []
+    assert poor("Jorun Vekas put out his sophomore album Fjord.") == []
     assert poor("Penguins waddle across melting glaciers.") == ["Penguins waddle across melting glaciers"]
 
 
 def test_supported_poor_and_neither_make_the_score() -> None:
     text = (
-        "Its lead single came out on 10 January 2018. The Bloom Tour began in Paris, Texas. The singer likes the album."
+        "Its lead single came out on 10 January 2016. The Fjord Tour began in Paris, Utah. The singer likes the album."
     )
     critique = judge(text)
     assert critique is not None
     assert [(q.text, q.verdict) for q in critique.quotes] == [
-        ("Its lead single came out on 10 January 2018.", "good"),
+        ("Its lead single came out on 10 January 2016.", "good"),
         ("Paris", "poor"),
     ]
     assert critique.score == 0.0
@@ -155,7 +155,7 @@ def test_supported_poor_and_neither_make_the_score() -> None:
 
 
 def test_words_from_all_over_support_nothing() -> None:
-    critique = judge("The singer began through copies of the lead single in Irving.")
+    critique = judge("The singer began through copies of the lead single in Ostby.")
     assert critique is not None and critique.quotes == () and critique.score == 0.0
     assert critique.feedback == "The passages neither support it nor speak against it."
 
@@ -164,32 +164,32 @@ def test_silence_is_not_better_than_anything() -> None:
     for nothing in ("", " \n", "…"):
         critique = judge(nothing)
         assert critique is not None and critique.score == -1.0 and critique.quotes == ()
-    assert (good := judge("Its lead single came out on 10 January 2018.")) is not None and good.score == 1.0
+    assert (good := judge("Its lead single came out on 10 January 2016.")) is not None and good.score == 1.0
 
 
 def test_thin_evidence_is_not_scored() -> None:
-    assert judge("Bloom sold well.", passages=None) is None
-    assert judge("Bloom sold well.", passages=[" "]) is None
-    assert judge("Bloom sold well.", passages=None, prompt=f"Summarise: {BLOOM}") is not None
-    assert judge("Bloom \ud83e sold well.") is None
+    assert judge("Fjord sold well.", passages=None) is None
+    assert judge("Fjord sold well.", passages=[" "]) is None
+    assert judge("Fjord sold well.", passages=None, prompt=f"Summarise: {FJORD}") is not None
+    assert judge("Fjord \ud83e sold well.") is None
 
 
 def test_words_of_the_question_are_not_held_against_the_completion() -> None:
-    text = "Bloom by Troye Mellet was released through EMI Australia."
-    assert poor(text, prompt="When did Mellet release Bloom?") == []
-    assert poor(text, prompt="When did Mellet release Bloom?", prompt_known=False) == ["Mellet"]
+    text = "Fjord by Jorun Mellet was released through Tern Norway."
+    assert poor(text, prompt="When did Mellet release Fjord?") == []
+    assert poor(text, prompt="When did Mellet release Fjord?", prompt_known=False) == ["Mellet"]
 
 
 def test_passages_may_be_lists_of_sentences() -> None:
-    assert poor("Bloom was released on 31 August 2019.", passages=[["Bloom", BLOOM], ["Tour", TOUR]]) == [
-        "31 August 2019"
+    assert poor("Fjord was released on 23 April 2017.", passages=[["Fjord", FJORD], ["Tour", TOUR]]) == [
+        "23 April 2017"
     ]
     with pytest.raises(InvalidData, match="item 0: passages should be"):
-        judge("Bloom.", passages=[3])
+        judge("Fjord.", passages=[3])
 
 
 def test_its_quotes_align_where_it_says() -> None:
-    text = "Bloom sold 12 copies. It sold 13 copies. Bloom sold 13 copies in Paris, said Paris Hilton."
+    text = "Fjord sold 12 copies. It sold 13 copies. Fjord sold 13 copies in Paris, said Paris Hilton."
     critique = judge(text)
     assert critique is not None and len(critique.quotes) >= 3
     found = align(text, critique)
@@ -215,5 +215,5 @@ def test_quotes_are_exact_and_scores_bounded(completion: str, passages: list[str
 @given(st.lists(TEXTS, max_size=4))
 def test_an_item_is_judged_alone(completions: list[str]) -> None:
     critic, n = SupportCritic(), len(completions)
-    together = critic([""] * n, completions, passages=[[BLOOM]] * n)
-    assert together == [critic([""], [text], passages=[[BLOOM]])[0] for text in completions]
+    together = critic([""] * n, completions, passages=[[FJORD]] * n)
+    assert together == [critic([""], [text], passages=[[FJORD]])[0] for text in completions]

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from text2grad.feedback.align.code_lines import KINDS, Line
+from text2grad.feedback.align.ordinals import ORDINAL, ordinal, picks
 from text2grad.feedback.align.said import mentions_of
 from text2grad.feedback.parse import Clause
 
@@ -87,14 +88,16 @@ _OPERATOR_CUES = {sign: re.compile(rf"\b(?:{words})\b", re.IGNORECASE) for sign,
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _NUMBER_WORDS = {"zero": "0", "one": "1", "two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "ten": "10"}
-_LINES = re.compile(r"\blines?\s*(?:no\.?|number|#)?\s*(\d+)(?:\s*(?:-|–|to|and|through|,)\s*(\d+))?", re.IGNORECASE)
-_LINE_WORDS = re.compile(
-    r"\b(first|second|third|fourth|fifth|last|final|penultimate)\s+(?:\d+ |two |three |few )?lines?\b", re.IGNORECASE
+_SHORT = re.compile(
+    r"\b(?P<name>L\d{1,6})\b(?! (?:norm|loss|regulari|distance|penalt|cache))"
+    r"(?:\s*[-–]\s*L?(?P<to>\d{1,6})\b)?"
+    r"|(?<=\w)\.[A-Za-z]{1,4}:(?P<at>\d{1,6})\b(?:-(?P<until>\d{1,6})\b)?"
 )
-_TALLY = {"first": 0, "second": 1, "third": 2, "fourth": 3, "fifth": 4, "last": -1, "final": -1, "penultimate": -2}
+"""A line as tools name it: "L5-L7", "stats.py:9"."""
+_NESTED = {"outer": 0, "inner": -1}
 _ORDER = re.compile(
-    r"\b(first|second|third|last|final|inner|outer|initial)\s+(?:\w+\s+)?(loop|if|condition|return|for|while|case|"
-    r"line|statement|else|call|argument)",
+    rf"\b({ORDINAL}|inner|outer)\s+(?:\w+\s+)?(loop|if|condition|return|for|while|case|line|statement|else|call|"
+    r"argument)",
     re.I,
 )
 _REWRITE = re.compile(
@@ -175,15 +178,19 @@ def named_lines(lines: Sequence[Line], clause: str) -> dict[int, str]:
     """Index of a line → the words that name it outright: a line number, "the last line"."""
     by_number = {line.number: index for index, line in enumerate(lines)}
     found: dict[int, str] = {}
-    for match in _LINES.finditer(clause):
-        first, last = int(match[1]), int(match[2] or match[1])
-        for number in range(first, min(last, first + len(lines) + 50) + 1):
-            if number in by_number:
-                found[by_number[number]] = match[0]
-    for match in _LINE_WORDS.finditer(clause):
-        place = _TALLY[match[1].lower()]
-        if -len(lines) <= place < len(lines):
-            found[place % len(lines)] = match[0]
+    for pick in picks(clause, "line"):
+        said = clause[pick.start : pick.end]
+        if pick.numbered:
+            numbers = (place + 1 for place in pick.of(max(by_number, default=0)))
+            found.update((by_number[number], said) for number in numbers if number in by_number)
+        else:
+            found.update((place, said) for place in pick.of(len(lines)))
+    for match in _SHORT.finditer(clause):
+        name, first = match["name"], int(match["at"] or match["name"][1:])
+        if name and any(name in line.names for line in lines):
+            continue
+        last = int(match["until"] or match["to"] or first)
+        found.update((index, match[0]) for number, index in by_number.items() if first <= number <= last)
     return found
 
 
@@ -248,16 +255,7 @@ def _ordinal(kinds: Sequence[frozenset[str] | set[str]], index: int, said: Seque
         wanted = names.get(kind, {kind})
         same = [k for k, held in enumerate(kinds) if held & wanted]
         if index in same and len(same) > 1:
-            tally = {
-                "first": 0,
-                "initial": 0,
-                "outer": 0,
-                "second": 1,
-                "third": 2,
-                "last": -1,
-                "final": -1,
-                "inner": -1,
-            }[place]
+            tally = _NESTED[place] if place in _NESTED else ordinal(place)
             if -len(same) <= tally < len(same):
                 best = 1.0 if same[tally] == index else min(best, -1.0) or -1.0
     return best
@@ -295,6 +293,12 @@ def functions_in(lines: Sequence[Line]) -> dict[str, list[Line]]:
 
 POINTED = [_AT[name] for name in ("rare_name", "call_name", "kind_rare", "texts", "ordinal")]
 """Columns that point at a line by something only few lines have."""
+TOUCHED = [_AT[name] for name in (
+    "names", "short_name", "call_name", "numbers", "texts", "operators", "quoted", "kind_weak", "kind_strong",
+    "ordinal",
+)]  # fmt: skip
+"""Columns that say that a critique touches a line at all; where none does, the scorer knows only what lines in general
+are worth."""
 
 
 def nearness(line: Line, clause: Clause) -> int:

@@ -64,6 +64,12 @@ millions billion billions dozen dozens half third quarter first second fourth fi
 once twice several many few more most least record number
 """
 NUMBER_WORDS = wordset(_NUMBERS)
+UNITS = wordset(
+    "metres meters kilometres kilometers km m cm mm miles yards feet inches grams kilograms kg g mg tonnes tons pounds "
+    "ounces litres liters ml gallons degrees percent seconds minutes hours days weeks months years decades centuries "
+    "dollars euros hundred thousand million billion trillion"
+)
+"""What is cut off its number only to lose its sense."""
 PLACE_PREPOSITIONS = wordset("in at near from outside inside around across off into to")
 CAUSE_WORDS = wordset("because due over after following since amid as for by")
 

@@ -9,35 +9,17 @@ the span says so.
 import re
 from bisect import bisect_right
 
+from text2grad.feedback.align.ordinals import ORDINAL, ordinal, picks
 from text2grad.feedback.align.places import Place
 from text2grad.feedback.align.settings import QuoteSettings
 from text2grad.feedback.align.stems import content_stems, stem
 from text2grad.feedback.align.text import Text
 from text2grad.types import Occurrence
 
-_ORDINALS = {
-    "first": 0,
-    "1st": 0,
-    "second": 1,
-    "2nd": 1,
-    "third": 2,
-    "3rd": 2,
-    "fourth": 3,
-    "4th": 3,
-    "fifth": 4,
-    "5th": 4,
-    "last": -1,
-    "final": -1,
-    "latter": -1,
-    "closing": -1,
-    "opening": 0,
-    "initial": 0,
-}
-_ORDINAL = rf"(?P<ordinal>{'|'.join(_ORDINALS)})"
 _NAMED = re.compile(
-    rf"\b{_ORDINAL}\s+(?:(?:time|use|usage|instance|occurrence|mention|appearance|"
+    rf"\b(?P<ordinal>{ORDINAL})\s+(?:(?:time|use|usage|instance|occurrence|mention|appearance|"
     rf"one)\s*(?:of\s+)?(?:the\s+)?(?:word\s+|phrase\s+)?|word\s+|phrase\s+)?\x00"
-    rf"|\x00\s*(?:,\s*)?(?:the\s+)?{_ORDINAL.replace('ordinal', 'after')}\s+(?:time|use|usage|instance|occurrence|"
+    rf"|\x00\s*(?:,\s*)?(?:the\s+)?(?P<after>{ORDINAL})\s+(?:time|use|usage|instance|occurrence|"
     rf"mention|one|appearance)\b",
     re.IGNORECASE,
 )
@@ -48,8 +30,7 @@ _EVERY = re.compile(
     r"times|too often|everywhere|always)\b",
     re.IGNORECASE,
 )
-_UNIT = re.compile(rf"\b{_ORDINAL}\s+(?P<unit>sentence|line|paragraph|stanza|verse)\b", re.IGNORECASE)
-_LINE = re.compile(r"\b(?:line|l\.)\s*(?P<number>\d+)\b", re.IGNORECASE)
+_UNITS = "sentence|line|paragraph|stanza|verse"
 _EDGE = re.compile(
     r"\bat the (?P<edge>start|beginning|end)\b|\bin the (?P<part>opening|conclusion|ending|intro\w*)\b",
     re.IGNORECASE,
@@ -65,7 +46,12 @@ def choose(
         return places, "only"
     if hint is not None:
         return [min(places, key=lambda place: abs(place[0] - hint))], "resolved"
-    named = _by_name(text, places, clause)
+    if match := _NAMED.search(clause):
+        # "The fifth" of two is none of them.
+        index = ordinal(match["ordinal"] or match["after"])
+        exists = -len(places) <= index < len(places)
+        return ([places[index]], "resolved") if exists else ([], "ambiguous")
+    named = _by_unit(text, places, clause)
     if named:
         return named, "resolved"
     near = _by_context(text, places, clause, quote)
@@ -76,19 +62,11 @@ def choose(
     return (places if settings.ambiguous == "all" else places[:1]), "ambiguous"
 
 
-def _by_name(text: Text, places: list[Place], clause: str) -> list[Place]:
-    if match := _NAMED.search(clause):
-        index = _ORDINALS[(match["ordinal"] or match["after"]).lower()]
-        return [places[index]] if index < len(places) else []
-    if match := _LINE.search(clause):
-        inside = _within(places, _lines(text.raw), int(match["number"]) - 1)
-        if inside:
-            return inside[:1]
-    if match := _UNIT.search(clause):
-        units = {"sentence": text.sentences, "paragraph": _blocks(text.raw), "stanza": _blocks(text.raw)}
-        inside = _within(
-            places, units.get(match["unit"].lower(), _lines(text.raw)), _ORDINALS[match["ordinal"].lower()]
-        )
+def _by_unit(text: Text, places: list[Place], clause: str) -> list[Place]:
+    for pick in picks(clause, _UNITS):
+        in_lines = pick.unit in ("line", "verse")
+        units = _lines(text.raw) if in_lines else text.sentences if pick.unit == "sentence" else _blocks(text.raw)
+        inside = [place for index in pick.of(len(units)) for place in _within(places, units[index])]
         if inside:
             return inside[:1]
     if match := _EDGE.search(clause):
@@ -116,11 +94,8 @@ def _by_context(text: Text, places: list[Place], clause: str, quote: str) -> Pla
     return None
 
 
-def _within(places: list[Place], units: list[Place], index: int) -> list[Place]:
-    if not -len(units) <= index < len(units):
-        return []
-    start, end = units[index]
-    return [place for place in places if start <= place[0] < end]
+def _within(places: list[Place], unit: Place) -> list[Place]:
+    return [place for place in places if unit[0] <= place[0] < unit[1]]
 
 
 def _lines(raw: str) -> list[Place]:

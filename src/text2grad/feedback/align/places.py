@@ -5,6 +5,7 @@ normalised means alike after `fold`. Which of several places is meant is decided
 """
 
 import re
+import unicodedata
 
 from text2grad.feedback.align.text import Text, fold
 
@@ -15,6 +16,10 @@ MOST = 1_000
 _ELISION = re.compile(r"\s*(?:\.{3,}|…|\[(?:\.{3}|…)\]|\(\.{3}\))\s*")
 _FARTHEST = 400
 """Characters that an elision ("the dam … at noon") may stand for."""
+_UNSPACED = ((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x2E80, 0xD7FF), (0xF900, 0x10FFFF))
+"""Han, kana, Hangul syllables, Thai, Lao, Khmer, Burmese: words run together."""
+UNSPACED = "".join(f"{chr(first)}-{chr(last)}" for first, last in _UNSPACED)
+"""The same, for a set in a regular expression."""
 _EDGE = " \t\r\n.,;:!?…\"'"
 
 
@@ -63,31 +68,33 @@ def _whole_words(text: Text, places: list[Place]) -> list[Place]:
 
 
 def splits_word(raw: str, position: int) -> bool:
-    """Whether a cut here would go through a word. Scripts without spaces have no such places.
+    """Whether a cut here would go through a word or a character. Scripts without spaces have no such places but those
+    in front of a mark.
 
-    >>> splits_word("the", 1), splits_word("the cat", 3), splits_word("東京都", 1)
-    (True, False, False)
+    >>> splits_word("the", 1), splits_word("the cat", 3), splits_word("東京都", 1), splits_word("cafe\u0301s", 4)
+    (True, False, False, True)
     """
     if not 0 < position < len(raw):
         return False
     left, right = raw[position - 1], raw[position]
-    return (
-        (left.isalnum() or left == "_")
-        and (right.isalnum() or right == "_")
-        and not (_unspaced(left) or _unspaced(right))
-    )
+    if right.isascii() and left.isascii():
+        return (left.isalnum() or left == "_") and (right.isalnum() or right == "_")
+    if _mark(right):
+        return not left.isspace()
+    base = position - 1
+    while base > 0 and _mark(raw[base]):
+        base -= 1
+    return all((side.isalnum() or side == "_") and not _unspaced(side) for side in (raw[base], right))
+
+
+def _mark(character: str) -> bool:
+    """Written onto the character before it: an accent, a vowel sign."""
+    return not character.isascii() and unicodedata.category(character)[0] == "M"
 
 
 def _unspaced(character: str) -> bool:
-    """Han, kana, Hangul syllables, Thai, Lao, Khmer, Burmese: words run together."""
     code = ord(character)
-    return code >= 0x0E00 and (
-        0x0E00 <= code <= 0x0EFF
-        or 0x1000 <= code <= 0x109F
-        or 0x1780 <= code <= 0x17FF
-        or 0x2E80 <= code <= 0xD7FF
-        or code >= 0xF900
-    )
+    return code >= _UNSPACED[0][0] and any(first <= code <= last for first, last in _UNSPACED)
 
 
 def _elided(text: Text, quote: str) -> list[Place]:

@@ -11,11 +11,12 @@ from difflib import SequenceMatcher
 from rapidfuzz.distance import LCSseq
 
 from text2grad.feedback.align.code_lines import code_lines
-from text2grad.feedback.align.places import Place
+from text2grad.feedback.align.places import UNSPACED, Place
 from text2grad.feedback.align.settings import RevisionSettings
 from text2grad.feedback.align.stems import FUNCTION_WORDS
 
-_TOKEN = re.compile(r"\w+(?:['’.,]\w+)*|[^\w\s]")
+_TOKEN = re.compile(rf"(?=\w)[{UNSPACED}]|[^\W{UNSPACED}]+(?:['’.,][^\W{UNSPACED}]+)*|[^\w\s]")
+"""A word; where words run together, a character."""
 _LINE = re.compile(r"[^\n]*\S[^\n]*")
 _WHITE = re.compile(r"\s+")
 _CLOSE_READING = 4_000

@@ -8,9 +8,11 @@ whose words stand nowhere is about no sentence in particular. Cost: the clauses'
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from text2grad.feedback.align import cues
 from text2grad.feedback.align.evidence import Support, Token
+from text2grad.feedback.align.ordinals import picks
 from text2grad.feedback.align.said import mentions_of
 from text2grad.feedback.align.stems import FUNCTION_WORDS
 
@@ -21,27 +23,31 @@ MOST = 3
 FEW = 4
 """A completion of so few sentences is searched whole where a clause names only a kind ("the date is wrong")."""
 
-_NAMED = re.compile(
-    r"\b(?P<place>first|second|third|fourth|fifth|last|final|opening|closing|concluding|"
-    r"penultimate)\s+(?P<unit>sentences?|lines?|paragraphs?|stanzas?|verses?)\b"
-    r"|\bthe (?P<part>opening|beginning|start|intro(?:duction)?|ending|end|conclusion|close)\b(?! of the (?:season|"
-    r"year|month|week|day|war))",
+_UNITS = r"sentence|line|paragraph|stanza|verse"
+_BLOCKS = frozenset(("paragraph", "stanza"))
+_WORK = (
+    r"text|story|tale|novel|book|chapter|poem|song|speech|essay|summary|piece|article|letter|e?-?mail|answer|response|"
+    r"post|report|passage|section|paragraph|stanza|draft|scene|code|document|review"
+)
+_PART = re.compile(
+    r"\bthe (?:very )?(?P<part>opening|beginning|start|intro(?:duction)?|ending|end|conclusion|close)\b"
+    rf"(?=\s*(?:[.,;:!?)–—]|$)|\s+(?:of|to|in) (?:the |this |your |its |that )?(?:\w+ )?(?:{_WORK})\b"
+    r"|\s+(?:and|but|is|was|could|should|would|must|might|can|may|will|just|too|\w+(?:[^\Ws]s|ed|ly|n['’]t))\b)",
     re.IGNORECASE,
 )
-_TALLY = {
-    "first": 0,
-    "opening": 0,
-    "second": 1,
-    "third": 2,
-    "fourth": 3,
-    "fifth": 4,
-    "last": -1,
-    "final": -1,
-    "closing": -1,
-    "concluding": -1,
-    "penultimate": -2,
-}
+"""A part of the text by its own name; "the end of June" is none."""
 _ENDS = frozenset(("ending", "end", "conclusion", "close"))
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The sentences or paragraphs that a clause names."""
+
+    places: tuple[tuple[int, int], ...]
+    outright: bool
+    """"The last sentence"; "the end" gives way to words that point elsewhere."""
+    rest: str
+    """The clause without the words that name them."""
 
 
 class Index:
@@ -87,19 +93,21 @@ class Index:
         return weights
 
 
-def named_unit(
-    clause: str, sentences: Sequence[tuple[int, int]], blocks: Sequence[tuple[int, int]]
-) -> tuple[int, int] | None:
-    """The sentence or paragraph that a clause names outright ("the last sentence", "the opening").
+def named_units(clause: str, sentences: Sequence[tuple[int, int]], blocks: Sequence[tuple[int, int]]) -> Named | None:
+    """What a clause names by number, by order or as a part ("the last two sentences", "the opening").
 
-    >>> named_unit("The last sentence is weak.", [(0, 4), (5, 9)], [(0, 9)])
-    (5, 9)
+    >>> named_units("The last sentence is weak.", [(0, 4), (5, 9)], [(0, 9)])
+    Named(places=((5, 9),), outright=True, rest='The   is weak.')
     """
-    match = _NAMED.search(clause)
-    if not match or len(sentences) < 2:
+    if len(sentences) < 2:
         return None
-    if match["part"]:
-        return sentences[-1] if match["part"].lower() in _ENDS else sentences[0]
-    units = sentences if match["unit"].lower().startswith(("sentence", "line", "verse")) else blocks
-    place = _TALLY[match["place"].lower()]
-    return units[place] if -len(units) <= place < len(units) and len(units) > 1 else None
+    for pick in picks(clause, _UNITS):
+        units = blocks if pick.unit in _BLOCKS else sentences
+        places = tuple(units[place] for place in pick.of(len(units))) if len(units) > 1 else ()
+        if places:
+            return Named(places, True, f"{clause[: pick.start]} {clause[pick.end :]}")
+    match = _PART.search(clause)
+    if not match:
+        return None
+    place = sentences[-1] if match["part"].lower() in _ENDS else sentences[0]
+    return Named((place,), False, f"{clause[: match.start()]} {clause[match.end() :]}")

@@ -68,7 +68,7 @@ class ParaphraseSettings:
     """Every word at least this likely is chosen; where there is none, the most likely are, down to `threshold`."""
     similarity: Fraction = 0.25
     """With an embedder: how near in meaning a sentence has to be to a clause that shares no word with the text. On
-    critiques of one sentence among several, all-MiniLM-L6-v2 is right 96 times in 100 above this and `margin`."""
+    critiques of one sentence among several, all-MiniLM-L6-v2 is right 93 times in 100 above this and `margin`."""
     margin: Fraction = 0.05
     """With an embedder: by how much it has to be nearer than the next sentence."""
     longest: Annotated[Int, Gt(0)] = 400

@@ -14,7 +14,7 @@ import numpy as np
 from text2grad.feedback.align import code
 from text2grad.feedback.align.code_lines import Line, code_lines
 from text2grad.feedback.align.evidence import Support
-from text2grad.feedback.align.omissions import finds_missing, omission_of
+from text2grad.feedback.align.omissions import finds_missing, split_clauses
 from text2grad.feedback.align.paraphrase import Prose, Similarity, best_words, paraphrases
 from text2grad.feedback.align.places import Place
 from text2grad.feedback.align.settings import AlignSettings
@@ -55,19 +55,9 @@ def split_omissions(
     clauses: Sequence[Clause], completion: Text, support: Support | None
 ) -> tuple[list[Clause], list[tuple[Clause, str]]]:
     """(clauses that are about something that is there, clauses about something that is not, with its words)."""
-    there: list[Clause] = []
-    gone: list[tuple[Clause, str]] = []
-    stems: frozenset[str] | None = None
-    for clause in clauses:
-        missing = None
-        if finds_missing(clause):
-            stems = stems or Support.of(completion.raw).stems
-            missing = omission_of(clause, stems, support.stems if support else None)
-        if missing:
-            gone.append((clause, missing))
-        else:
-            there.append(clause)
-    return there, gone
+    if not any(finds_missing(clause) for clause in clauses):
+        return list(clauses), []
+    return split_clauses(clauses, Support.of(completion.raw).stems, support.stems if support else None)
 
 
 def from_clauses(
@@ -149,6 +139,9 @@ def _scored(
 ) -> list[Span]:
     spans: list[Span] = []
     rows = code.line_evidence(lines, code.talk_of(rest, praise=verdict == "good"), quoted, functions_of(source))
+    if not rows[:, code.TOUCHED].any():
+        # "I don't understand this": the scorer would only name the lines that are wrong most often.
+        return []
     probabilities = line_scorer()(rows)
     if verdict == "good":
         # Trained on blame; of praise only what is named without doubt, the only line of its kind above all.

@@ -86,11 +86,11 @@ class Judged:
 class SupportCritic:
     """`critic(prompts, completions, passages=[…])`.
 
-    >>> passage = "Bloom is the second album by the singer Troye Sivan, released on 31 August 2018 by EMI Australia."
+    >>> passage = "Fjord is the second album by the singer Jorun Vekas, released on 23 April 2016 by Tern Norway."
     >>> critic = SupportCritic()
-    >>> (said,) = critic([""], ["The album Bloom was released on 31 August 2019."], passages=[[passage]])
+    >>> (said,) = critic([""], ["The album Fjord was released on 23 April 2017."], passages=[[passage]])
     >>> said.feedback
-    '“31 August 2019” is not supported: passage 1 says “31 August 2018”.'
+    '“23 April 2017” is not supported: passage 1 says “23 April 2016”.'
     """
 
     __name__ = "support"
