@@ -40,7 +40,7 @@ async def bare(address: str, home: Path) -> float:
 
         async def send(question: dict[str, Any]) -> None:
             async with places:
-                await client.chat.completions.create(**question)
+                await client.chat.completions.create(**{k: v for k, v in question.items() if k != "server"})
 
         await asyncio.gather(*map(send, questions))
     return time.perf_counter() - start
