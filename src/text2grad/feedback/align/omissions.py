@@ -37,7 +37,7 @@ _OUTRIGHT = re.compile(
 )
 """Something is missing, beside `lexicon.OMISSION_OUTRIGHT`."""
 _BARE = re.compile(
-    r"^\s*(?:and |also |but )?no (?!one\b|more\b|longer\b|idea\b|way\b)(?:[\w-]+\s*){1,3}[.!]*\s*$", re.IGNORECASE
+    r"^\s*(?:and |also |but )?no (?!one\b|more\b|longer\b|idea\b|way\b)[\w-]+(?:\s+[\w-]+){0,2}[.!\s]*$", re.IGNORECASE
 )
 """A clause that is nothing but "no conclusion"."""
 _ELLIPSIS = re.compile(
@@ -58,7 +58,9 @@ _NEGATED = re.compile(r"(?:\b(?:not|never|nothing|hardly|no)|n['’]t)\s+(?:\w+\
 _NOT = re.compile(r"\b(?:not|never)\b|n['’]t\b", re.IGNORECASE)
 _ADDS = re.compile(r"\badd$", re.IGNORECASE)
 _WHERE = re.compile(r"\b(?:to|into|inside|before|after)\b", re.IGNORECASE)
-_SEAM = re.compile(r"\s*[,;]\s+(?:(?:and|but|so|while)\s+)?(?!which\b|who\b|that\b|where\b)", re.IGNORECASE)
+_SEAM = re.compile(r"[,;]\s+(?:(?:and|but|so|while)\s+)?(?!which\b|who\b|that\b|where\b)", re.IGNORECASE)
+_SEAMS = 8
+"""Seams nearest the cue that are tried; a list has more, and no judgement behind them."""
 _SOURCE_SUBJECT = re.compile(rf"\b{lexicon.SOURCE_NOUN}\b", re.IGNORECASE)
 _SUBJECT = re.compile(rf"\b{lexicon.SOURCE_NOUN}\b|\bthere(?:['’]s| is| was| were|['’]re| are)\b", re.IGNORECASE)
 _SUBJECT = re.compile(rf"\b(?:{lexicon.COMPLETION_NOUN})(?:\s+\w+ly|\s+also|\s+still|\s+just)?\s*$", re.IGNORECASE)
@@ -168,7 +170,8 @@ def _told(clause: Clause) -> str | None:
 def _part(words: str, *, last: bool) -> tuple[str, str]:
     """(the words next to the cue, the others) where the others are a judgement of their own: "the cost, and the ships
     are wrong"."""
-    for seam in reversed(list(_SEAM.finditer(words))) if last else _SEAM.finditer(words):
+    seams = list(_SEAM.finditer(words))
+    for seam in seams[: -_SEAMS - 1 : -1] if last else seams[:_SEAMS]:
         left, right = words[: seam.start()], words[seam.end() :]
         near, far = (right, left) if last else (left, right)
         if content_stems(near) and len(far.split()) > 2 and lexicon.verdict_of(far):

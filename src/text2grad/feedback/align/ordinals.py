@@ -62,13 +62,18 @@ class Pick:
     """By number ("line 3"), not by order ("the third line")."""
 
     def of(self, count: int) -> list[int]:
-        """The indices that exist among so many."""
+        """The indices that exist among so many, in order."""
         found: list[int] = []
-        for first, last in self.ranges:
-            if last < 0:
-                first, last = max(0, count + first) if last == -1 else count + first, count + last
-            found += range(max(0, first), min(last, count - 1) + 1) if first >= 0 else ()
+        for first, last in sorted(self._bounds(count)):
+            found += range(max(first, found[-1] + 1 if found else 0), last + 1)
         return found
+
+    def _bounds(self, count: int) -> Iterator[tuple[int, int]]:
+        for first, last in self.ranges:
+            if last >= 0:
+                yield first, min(last, count - 1)
+            elif count + last >= 0:
+                yield max(0, count + first), count + last
 
 
 @lru_cache(maxsize=8)
@@ -76,7 +81,7 @@ def _patterns(units: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
     # "On line 3, 4 spaces are missing": only several are listed with commas.
     more = rf"(?:(?:{_TO}|(?(several){_AND}|\s+and\s+))(?:(?P=unit)s?\s+)?{_DIGITS})*"
     numbered = (
-        rf"\b(?P<unit>{units})(?P<several>s)?\s*(?:no\.?|numbers?|#)?\s*"
+        rf"\b(?P<unit>{units})(?P<several>s)?\s*(?:(?:no\.?|numbers?|#)\s*)?"
         rf"(?P<list>{_DIGITS}{more}|{_CARDINAL}\b(?:\s+and\s+{_CARDINAL}\b)*)"
     )
     ordered = (
