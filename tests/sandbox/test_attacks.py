@@ -1,5 +1,6 @@
 """Programs that cheat or break things are scored as failing, and leave no trace on the machine."""
 
+import errno
 import os
 import socket
 import textwrap
@@ -336,6 +337,29 @@ def test_no_network_not_even_to_this_machine(sandbox: Sandbox) -> None:
         program = f"import socket\ndef dial():\n    socket.create_connection(('127.0.0.1', {port}), 1)\n    return 1"
         report = sandbox.run(program, ["assert dial() == 1"])
     assert (report.score, "refused" in report.results[0].message) == (0.0, True)
+
+
+HOARD = """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+def shm():
+    libc.shmat.restype = ctypes.c_void_p
+    held = libc.shmget(0, 1 << 20, 0o1600)
+    place = libc.shmat(held, None, 0)
+    ctypes.memset(place, 1, 1 << 20) if held >= 0 else None
+    return held, ctypes.get_errno()
+def call(name, *arguments):
+    return getattr(libc, name)(*arguments), ctypes.get_errno()
+"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["shm()", "call('semget', 0, 1, 0o1600)", "call('msgget', 0, 0o1600)", "call('memfd_create', b'x', 0)"],
+)
+def test_no_memory_outside_the_limit(sandbox: Sandbox, call: str) -> None:
+    report = sandbox.run(HOARD, [f"assert {call} == (-1, {errno.EPERM})"])
+    assert [(result.verdict, result.got, result.message) for result in report.results if not result.passed] == []
 
 
 def test_nothing_is_left_running() -> None:

@@ -119,6 +119,70 @@ class TestFormats:
         assert (report.score, report.results) == (None, ())
         assert reason in (report.unusable or "")
 
+    @pytest.mark.parametrize(
+        "tests",
+        [
+            ["assert True"],
+            ["def g():\n    assert f() == 2"],
+            ["x = 1\nassert x == 1, f(2)"],
+            "from solution import f\ndef test_a():\n    yield\n    assert f(1) == 1\n",
+            "from solution import f\nasync def test_a():\n    assert f(1) == 1\n",
+            "from solution import f\ndef helper():\n    return f(1)\ndef test_a():\n    x = 1\n    assert x\n",
+            "import pytest\nfrom solution import f\n@pytest.mark.parametrize('x', [])\ndef test_a(x):\n"
+            "    assert f(x)\n",
+            "import unittest\nfrom solution import f\nclass T(unittest.TestCase):\n"
+            "    def test_a(self): self.assertTrue(True)\n",
+        ],
+    )
+    def test_what_every_program_passes_is_no_test(self, sandbox: Sandbox, tests: str | list[str]) -> None:
+        for program in ("", "def f(*x):\n    return 1"):
+            report = sandbox.run(program, tests)
+            assert (report.score, report.results) == (None, ())
+            assert report.unusable
+
+    def test_an_assert_about_nothing_counts_for_nothing(self, sandbox: Sandbox) -> None:
+        tests = (
+            "def check(candidate):\n    assert True, 'simple'\n    assert candidate(1) == 1\n    assert True, 'edge'\n"
+        )
+        report = sandbox.run("x = 1", tests, entry_point="f")
+        assert (report.score, len(report.results), report.skipped[0]) == (
+            0.0,
+            1,
+            ("assert True, 'simple'", "never uses the program"),
+        )
+
+    def test_what_does_not_run_is_skipped_with_a_reason(self, sandbox: Sandbox) -> None:
+        tests = (
+            "from solution import f\nasync def test_a():\n    assert f(1) == 1\ndef test_b():\n    assert f(1) == 0\n"
+        )
+        report = sandbox.run("def f(x):\n    return 0", tests)
+        assert (report.score, [name for name, _ in report.skipped]) == (1.0, ["test_a"])
+
+    @pytest.mark.parametrize(
+        "tests",
+        [
+            ["a = [2, 1]\nf(a)", "assert a == [1, 2]"],
+            ["def g(x):\n    f(x)\n    assert x == [1, 2]", "g([2, 1])"],
+            ["def test_f():\n    x = [2, 1]\n    f(x)\n    assert x == [1, 2]"],
+            "import solution\ndef test_f():\n    assert solution.f([1]) is None\n",
+            "from solution import *\nclass TestF:\n    def setup_method(self):\n        self.x = [2, 1]\n"
+            "        f(self.x)\n    def test_f(self):\n        assert self.x == [1, 2]\n",
+            "import pytest\nfrom solution import f\n@pytest.fixture\ndef done():\n    x = [2, 1]\n    f(x)\n"
+            "    return x\ndef test_f(done):\n    assert done == [1, 2]\n",
+            "import pytest\nfrom solution import f\n@pytest.mark.parametrize('g', [f])\ndef test_f(g):\n"
+            "    assert g([]) is None\n",
+            "import unittest\nfrom solution import f\nclass T(unittest.TestCase):\n"
+            "    def same(self, x, y):\n        f(x)\n        self.assertEqual(x, y)\n"
+            "    def test_f(self):\n        self.same([2, 1], [1, 2])\n",
+            "def check(candidate):\n    def sort(x):\n        candidate(x)\n        assert x == [1, 2]\n"
+            "    sort([2, 1])\n",
+        ],
+    )
+    def test_the_program_is_used_in_many_ways(self, sandbox: Sandbox, tests: str | list[str]) -> None:
+        report = sandbox.run("def f(x):\n    x.sort()", tests, entry_point="f")
+        assert (report.score, len(report.results), report.skipped) == (1.0, 1, ())
+        assert sandbox.run("def f(x):\n    return 3", tests, entry_point="f").score == 0.0
+
 
 @pytest.mark.system("bwrap")
 class TestResults:

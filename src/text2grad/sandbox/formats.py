@@ -14,6 +14,8 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from text2grad.sandbox.uses import UNUSED, never_runs, reached, uses
+
 _PLAIN = {
     name
     for kind in (list, dict, set, tuple, str, bytes, int, float, complex, range, deque, Counter)
@@ -21,7 +23,8 @@ _PLAIN = {
 }
 _OWN = {"solution", "pytest"}
 _TYPES = {name for name, value in vars(builtins).items() if isinstance(value, type)}
-_DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+_FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+_DEFINITIONS = _FUNCTIONS | ast.ClassDef
 
 
 _SHARED = {"open", "tempfile", "Path", "pathlib", "shutil", "os", "asyncio", "mock", "patch", "MagicMock", "Mock"}
@@ -55,6 +58,8 @@ class Plan:
     """Modules that the tests import."""
     wanted: tuple[str, ...]
     """What the tests take from the program in either way."""
+    skipped: tuple[tuple[str, str], ...] = ()
+    """(name, reason) of what looks like a test and is none."""
 
 
 def plan(tests: str | Sequence[str], setup: str = "", entry_point: str | None = None) -> Plan:
@@ -78,14 +83,22 @@ def plan(tests: str | Sequence[str], setup: str = "", entry_point: str | None = 
     everything = [*before, *(node for body in bodies for node in body)]
     taken = _taken(everything, entry_point)
     pure, tainted = _split(before, taken)
-    units = []
+    known = [*taken, *_imported(everything)]
+    asserting = _asserting(everything)
+    units, skipped = [], []
     lead: list[ast.stmt] = []
     for body in bodies:
-        if any(_asserts(node) for node in body):
-            units.append(_unit([*tainted, *lead, *body], body, taken))
-        else:
+        if not any(_checks(node, asserting) for node in body):
             lead += body  # what asserts nothing leads to what comes next, and cannot be passed
-    return _plan(pure, units, taken, everything)
+            continue
+        unit = _unit([*tainted, *lead, *body], body, taken)
+        if uses(body, [*tainted, *lead], reached([*before, *lead], known)):
+            units.append(unit)
+        else:
+            skipped.append((unit.name, UNUSED))
+    if not (units or skipped) and any(_test_functions(everything)):
+        return _from_code(everything, entry_point)
+    return _plan(pure, units, taken, everything, skipped)
 
 
 def _parsed(source: str, what: str) -> ast.Module:
@@ -109,28 +122,62 @@ def _from_check(around: list[ast.stmt], check: ast.FunctionDef, entry_point: str
     pure, tainted = _split(around, taken)
     bind = ast.parse(f"{argument} = {entry_point}").body
     known = [*taken, argument]
-    if any(isinstance(part, ast.Return | ast.Yield) for node in check.body for part in ast.walk(node)):
+    if reason := never_runs(check):
+        raise UnusableTests(f"check: {reason}")
+    if any(isinstance(part, ast.Return) for node in check.body for part in ast.walk(node)):
         whole = [check, *ast.parse(f"check({entry_point})").body]
         return _plan(pure, [_unit([*tainted, *whole], [check], known)], taken, [*around, check])
-    units = [_unit([*tainted, *bind, *lead, node], [node], known) for lead, node in _steps(check.body)]
-    return _plan(pure, units, taken, [*around, check])
+    units, skipped = [], []
+    for lead, node in _steps(check.body, _asserting(around)):
+        unit = _unit([*tainted, *bind, *lead, node], [node], known)
+        if uses([node], [*tainted, *lead], reached([*around, *lead], [*known, *_imported([*around, check])])):
+            units.append(unit)
+        else:
+            skipped.append((unit.name, UNUSED))
+    return _plan(pure, units, taken, [*around, check], skipped)
 
 
 def _from_code(body: list[ast.stmt], entry_point: str | None) -> Plan:
     """pytest and unittest functions, each a test; and asserts at the top, each a test with what leads to it."""
     functions = list(_test_functions(body))
-    called = {name for name, _ in functions}
+    called = {name for name, _, _ in functions}
     body = [node for node in body if not (_is_main(node) or _called(node) in called)]
     taken = _taken(body, entry_point)
     known = [*taken, *_imported(body)]
-    asserting = {node.name for node in body if isinstance(node, ast.FunctionDef) and _asserts(node)} - called
-    steps = list(_steps([node for node in body if not isinstance(node, _DEFINITIONS)], asserting))
+    steps = list(_steps([node for node in body if not isinstance(node, _DEFINITIONS)], _asserting(body) - called))
     stepped = {id(node) for _, node in steps}
-    pure, tainted = _split([node for node in body if id(node) not in stepped], known)
+    rest = [node for node in body if id(node) not in stepped]
+    pure, tainted = _split(rest, known)
     lead_in = ast.unparse(ast.Module(tainted, []))
-    units = [Unit(name, lead_in, name, _live([*tainted, node], known)) for name, node in functions]
-    units += [_unit([*(step for step in lead if step in tainted), node], [node], known) for lead, node in steps]
-    return _plan(pure, units, taken, body)
+    found = reached(rest, known)
+    units: list[Unit] = []
+    skipped: list[tuple[str, str]] = []
+    for name, holder, node in functions:
+        reason = never_runs(node) or (None if uses([node], tainted, found) else UNUSED)
+        if reason is None:
+            units.append(Unit(name, lead_in, name, _live([*tainted, holder], known)))
+        else:
+            skipped.append((name, reason))
+    for lead, node in steps:
+        unit = _unit([*(step for step in lead if step in tainted), node], [node], known)
+        if uses([node], lead, found):
+            units.append(unit)
+        else:
+            skipped.append((unit.name, UNUSED))
+    return _plan(pure, units, taken, body, skipped)
+
+
+def _asserting(body: Iterable[ast.stmt]) -> set[str]:
+    """Functions that assert something when they are called."""
+    return {node.name for node in body if isinstance(node, ast.FunctionDef) and _asserts(node)}
+
+
+def _checks(node: ast.stmt, asserting: Collection[str]) -> bool:
+    """Whether running the statement asserts something; to define a function that does is not to run it."""
+    if isinstance(node, _DEFINITIONS):
+        return False
+    calls = (part.func for part in ast.walk(node) if isinstance(part, ast.Call))
+    return _asserts(node) or any(isinstance(call, ast.Name) and call.id in asserting for call in calls)
 
 
 def _asserts(node: ast.AST) -> bool:
@@ -144,24 +191,26 @@ def _called(node: ast.stmt) -> str | None:
     return None
 
 
-def _steps(body: Iterable[ast.stmt], asserting: Collection[str] = ()) -> Iterator[tuple[list[ast.stmt], ast.stmt]]:
+def _steps(body: Sequence[ast.stmt], asserting: Collection[str] = ()) -> Iterator[tuple[list[ast.stmt], ast.stmt]]:
     """(statements that lead to it, statement) of each statement that asserts something, itself or by a call."""
+    asserting = {*asserting, *_asserting(body)}
     lead: list[ast.stmt] = []
     for node in body:
-        if _asserts(node) or (_called(node) or "") in asserting:
+        if _checks(node, asserting):
             yield list(lead), node
         else:
             lead.append(node)
 
 
-def _test_functions(body: Iterable[ast.stmt]) -> Iterator[tuple[str, ast.stmt]]:
+def _test_functions(body: Iterable[ast.stmt]) -> Iterator[tuple[str, ast.stmt, ast.stmt]]:
+    """(name, statement at the top, function)."""
     for node in body:
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test"):
-            yield node.name, node
+        if isinstance(node, _FUNCTIONS) and node.name.startswith("test"):
+            yield node.name, node, node
         elif isinstance(node, ast.ClassDef):
             for inner in node.body:
-                if isinstance(inner, ast.FunctionDef) and inner.name.startswith("test"):
-                    yield f"{node.name}.{inner.name}", node
+                if isinstance(inner, _FUNCTIONS) and inner.name.startswith("test"):
+                    yield f"{node.name}.{inner.name}", node, inner
 
 
 def _is_main(node: ast.stmt) -> bool:
@@ -318,7 +367,15 @@ def _asks_class(node: ast.Call) -> bool:
     return name in ("hasattr", "getattr", "setattr", "isgenerator", "isgeneratorfunction")
 
 
-def _plan(pure: list[ast.stmt], units: list[Unit], taken: list[str], everything: Sequence[ast.stmt]) -> Plan:
+def _plan(
+    pure: list[ast.stmt],
+    units: list[Unit],
+    taken: list[str],
+    everything: Sequence[ast.stmt],
+    skipped: Sequence[tuple[str, str]] = (),
+) -> Plan:
+    if not units and skipped:
+        raise UnusableTests("no test is left: " + "; ".join(f"{name[:60]}: {reason}" for name, reason in skipped[:5]))
     if not units:
         raise UnusableTests("the tests assert nothing: no assert and no test function was found")
     imports: dict[str, None] = {}
@@ -332,7 +389,7 @@ def _plan(pure: list[ast.stmt], units: list[Unit], taken: list[str], everything:
     wanted = tuple(dict.fromkeys([*taken, *(name for name in _imported(everything) if name not in ("*", "solution"))]))
     borrowed = "\n".join(f"import {name}" for name in _borrowed(everything))
     setup = _futures_first([*ast.parse(borrowed).body, *pure])
-    return Plan(ast.unparse(ast.Module(setup, [])), tuple(units), tuple(taken), modules, wanted)
+    return Plan(ast.unparse(ast.Module(setup, [])), tuple(units), tuple(taken), modules, wanted, tuple(skipped))
 
 
 def _futures_first(body: list[ast.stmt]) -> list[ast.stmt]:

@@ -290,7 +290,7 @@ def _writable(text: Any) -> str | None:
 
 
 def _report(parts: Plan, results: dict[int, TestResult], skipped: dict[int, str]) -> Report:
-    reasons = tuple((parts.units[index].name, reason) for index, reason in sorted(skipped.items()))
+    reasons = (*parts.skipped, *((parts.units[index].name, reason) for index, reason in sorted(skipped.items())))
     if not results:
         return Report(skipped=reasons, unusable="; ".join(dict.fromkeys(reason for _, reason in reasons)))
     return Report(tuple(results[index] for index in sorted(results)), reasons)

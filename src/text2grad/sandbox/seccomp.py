@@ -1,4 +1,5 @@
-"""A system-call filter for bubblewrap: no second process, no tracing, no new namespaces.
+"""A system-call filter for bubblewrap: no second process, no tracing, no new namespaces, no memory
+that escapes its limit.
 
 Leaves: the filter as the bytes that `bwrap --seccomp` takes, for the machine's architecture; empty where its numbers
 are not known here, and then the other walls stand alone. Limits on the number of processes do not bind the machine's
@@ -25,6 +26,12 @@ _REFUSED = {
     "x86_64": (57, 58, 101, 272, 308, 165, 166, 155, 250, 248, 249, 321, 298, 323, 310, 311, 425, 246, 175),
     "aarch64": (117, 97, 268, 40, 39, 41, 219, 217, 218, 280, 241, 282, 270, 271, 425, 104, 105),
 }
+_HOARDS = {
+    # Memory that outlives its mapping, so the limit on address space does not bound it: shmget, shmat, shmctl, shmdt,
+    # semget, semop, semctl, semtimedop, msgget, msgsnd, msgrcv, msgctl, memfd_create, memfd_secret
+    "x86_64": (29, 30, 31, 67, 64, 65, 66, 220, 68, 69, 70, 71, 319, 447),
+    "aarch64": (194, 196, 195, 197, 190, 193, 191, 192, 186, 189, 188, 187, 279, 447),
+}
 _X32 = 0x40000000
 """Numbers from here on are x86_64's other table of calls."""
 
@@ -46,7 +53,7 @@ def program(machine: str | None = None) -> bytes:
         (_JUMP_EQUAL, 0, 1, _CLONE3),
         (_RETURN, 0, 0, _ERRNO | errno.ENOSYS),
     ]
-    for number in _REFUSED[machine]:
+    for number in (*_REFUSED[machine], *_HOARDS[machine]):
         code += [(_JUMP_EQUAL, 0, 1, number), (_RETURN, 0, 0, refuse)]
     code += [
         (_JUMP_EQUAL, 0, 3, _CLONE[machine]),

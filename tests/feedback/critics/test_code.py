@@ -112,7 +112,23 @@ class TestWhatItSays:
 
     def test_praise_has_no_quote(self, critic: CodeCritic) -> None:
         critique = said(critic, "def add(a, b):\n    return a + b\n")
-        assert critique == Critique("The program passes all 3 tests.", score=1.0)
+        assert critique == Critique("Correct in all 3 cases.", score=1.0)
+
+    @pytest.mark.parametrize("tests", [["assert Box(1).get() == 1"], ["assert Box(1).get() == 1", "assert two() == 2"]])
+    def test_praise_marks_no_line(self, critic: CodeCritic, tests: list[str]) -> None:
+        program = "class Box:\n    def __init__(self, x):\n        self.x = x\n\n    def get(self):\n"
+        program += "        return self.x\n\ndef two():\n    for k in range(3):\n        pass\n    return k\n"
+        critique = said(critic, program, tests)
+        assert critique.score == 1.0
+        assert "1 with verdict: in_process" in critique.feedback
+        for feedback in (critique.feedback, "Correct in all 3 cases.", "Correct in the only case."):
+            assert align(program, Critique(feedback, score=1.0)).spans == ()
+
+    def test_what_shared_a_process_is_said(self, critic: CodeCritic) -> None:
+        program = "class Box:\n    def one(self): return 1\n\ndef two():\n    return 3\n"
+        critique = said(critic, program, ["assert Box().one() == 1", "assert two() == 2"])
+        opening = "1 of 2 tests fails. 1 of 2 tests ran in one process with the program (verdict: in_process). "
+        assert critique.feedback.startswith(opening)
 
     def test_a_message_that_no_file_can_hold(self, critic: CodeCritic) -> None:
         critique = said(critic, "def add(a, b):\n    raise ValueError('\\ud800')\n", ADD[:1])

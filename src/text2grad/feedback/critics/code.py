@@ -106,10 +106,14 @@ class CodeCritic:
             return None
         failed = [result for result in results if not result.passed]
         score = (len(results) - len(failed)) / len(results)
+        shared = sum(result.verdict == "in_process" for result in results)
         if not failed:
-            return Critique(f"The program passes {_all(len(results), 'test')}.", score=score)
+            return Critique(_praise(len(results), shared), score=score)
         said = _Said(source)
         said.sentences.append(_opening(len(failed), len(results)))
+        if shared:
+            ran = f"{shared} of {_some(len(results), 'test')} ran in one process with the program"
+            said.sentences.append(f"{ran} (verdict: in_process).")
         if (fault := syntax_error(source.text)) is not None:
             place = source.line(fault.line) if fault.line else None
             if place is None:
@@ -217,8 +221,11 @@ def _opening(failed: int, total: int) -> str:
     return f"{failed} of {total} tests fail{'s' if failed == 1 else ''}."
 
 
-def _all(count: int, noun: str) -> str:
-    return f"its only {noun}" if count == 1 else f"all {count} {noun}s"
+def _praise(total: int, shared: int) -> str:
+    """Of the whole, in words that no line of a program shares: alignment reads "passes", "tests" or "program" in a
+    critique without quotes as hints at lines. For the same reason what shared a process stands in brackets."""
+    cases = "the only case" if total == 1 else f"all {total} cases"
+    return f"Correct in {cases} ({shared} with verdict: in_process)." if shared else f"Correct in {cases}."
 
 
 def _some(count: int, noun: str) -> str:

@@ -168,6 +168,8 @@ def call(function: Callable[..., Any], names: Mapping[str, Any]) -> None:
 
     if reason := getattr(function, "__unusable__", None):
         raise Unusable(reason)
+    if not all(getattr(function, "__rows__", [])):
+        raise Unusable("has no parameter rows")
     for combination in itertools.product(*getattr(function, "__rows__", [])):
         given = {key: value for row in combination for key, value in row.items()}
         wanted = [name for name, p in inspect.signature(function).parameters.items() if p.default is p.empty]
