@@ -233,6 +233,9 @@ def test_peoples_files_are_read_and_tasks_for_them_written(tmp_path: Path) -> No
     for tool in ("label_studio", "argilla"):
         tasks = tmp_path / f"{tool}.json"
         assert main(["annotate", str(tmp_path / "out.jsonl"), str(tasks), "--tasks", tool]) == 0
+        before = tasks.read_bytes()
+        assert main(["annotate", str(tmp_path / "out.jsonl"), str(tasks), "--tasks", tool]) == 2
+        assert tasks.read_bytes() == before
         back = tmp_path / f"{tool}.jsonl"
         assert main(["annotate", str(tasks), str(back), "people.suggestions=true"]) == 0
         (again,) = read_jsonl(back)

@@ -130,7 +130,10 @@ def _items(source: Path, options: PeopleSettings) -> Iterator[tuple[int, bytes |
 
 
 def _write_tasks(tool: str, items: Items, target: Path) -> int:
-    """Tasks for a labelling tool; what cannot be read is reported beside them."""
+    """Tasks for a labelling tool; what cannot be read is reported beside them. Nothing that exists is written over."""
+    for path in (target, target.with_suffix(".xml"), target.with_suffix(".settings.json")):
+        if path.exists():
+            raise UsageError(f"{path} exists already; name another file for the tasks, or delete it")
     rows: list[dict[str, Any]] = []
     rejected: list[dict[str, Any]] = []
     for number, item in items():
