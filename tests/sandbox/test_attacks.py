@@ -22,6 +22,9 @@ class Any{base}:
     def __bool__(self): return True
 """
 
+SLOW = "import signal, time\ndef add(a, b):\n    {}\n    end = time.process_time() + 0.7\n"
+SLOW += "    while time.process_time() < end: pass\n    return a + b"
+
 ATTACKS = {
     "exits at import": "import sys\nsys.exit(0)",
     "exits hard at import": "import os\nos._exit(0)",
@@ -129,6 +132,8 @@ ATTACKS = {
         "import signal\nsignal.setitimer = lambda *a: (0, 0)\nsignal.signal(signal.SIGPROF, signal.SIG_IGN)\n"
         "def add(a, b):\n    while True: pass"
     ),
+    "takes the timer away and is right too late": SLOW.format("signal.setitimer(signal.ITIMER_PROF, 0)"),
+    "ignores the timer and is right too late": SLOW.format("signal.signal(signal.SIGPROF, signal.SIG_IGN)"),
     "sleeps": "import time\ndef add(a, b):\n    time.sleep(1e6)\n    return 5",
     "recurses without end": "def add(a, b):\n    return add(a, b)",
     "recurses through the C stack": "import sys\nsys.setrecursionlimit(10**9)\ndef add(a, b):\n    return add(a, b)",
@@ -248,6 +253,16 @@ def test_a_function_of_the_tests_does_not_lead_to_their_checks(sandbox: Sandbox)
     program = "def call(f):\n    f.__globals__['__compare__'] = lambda *a: None\n    return 0"
     report = sandbox.run(program, ["assert call(lambda: 3) == 3"])
     assert (report.score, report.results[0].verdict) == (0.0, "in_process")
+
+
+def test_no_program_chooses_the_process_it_is_judged_in(sandbox: Sandbox) -> None:
+    tests = ["assert join(split('abc')) == 'abc'"]
+    honest = sandbox.run("def split(s):\n    yield from s\ndef join(x):\n    return ''.join(x)", tests)
+    sly = sandbox.run("def split(s):\n    return iter(s)\ndef join(x):\n    return 'no'", tests)
+    assert [(report.score, report.results[0].verdict) for report in (honest, sly)] == [
+        (1.0, "isolated"),
+        (0.0, "isolated"),
+    ]
 
 
 @pytest.mark.parametrize(
