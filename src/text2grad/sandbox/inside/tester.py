@@ -185,8 +185,11 @@ def _call(qualified: str, names: dict[str, Any], compare: Callable[..., None] | 
     if hasattr(cls, "assertEqual"):
         if compare is not None:
             cls.assertEqual = lambda _, first, second, msg=None: compare("==", first, second, False, lambda: msg or "")
+        cls.setUpClass()
         cls(name).debug()
         return
+    if (first := getattr(cls, "setup_class", None)) is not None:
+        first(*([] if isinstance(first, types.MethodType) else [cls]))  # pytest takes it with or without `classmethod`
     made = cls()
     for step in ("setup_method", "setUp"):
         if hasattr(made, step):
