@@ -22,6 +22,9 @@ class Any{base}:
     def __bool__(self): return True
 """
 
+SLOW = "import signal, time\ndef add(a, b):\n    {}\n    end = time.process_time() + 0.7\n"
+SLOW += "    while time.process_time() < end: pass\n    return a + b"
+
 ATTACKS = {
     "exits at import": "import sys\nsys.exit(0)",
     "exits hard at import": "import os\nos._exit(0)",
@@ -129,6 +132,8 @@ ATTACKS = {
         "import signal\nsignal.setitimer = lambda *a: (0, 0)\nsignal.signal(signal.SIGPROF, signal.SIG_IGN)\n"
         "def add(a, b):\n    while True: pass"
     ),
+    "takes the timer away and is right too late": SLOW.format("signal.setitimer(signal.ITIMER_PROF, 0)"),
+    "ignores the timer and is right too late": SLOW.format("signal.signal(signal.SIGPROF, signal.SIG_IGN)"),
     "sleeps": "import time\ndef add(a, b):\n    time.sleep(1e6)\n    return 5",
     "recurses without end": "def add(a, b):\n    return add(a, b)",
     "recurses through the C stack": "import sys\nsys.setrecursionlimit(10**9)\ndef add(a, b):\n    return add(a, b)",
@@ -154,127 +159,6 @@ def test_an_attack_is_scored_as_failing(sandbox: Sandbox, name: str) -> None:
     assert report.score == 0.0
     assert {result.verdict for result in report.results} == {"isolated"}
     assert all(result.kind != "passed" for result in report.results)
-
-
-LIVE = ["box = Box(2)\nassert box.add(3) == 5", "assert Box(10).add(-4) == 6"]
-"""Tests that need the program's own objects, so program and tests share a process."""
-BOX = "class Box:\n    def __init__(self, a): self.a = a\n    def add(self, b):\n"
-
-LIVE_ATTACKS = {
-    "exits at import": "import sys\nsys.exit(0)",
-    "exits hard at import": "import os\nos._exit(0)",
-    "exits hard when called": "import os\n" + BOX + "        os._exit(0)",
-    "returns what equals everything": EQUALS_ALL.format(base="") + BOX + "        return Any()",
-    "returns an integer that equals everything": EQUALS_ALL.format(base="(int)") + BOX + "        return Any(0)",
-    "poses as a class of the library": (
-        "class Any:\n    __module__ = 'decimal'\n    def __eq__(self, other): return True\n"
-        + BOX
-        + "        return Any()"
-    ),
-    "patches the built-ins": (
-        "import builtins\nbuiltins.bool = builtins.type = builtins.isinstance = lambda *a: True\n"
-        + BOX
-        + "        return 0"
-    ),
-    "patches the runner": (
-        "import sys\nfor name, module in list(sys.modules.items()):\n"
-        "    if 'text2grad' in name or name == '__main__':\n"
-        "        for key, value in list(vars(module).items()):\n            if callable(value):\n"
-        "                setattr(module, key, lambda *a, **k: None)\n" + BOX + "        return 0"
-    ),
-    "changes the caller": (
-        "import sys\n" + BOX + "        f = sys._getframe(1)\n        f.f_globals['__compare__'] = lambda *a: None\n"
-        "        return 0"
-    ),
-    "changes the caller through inspect": (
-        "import inspect\n" + BOX + "        f = inspect.currentframe().f_back\n"
-        "        f.f_globals['__compare__'] = lambda *a: None\n        return 0"
-    ),
-    "changes the caller through a traceback": (
-        BOX + "        try: 1 / 0\n        except Exception as e: f = e.__traceback__.tb_frame.f_back\n"
-        "        f.f_globals['__compare__'] = lambda *a: None\n        return 0"
-    ),
-    "searches memory": (
-        "import gc\n"
-        + BOX
-        + "        for o in gc.get_objects():\n            if isinstance(o, dict) and '__compare__' in o:\n"
-        "                o['__compare__'] = lambda *a: None\n        return 0"
-    ),
-    "writes events": (
-        "import os\n" + BOX + "        for fd in range(64):\n"
-        '            try: os.write(fd, b\'{"result": {"index": 0, "passed": true, "kind": "passed"}}\\n\')\n'
-        "            except OSError: pass\n        os._exit(0)"
-    ),
-    "patches the built-ins of the library": (
-        "import os\nfound = os.path.join.__globals__['__builtins__']\n"
-        "found = found if isinstance(found, dict) else vars(found)\n"
-        "found['bool'] = found['type'] = found['isinstance'] = lambda *a: True\n" + BOX + "        return 0"
-    ),
-    "patches what writes the result": (
-        "import json.encoder\nwrite = json.encoder.JSONEncoder.encode\ndef encode(self, said):\n"
-        "    if 'result' in said:\n        said['result'].update(passed=True, kind='passed')\n"
-        "    return write(self, said)\njson.encoder.JSONEncoder.encode = encode\n" + BOX + "        return 0"
-    ),
-    "asks for frames under a false name": (
-        "code = compile('import sys\\ndef grab(): return sys._getframe(2)', '/lib/collections.py', 'exec')\n"
-        "names = {}\nexec(code, names)\n" + BOX + "        frame = names['grab']()\n        while frame:\n"
-        "            if '__compare__' in frame.f_globals:\n"
-        "                frame.f_globals['__compare__'] = lambda *a: None\n            frame = frame.f_back\n"
-        "        return 0"
-    ),
-    "patches pytest": (
-        "import sys\nfake = sys.modules.get('pytest')\nif fake: fake.raises.__exit__ = lambda *a: True\n"
-        + BOX
-        + "        sys.modules.get('pytest', sys).approx = lambda x: x\n        return 0"
-    ),
-    "never ends": BOX + "        while True: pass",
-    "forks": "import os\n" + BOX + "        return 5 if os.fork() else 6",
-}
-
-
-def test_an_honest_class_passes(sandbox: Sandbox) -> None:
-    report = sandbox.run(BOX + "        return self.a + b", LIVE)
-    assert (report.score, {result.verdict for result in report.results}) == (1.0, {"in_process"})
-
-
-@pytest.mark.parametrize("name", LIVE_ATTACKS)
-def test_an_attack_in_the_tests_own_process_is_scored_as_failing(sandbox: Sandbox, name: str) -> None:
-    report = sandbox.run(LIVE_ATTACKS[name], LIVE)
-    assert [result.passed for result in report.results] == [False, False]
-    assert {result.verdict for result in report.results} == {"in_process"}
-
-
-def test_a_function_of_the_tests_does_not_lead_to_their_checks(sandbox: Sandbox) -> None:
-    program = "def call(f):\n    f.__globals__['__compare__'] = lambda *a: None\n    return 0"
-    report = sandbox.run(program, ["assert call(lambda: 3) == 3"])
-    assert (report.score, report.results[0].verdict) == (0.0, "in_process")
-
-
-@pytest.mark.parametrize(
-    "test",
-    [
-        "box = Box(1)\nassert box.add(2) == 3 and box.add(3) == 4",
-        "box = Box(1)\nassert 3 == box.add(2) == 3",
-        "box = Box(1)\nif box.add(2) != 3: assert False",
-        "box = Box(1)\nassert all(box.add(k) == k + 1 for k in range(3))",
-        "box = Box(1)\nassert [box.add(2)] == [3]",
-        "box = Box(1)\nassert {'a': (box.add(2),)} == {'a': (3,)}",
-    ],
-)
-def test_an_object_that_equals_everything_wins_nowhere(sandbox: Sandbox, test: str) -> None:
-    honest = sandbox.run(BOX + "        return self.a + b", [test])
-    sly = sandbox.run(EQUALS_ALL.format(base="") + BOX + "        return Any()", [test])
-    assert [(report.score, report.results[0].verdict) for report in (honest, sly)] == [
-        (1.0, "in_process"),
-        (0.0, "in_process"),
-    ]
-
-
-def test_unittest_does_not_ask_the_program_either(sandbox: Sandbox) -> None:
-    tests = "import unittest\nfrom solution import Box\nclass T(unittest.TestCase):\n"
-    tests += "    def test_a(self):\n        box = Box(1)\n        self.assertEqual(box.add(2), 3)\n"
-    assert sandbox.run(BOX + "        return self.a + b", tests).score == 1.0
-    assert sandbox.run(EQUALS_ALL.format(base="") + BOX + "        return Any()", tests).score == 0.0
 
 
 LOOK = textwrap.dedent("""

@@ -1,13 +1,12 @@
 """Formats, results, limits and refusals of the sandbox, with real processes."""
 
 import stat
-import sys
 from pathlib import Path
 
 import pytest
 
 from text2grad.errors import SandboxError
-from text2grad.sandbox import Frame, Job, Limits, Sandbox, UnsafeWarning, bubble, seccomp
+from text2grad.sandbox import Frame, Job, Limits, Sandbox, UnsafeWarning, bubble
 
 KODCODE = """
 import pytest
@@ -91,6 +90,18 @@ class TestFormats:
         report = sandbox.run("def f(x):\n    return 2", tests + "unittest.main()")
         assert [(result.name, result.passed) for result in report.results] == [("T.test_a", True), ("T.test_b", True)]
         assert sandbox.run("def f(x):\n    return 3", tests).score == 0.0
+
+    @pytest.mark.parametrize(
+        "head",
+        [
+            "import unittest\nclass T(unittest.TestCase):\n    @classmethod\n    def setUpClass(cls): cls.x = 1\n",
+            "class TestT:\n    @classmethod\n    def setup_class(cls): cls.x = 1\n",
+            "class TestT:\n    def setup_class(cls): cls.x = 1\n",
+        ],
+    )
+    def test_a_class_is_set_up(self, sandbox: Sandbox, head: str) -> None:
+        tests = f"from solution import f\n{head}    def test_a(self):\n        assert f(self.x) == 2\n"
+        assert sandbox.run("def f(x):\n    return x + 1", tests).score == 1.0
 
     def test_plain_code(self, sandbox: Sandbox) -> None:
         tests = "seen = f([3, 1])\nassert seen == [1, 3]\ncopy = [2, 1]\nf(copy)\nassert copy == [2, 1]\n"
@@ -250,6 +261,8 @@ class TestResults:
                 "n = Node()\nassert n != None and n.next == None",
             ),
             ("class Node:\n    pass", "assert Node() != Node()"),
+            ("class LRU(dict): put = dict.__setitem__", "c = LRU()\nc.update(a=1)\nassert c.get('a') == 1"),
+            ("class box:\n    append = pop = lambda *_: 3", "b = box()\nb.append(3)\nassert b.pop() == 3"),
             (
                 "def words(p):\n    return open(p).read()",
                 "open('/tmp/a', 'w').write('x')\nassert words('/tmp/a') == 'x'",
@@ -343,48 +356,3 @@ class TestUnsafe:
     )
     def test_processes_and_limits_are_the_same(self, unsafe: Sandbox, body: str, score: float) -> None:
         assert unsafe.run(f"def add(a, b):\n    {body}", ["assert add(2, 3) == 5"]).score == score
-
-
-class TestFilter:
-    def test_known_machines_have_one_and_others_none(self) -> None:
-        assert len(seccomp.program("x86_64")) % 8 == 0
-        assert len(seccomp.program("aarch64")) % 8 == 0
-        assert seccomp.program("vax") == b""
-
-    @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-    @pytest.mark.parametrize(
-        ("call", "flags", "allowed"), [("clone", 0x11, False), ("clone", 0x10000, True), ("read", 0, True)]
-    )
-    def test_threads_may_start_and_processes_may_not(self, machine: str, call: str, flags: int, allowed: bool) -> None:
-        number = {"clone": {"x86_64": 56, "aarch64": 220}, "read": {"x86_64": 0, "aarch64": 63}}[call][machine]
-        architecture = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}[machine]
-        assert (_interpret(seccomp.program(machine), number, architecture, flags) == 0x7FFF0000) is allowed
-
-    def test_another_architecture_is_killed(self) -> None:
-        assert _interpret(seccomp.program("x86_64"), 0, 0x40000003, 0) == 0x80000000
-
-
-def _interpret(program: bytes, number: int, architecture: int, first: int) -> int:
-    """The five instructions of classic BPF that the filter uses."""
-    import struct
-
-    code = list(struct.iter_unpack("HBBI", program))
-    memory = {0: number, 4: architecture, 16: first}
-    value = place = 0
-    while True:
-        operation, yes, no, constant = code[place]
-        place += 1
-        if operation == 0x20:
-            value = memory[constant]
-        elif operation == 0x06:
-            return int(constant)
-        else:
-            holds = {0x15: value == constant, 0x45: bool(value & constant), 0x35: value >= constant}[operation]
-            place += yes if holds else no
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="bubblewrap is for Linux")
-def test_the_machine_has_a_filter() -> None:
-    import platform
-
-    assert bool(seccomp.program()) == (platform.machine() in ("x86_64", "aarch64"))

@@ -10,26 +10,15 @@ import ast
 import builtins
 import keyword
 import sys
-from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from text2grad.sandbox.live import needs_objects
 from text2grad.sandbox.uses import UNUSED, never_runs, reached, uses
 
-_PLAIN = {
-    name
-    for kind in (list, dict, set, tuple, str, bytes, int, float, complex, range, deque, Counter)
-    for name in dir(kind)
-}
 _OWN = {"solution", "pytest"}
-_TYPES = {name for name, value in vars(builtins).items() if isinstance(value, type)}
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 _DEFINITIONS = _FUNCTIONS | ast.ClassDef
-
-
-_SHARED = {"open", "tempfile", "Path", "pathlib", "shutil", "os", "asyncio", "mock", "patch", "MagicMock", "Mock"}
-_SHARED |= {"redirect_stdout", "threading", "weakref", "gc"}
-"""What a test uses to share files, streams, event loops or patches with the program: that takes one process."""
 
 
 class UnusableTests(ValueError):
@@ -155,7 +144,7 @@ def _from_code(body: list[ast.stmt], entry_point: str | None) -> Plan:
     for name, holder, node in functions:
         reason = never_runs(node) or (None if uses([node], tainted, found) else UNUSED)
         if reason is None:
-            units.append(Unit(name, lead_in, name, _live([*tainted, holder], known)))
+            units.append(Unit(name, lead_in, name, needs_objects([*tainted, holder], known)))
         else:
             skipped.append((name, reason))
     for lead, node in steps:
@@ -297,74 +286,7 @@ def _split(body: Iterable[ast.stmt], taken: Iterable[str]) -> tuple[list[ast.stm
 
 def _unit(body: list[ast.stmt], shown: list[ast.stmt], known: Iterable[str]) -> Unit:
     source = ast.unparse(ast.Module(body, []))
-    return Unit(ast.unparse(ast.Module(shown, []))[:300], source, "", _live(body, list(known)))
-
-
-def _live(body: Sequence[ast.stmt], known: Iterable[str]) -> bool:
-    """Whether the test uses what it gets from the program as more than plain data: its attributes, its class, its
-    identity, files or streams that both use."""
-    parts = [part for node in body for part in ast.walk(node)]
-    made = set(known)
-    if _makes_objects(parts, made):
-        return True
-    for part in parts:
-        if isinstance(part, ast.Assign) and _mentions(part.value, made):
-            made.update(target.id for target in part.targets if isinstance(target, ast.Name))
-    return any(
-        (isinstance(part, ast.Name) and part.id in _SHARED)
-        or (isinstance(part, ast.Attribute) and part.attr in ("stdout", "stdin", "environ", "redirect_stdout"))
-        or (isinstance(part, ast.Compare) and _asks_identity(part))
-        or (isinstance(part, ast.Attribute) and _reaches_into(part, made))
-        or (isinstance(part, ast.Call) and (_asks_class(part) or _calls_a_result(part, made)))
-        for part in parts
-    )
-
-
-def _mentions(node: ast.AST, names: set[str]) -> bool:
-    return any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(node))
-
-
-def _calls_a_result(node: ast.Call, made: set[str]) -> bool:
-    """`adder(3)(4)`: the program's result is a function."""
-    return isinstance(node.func, ast.Call) and _mentions(node.func.func, made)
-
-
-def _makes_objects(parts: Sequence[ast.AST], known: set[str]) -> bool:
-    """Whether a name that looks like a class (`Stack`, not `Find_Max`) is used as one: its instances are kept, passed
-    on or compared with each other. `Sum(60) == 10` is a function with an odd name."""
-    classes = {name for name in known if name[:1].isupper() and "_" not in name and not name.isupper()}
-    plain_calls = set()
-    for part in parts:
-        if isinstance(part, ast.Compare):
-            sides = [side for side in (part.left, *part.comparators) if _mentions(side, classes)]
-            if len(sides) == 1 and isinstance(sides[0], ast.Call):
-                plain_calls.add(id(sides[0].func))
-    return any(isinstance(part, ast.Name) and part.id in classes and id(part) not in plain_calls for part in parts)
-
-
-def _asks_identity(node: ast.Compare) -> bool:
-    return any(
-        isinstance(sign, ast.Is | ast.IsNot) and not isinstance(side, ast.Constant)
-        for sign, side in zip(node.ops, node.comparators, strict=True)
-    )
-
-
-def _reaches_into(node: ast.Attribute, made: set[str]) -> bool:
-    """`f(x).name`, `f.calls`: an attribute that plain data does not have, of something the program made."""
-    if node.attr in _PLAIN:
-        return False
-    root = node.value
-    if isinstance(root, ast.Name):
-        return root.id in made and root.id != "solution"
-    return isinstance(root, ast.Call) and _mentions(root.func, made)
-
-
-def _asks_class(node: ast.Call) -> bool:
-    """`isinstance(f(x), Iterator)`, `hasattr(f(x), "send")`: a question about more than built-in types."""
-    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-    if name in ("isinstance", "issubclass") and len(node.args) == 2:
-        return not {part.id for part in ast.walk(node.args[1]) if isinstance(part, ast.Name)} <= _TYPES
-    return name in ("hasattr", "getattr", "setattr", "isgenerator", "isgeneratorfunction")
+    return Unit(ast.unparse(ast.Module(shown, []))[:300], source, "", needs_objects(body, list(known)))
 
 
 def _plan(

@@ -1,15 +1,22 @@
 """The part of pytest that published tests use, for a sandbox that has no pytest: approx, raises, marks, fixtures.
 
 Enters: test modules that `import pytest`. Leaves: a module of that name. What it does not know raises `Unusable`, and
-the test is not counted, rather than passed or failed.
+the test is not counted, rather than passed or failed. What can be known of that is settled before the program is
+loaded (`refusal`); nothing here looks a function up in a module that a program could patch.
 """
 
-import itertools
-import math
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
+from itertools import product as _product
+from math import isinf as _isinf
+from math import isnan as _isnan
+from re import search as _search
 from typing import Any
+
+from text2grad.sandbox.inside.program import inside
+
+_GENERATOR, _METHOD, _frame = types.GeneratorType, types.MethodType, sys._getframe
 
 
 class Unusable(BaseException):
@@ -53,9 +60,9 @@ class Approx:
             gap, size = abs(expected - actual), abs(expected)
         except OverflowError:
             return False
-        if math.isnan(gap):
-            return self.nan_ok and math.isnan(size) and math.isnan(abs(actual))
-        if math.isinf(size) or math.isinf(gap):
+        if _isnan(gap):
+            return self.nan_ok and _isnan(size) and _isnan(abs(actual))
+        if _isinf(size) or _isinf(gap):
             return False
         absolute = 1e-12 if self.abs is None else self.abs
         relative = 1e-6 if self.rel is None and self.abs is None else self.rel or 0.0
@@ -92,9 +99,7 @@ class raises:  # noqa: N801 - pytest's name
             raise Failed(f"expected {_names(self.expected)} to be raised, and nothing was")
         if not issubclass(kind, self.expected):
             return False
-        import re
-
-        if self.match is not None and not re.search(self.match, str(problem)):
+        if self.match is not None and not _search(self.match, str(problem)):
             raise Failed(f"expected a message that matches {self.match!r}, got {str(problem)!r}")
         self.value, self.type = problem, kind
         return True
@@ -158,21 +163,58 @@ def _fail(reason: str = "", **_: Any) -> None:
     raise Failed(reason)
 
 
+skips: list[Unusable] = []
+"""Those that a test asked for; the tester takes no other for one, so a program cannot raise its way out of a test."""
+
+
 def _skip(reason: str = "", **_: Any) -> None:
-    raise Unusable(f"skips itself: {reason}")
+    if inside(_frame(1)):
+        raise Failed("the program skips its own test")
+    skips.append(Unusable(f"skips itself: {reason}"))
+    raise skips[-1]
+
+
+def refusal(function: Any, names: Mapping[str, Any]) -> str | None:
+    """Why a test function cannot be run here, whatever the program."""
+    if reason := getattr(function, "__unusable__", None):
+        return str(reason)
+    rows = getattr(function, "__rows__", [])
+    if not all(rows):
+        return "has no parameter rows"
+    given = {key for row in rows for key in row[0]}
+    return _lacks([name for name in _arguments(function) if name not in given], names, ())
+
+
+def _lacks(wanted: list[str], names: Mapping[str, Any], above: tuple[str, ...]) -> str | None:
+    for name in wanted:
+        source = names.get(name)
+        if source is None or name in above or not getattr(source, "__fixture__", False):
+            return f"needs the fixture {name!r}, which the sandbox does not have"
+        if reason := _lacks(_arguments(source), names, (*above, name)):
+            return reason
+    return None
+
+
+def _arguments(function: Any) -> list[str]:
+    """Names of the arguments without a default, as `inspect.signature` tells them."""
+    bound = isinstance(function, _METHOD)
+    function = function.__func__ if bound else function
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return []
+    plain = code.co_varnames[: code.co_argcount]
+    plain = plain[bound : len(plain) - len(function.__defaults__ or ())]
+    named = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+    return [*plain, *(name for name in named if name not in (function.__kwdefaults__ or {}))]
 
 
 def call(function: Callable[..., Any], names: Mapping[str, Any]) -> None:
-    """Run one test function: all its parameter rows, its fixtures made anew for each."""
-    import inspect  # costs more than most tests, and plain asserts do without it
-
-    if reason := getattr(function, "__unusable__", None):
-        raise Unusable(reason)
-    if not all(getattr(function, "__rows__", [])):
-        raise Unusable("has no parameter rows")
-    for combination in itertools.product(*getattr(function, "__rows__", [])):
+    """Run one test function, which nothing refuses: all its parameter rows, its fixtures made anew for each."""
+    wanted = _arguments(function)
+    for combination in _product(*getattr(function, "__rows__", [])):
         given = {key: value for row in combination for key, value in row.items()}
-        wanted = [name for name, p in inspect.signature(function).parameters.items() if p.default is p.empty]
         ending: list[Iterator[Any]] = []
         function(**{name: given[name] if name in given else _made(name, names, ending) for name in wanted})
         for fixture in ending:
@@ -180,13 +222,9 @@ def call(function: Callable[..., Any], names: Mapping[str, Any]) -> None:
 
 
 def _made(name: str, names: Mapping[str, Any], ending: list[Iterator[Any]]) -> Any:
-    import inspect
-
-    source = names.get(name)
-    if not getattr(source, "__fixture__", False) or source is None:
-        raise Unusable(f"needs the fixture {name!r}, which the sandbox does not have")
-    value = source(**{inner: _made(inner, names, ending) for inner in inspect.signature(source).parameters})
-    if inspect.isgenerator(value):
+    source = names[name]
+    value = source(**{inner: _made(inner, names, ending) for inner in _arguments(source)})
+    if isinstance(value, _GENERATOR):
         ending.append(value)
         return next(value)
     return value

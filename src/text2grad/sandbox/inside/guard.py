@@ -8,8 +8,10 @@ out.
 """
 
 import builtins
+import signal
 import sys
 import types
+from collections.abc import Callable
 from json.encoder import encode_basestring_ascii as _quoted
 from typing import Any
 
@@ -28,8 +30,17 @@ _EVENTS = {
     "function.__new__",
 }
 _ATTRIBUTES = {"tb_frame", "gi_frame", "cr_frame", "ag_frame", "__code__"}
-_MODULES = {"ctypes", "_ctypes", "gc", "_testcapi", "_testinternalcapi", "_xxsubinterpreters", "_interpreters"}
-_GO_BETWEENS = ("inspect.py", "traceback.py", "threading.py", "bdb.py", "linecache.py")
+_MODULES = {
+    "ctypes",
+    "_ctypes",
+    "_signal",
+    "gc",
+    "_testcapi",
+    "_testinternalcapi",
+    "_xxsubinterpreters",
+    "_interpreters",
+}
+_GO_BETWEENS = ("inspect.py", "traceback.py", "threading.py", "bdb.py", "linecache.py", "/signal.py")
 
 
 _UNTOUCHED = dict(vars(builtins))
@@ -64,7 +75,53 @@ def close_doors() -> None:
     shown = types.ModuleType("builtins")
     shown.__dict__.update(_UNTOUCHED)
     sys.modules["builtins"] = shown
+    _deafen()
     sys.addaudithook(_watch(sys._getframe))
+
+
+def seal() -> Callable[[], bool]:
+    """Taken before the doors close: tells whether the judge's modules and classes are still what they were. A program
+    finds the classes by `object.__subclasses__()`."""
+    modules = [vars(module) for name, module in sys.modules.items() if name.startswith("text2grad.sandbox.inside.")]
+    found = {id(value): vars(value) for names in modules for value in names.values() if _ours(value)}
+    kept = [(names, dict(names)) for names in (*modules, *found.values())]
+    missing = object()
+
+    def whole() -> bool:
+        for names, before in kept:
+            if len(names) != len(before):
+                return False
+            for name, value in before.items():
+                if names.get(name, missing) is not value:
+                    return False
+        return True
+
+    return whole
+
+
+def _ours(value: Any) -> bool:
+    return isinstance(value, type) and value.__module__.startswith("text2grad.")
+
+
+def _deafen() -> None:
+    """Handlers and timers that a program sets are not set: a handler is given the frames of the test, and the timer is
+    what ends a test."""
+    for name in ("signal", "setitimer", "alarm", "pthread_sigmask", "siginterrupt", "set_wakeup_fd"):
+        for module in (signal, sys.modules["_signal"]):
+            if hasattr(module, name):
+                setattr(module, name, _UNHEARD.get(name, _unheard))
+
+
+def _unheard(*_: Any, **__: Any) -> int:
+    return 0
+
+
+_UNHEARD = {
+    "signal": lambda *_: signal.SIG_DFL,
+    "setitimer": lambda *_: (0.0, 0.0),
+    "pthread_sigmask": lambda *_: set(),
+    "set_wakeup_fd": lambda *_, **__: -1,
+}
 
 
 def _watch(frame_of: Any) -> Any:

@@ -12,6 +12,8 @@ import signal
 import sys
 import types
 from collections.abc import Callable
+from signal import ITIMER_PROF as _PROCESSOR
+from signal import setitimer as _set_timer
 from types import FrameType
 from typing import Any
 
@@ -40,7 +42,7 @@ class Local:
         raise self.fault
 
     def load(self, source: str) -> Stop | None:
-        signal.setitimer(signal.ITIMER_PROF, self.seconds, 0.05)
+        _set_timer(_PROCESSOR, self.seconds, 0.05)
         try:
             self.program = Program(source, guard.copied_builtins())
             guard.close_doors()
@@ -53,16 +55,16 @@ class Local:
             timeout = isinstance(problem, Stop)
             return Stop("timeout" if timeout else "load", f"{type(problem).__name__}: {problem}"[:300], where)
         finally:
-            signal.setitimer(signal.ITIMER_PROF, 0)
+            _set_timer(_PROCESSOR, 0)
         return None
 
     def begin(self) -> None:
         self.fault = None
         self.program.reset()
-        signal.setitimer(signal.ITIMER_PROF, self.seconds, 0.05)
+        _set_timer(_PROCESSOR, self.seconds, 0.05)
 
     def end(self) -> list[int]:
-        signal.setitimer(signal.ITIMER_PROF, 0)
+        _set_timer(_PROCESSOR, 0)
         return self.program.ran()
 
     def find(self, name: str) -> Any:
@@ -119,6 +121,9 @@ class Tester:
             exec(self.code, names)
         except BaseException as problem:  # noqa: BLE001 - whatever published tests may raise
             raise fakepytest.Unusable(f"the tests' set-up raises {type(problem).__name__}: {problem}") from None
+        functions = {unit["index"]: _found(unit["function"], names) for unit in self.job["units"] if unit["function"]}
+        reasons = {index: fakepytest.refusal(found, names) for index, found in functions.items()}
+        self.refused = {index: reason for index, reason in reasons.items() if reason}
 
     def namespace(self) -> dict[str, Any]:
         names: dict[str, Any] = {"__name__": "tests", "__builtins__": guard.copied_builtins(), **self.checks}
@@ -146,12 +151,12 @@ class Tester:
             result["passed"] = self.untouched(names)
             if not result["passed"]:
                 result.update(kind="test_error", message="the program changed the test")
-        except NeedsLive:
-            raise
-        except fakepytest.Unusable:
-            self.program.end()
-            raise
-        except BaseException as problem:  # noqa: BLE001 - a test's result, whatever it is
+        except BaseException as problem:
+            if isinstance(problem, NeedsLive) and not self.guarded:
+                raise
+            if any(problem is skip for skip in fakepytest.skips):
+                self.program.end()
+                raise
             result.update(_failure(problem))
         result["ran"] = self.program.end()
         if self.program.fault is not None:
@@ -159,6 +164,15 @@ class Tester:
             where = fault.frames or result.get("frames", [])
             result.update(passed=False, kind=fault.kind, message=fault.message, frames=where)
         return result
+
+
+def _found(qualified: str, names: dict[str, Any]) -> Any:
+    """The function of a test, a method without its `self` among the arguments."""
+    holder, _, name = qualified.rpartition(".")
+    if not holder:
+        return names[name]
+    function = getattr(names.get(holder), name, None)
+    return types.MethodType(function, names[holder]) if isinstance(function, types.FunctionType) else function
 
 
 def _call(qualified: str, names: dict[str, Any], compare: Callable[..., None] | None) -> None:
@@ -171,8 +185,11 @@ def _call(qualified: str, names: dict[str, Any], compare: Callable[..., None] | 
     if hasattr(cls, "assertEqual"):
         if compare is not None:
             cls.assertEqual = lambda _, first, second, msg=None: compare("==", first, second, False, lambda: msg or "")
+        cls.setUpClass()
         cls(name).debug()
         return
+    if (first := getattr(cls, "setup_class", None)) is not None:
+        first(*([] if isinstance(first, types.MethodType) else [cls]))  # pytest takes it with or without `classmethod`
     made = cls()
     for step in ("setup_method", "setUp"):
         if hasattr(made, step):
@@ -217,6 +234,7 @@ def conduct(job_fd: int, events: int, *wire: int) -> None:
     except fakepytest.Unusable as reason:
         say(unusable=str(reason))
         return
+    whole = guard.seal()
     problem = program.load(job["program"])
     if problem is not None:
         say(load={"kind": problem.kind, "message": problem.message, "frames": problem.frames})
@@ -224,9 +242,15 @@ def conduct(job_fd: int, events: int, *wire: int) -> None:
     sys.modules["solution"] = program.module()
     late = 0
     for unit in job["units"]:
+        if unit["index"] in tester.refused:
+            say(skipped=unit["index"], reason=tester.refused[unit["index"]])
+            continue
         say(start=unit["index"])
         try:
             result = tester.run(unit)
+            if not whole():
+                changed = "the program changed what judges it"
+                result = {"index": unit["index"], "passed": False, "kind": "test_error", "message": changed}
             say(result=result)
             late += result["kind"] == "timeout"
         except NeedsLive:
