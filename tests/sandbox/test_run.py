@@ -262,6 +262,7 @@ class TestResults:
             ),
             ("class Node:\n    pass", "assert Node() != Node()"),
             ("class LRU(dict): put = dict.__setitem__", "c = LRU()\nc.update(a=1)\nassert c.get('a') == 1"),
+            ("class A:\n    def count(self): return 1", "a = A()\nassert a.count() == 1"),
             ("class box:\n    append = pop = lambda *_: 3", "b = box()\nb.append(3)\nassert b.pop() == 3"),
             (
                 "def words(p):\n    return open(p).read()",

@@ -74,7 +74,7 @@ def _keeps_objects(parts: Sequence[ast.AST], known: set[str]) -> bool:
     if not kept:
         return False
     called = {owner for part in parts if (owner := _owner(part)) in kept}
-    if any(len(kept[owner]) > 1 and kept[owner].isupper() for owner in called):
+    if any(kept[owner].isupper() for owner in called):
         return True
     alone = {_owner(part.value) for part in parts if isinstance(part, ast.Expr)}
     asserts = [part for part in parts if isinstance(part, ast.Assert) or _is_unittest(part)]
