@@ -24,7 +24,7 @@ from text2grad.feedback.align.stems import FUNCTION_WORDS, content_stems
 from text2grad.feedback.align.tagger import word_tagger
 from text2grad.feedback.align.text import Text
 from text2grad.feedback.parse import Clause
-from text2grad.types import Span, Verdict
+from text2grad.types import Provenance, Span, Verdict
 
 Similarity = Callable[[str, Sequence[str]], NDArray[np.float32]]
 """(clause, windows) → how alike in meaning, −1 to 1."""
@@ -80,7 +80,7 @@ def paraphrases(
             found = _choose(prose, prose.tokens[number], probabilities, about[number], verdict, settings)
         if not found and number in nearest:
             clause, likeness = nearest[number]
-            found = [_span(prose.places[number], clause.verdict or verdict, likeness, clause)]
+            found = [span_of(prose.places[number], clause.verdict or verdict, likeness, clause)]
         spans += found
     return spans
 
@@ -129,7 +129,7 @@ def take_to_sentences(
             if inside or named.outright or not numbers:
                 numbers = inside
             if not numbers:
-                spans += [_span(place, clause.verdict or verdict, 0.7, clause) for place in named.places]
+                spans += [span_of(place, clause.verdict or verdict, 0.7, clause) for place in named.places]
         elif not numbers and _only_held(clause.plain):
             # What the source says is about what was just blamed.
             numbers = before
@@ -180,7 +180,7 @@ def _choose(
             clause = _cause(clauses, [tokens[k] for k in run])
             place = (tokens[run[0]].start, tokens[run[-1]].end)
             confidence = float(probabilities[run].mean())
-            spans.append(_span(place, clause.verdict or verdict, confidence, clause))
+            spans.append(span_of(place, clause.verdict or verdict, confidence, clause))
             run = []
         if index is not None:
             run.append(index)
@@ -238,12 +238,15 @@ def _by_meaning(
     return best, float(min(1.0, scores[best]))
 
 
-def _span(place: Place, verdict: Verdict, confidence: float, clause: Clause) -> Span:
+def span_of(
+    place: Place, verdict: Verdict, confidence: float, clause: Clause, provenance: Provenance = "paraphrase"
+) -> Span:
+    """The span that a clause causes without quoting it."""
     return Span(
         *place,
         verdict=verdict,
         severity=clause.severity,
-        provenance="paraphrase",
+        provenance=provenance,
         confidence=round(min(1.0, confidence), 4),
         comment=clause.text,
     )

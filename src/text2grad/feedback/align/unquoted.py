@@ -15,7 +15,7 @@ from text2grad.feedback.align import code
 from text2grad.feedback.align.code_lines import Line, code_lines
 from text2grad.feedback.align.evidence import Support
 from text2grad.feedback.align.omissions import finds_missing, split_clauses
-from text2grad.feedback.align.paraphrase import Prose, Similarity, best_words, paraphrases
+from text2grad.feedback.align.paraphrase import Prose, Similarity, best_words, paraphrases, span_of
 from text2grad.feedback.align.places import Place
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.align.tagger import line_scorer
@@ -109,7 +109,7 @@ def _in_code(
         named = code.named_lines(lines, clause.plain)
         for index in sorted(named):
             line = lines[index]
-            spans.append(_code_span((line.start, line.end), clause.verdict or verdict, 0.95, clause))
+            spans.append(span_of((line.start, line.end), clause.verdict or verdict, 0.95, clause, "code"))
         if not named:
             rest.append(clause)
     for scope, group in _scopes(lines, rest):
@@ -153,24 +153,14 @@ def _scored(
     for index in np.flatnonzero(chosen).tolist():
         line = lines[index]
         clause = max(rest, key=lambda clause: code.nearness(line, clause))
-        spans.append(_code_span((line.start, line.end), clause.verdict or verdict, float(probabilities[index]), clause))
+        confidence = float(probabilities[index])
+        spans.append(span_of((line.start, line.end), clause.verdict or verdict, confidence, clause, "code"))
     return spans
 
 
 def functions_of(source: Text | None) -> frozenset[str]:
     """Functions that the prompt has begun and the completion goes on with: a call of one is recursion."""
     return frozenset(match[1] for match in _FUNCTION.finditer(source.raw)) if source else frozenset()
-
-
-def _code_span(place: Place, verdict: Verdict, confidence: float, clause: Clause) -> Span:
-    return Span(
-        *place,
-        verdict=verdict,
-        severity=clause.severity,
-        provenance="code",
-        confidence=round(min(1.0, confidence), 4),
-        comment=clause.text,
-    )
 
 
 def _without_repeats(spans: Sequence[Span]) -> list[Span]:
