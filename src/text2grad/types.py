@@ -326,11 +326,17 @@ class Rollout(Noun):
     values: Numbers | None = None
     """The value head's, where there is one."""
     reference_logprobs: Numbers | None = None
+    verdicts: Numbers | None = None
+    """1 in good spans, −1 in poor ones, 0 elsewhere; looked at, never trained on."""
+    group: Index = 0
+    """Completions of the same prompt share it."""
     truncated: Flag = False
     """Cut off at the length limit, so the last token is not a decision to stop."""
 
     def __post_init__(self) -> None:
-        _equal_lengths(self, len(self.token_ids), ("logprobs", "values", "token_rewards", "reference_logprobs"))
+        _equal_lengths(
+            self, len(self.token_ids), ("logprobs", "values", "token_rewards", "reference_logprobs", "verdicts")
+        )
 
 
 _SCORED = ("critique", "alignment", "token_rewards")

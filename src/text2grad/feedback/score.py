@@ -1,0 +1,188 @@
+"""Located critiques → token rewards. Numbers over characters and tokens; no tensors, no loop over tokens.
+
+Two rules (`Scoring.rule`):
+
+paper               +1 on tokens in good spans, −1 in poor ones, 0 elsewhere. Its sum grows with the length.
+return_equivalent   rewards only redistribute the score: whatever the spans, they sum to the same total.
+    quality     the critic measures prefixes (`Critique.quality`). The completion is cut at every span boundary and
+                each segment earns Q(its end) − Q(its start). If the critic's score differs from Q of the whole, what
+                remains belongs to the decision to stop. The sum is score − Q("").
+    score       an overall score and verdicts. Each span earns its verdict times c; the residual goes to the last
+                token. The sum is the score. c is fixed, or the running slope of score on verdicts (`Slope`).
+    verdicts    nothing but verdicts. Each earns ±1 over their number, an omission −1 over it on the last token, so the
+                sum is within −1 … 1 at any length; a completion that says nothing gets −1, which nothing is below.
+
+The last token is the decision to stop, or where a completion was cut off, the last one sampled.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from text2grad.feedback.align.project import SIGN, project
+from text2grad.types import Alignment, Completion, Critique, Scoring
+
+Rewards = NDArray[np.float64]
+
+
+@dataclass(slots=True)
+class Slope:
+    """c: the least-squares slope of score on verdict sum over everything seen so far, never negative.
+
+    Kept as sums, so that it can be saved, and added up over processes.
+
+    >>> slope = Slope()
+    >>> slope.see([1.0, 2.0, 3.0], [0.5, 1.0, 1.5])
+    >>> slope.value
+    0.5
+    """
+
+    count: float = 0.0
+    x: float = 0.0
+    y: float = 0.0
+    xx: float = 0.0
+    xy: float = 0.0
+
+    def see(self, verdicts: list[float], scores: list[float]) -> None:
+        x, y = np.asarray(verdicts, dtype=float), np.asarray(scores, dtype=float)
+        self.add(np.array([len(x), x.sum(), y.sum(), (x * x).sum(), (x * y).sum()]))
+
+    def add(self, sums: NDArray[np.float64]) -> None:
+        """Add the five sums of other completions."""
+        self.count, self.x, self.y, self.xx, self.xy = (np.array(self.sums) + sums).tolist()
+
+    @property
+    def sums(self) -> tuple[float, ...]:
+        return self.count, self.x, self.y, self.xx, self.xy
+
+    @property
+    def value(self) -> float:
+        spread = self.xx - self.x * self.x / self.count if self.count else 0.0
+        if spread <= 1e-9 * max(self.xx, 1e-12):
+            return 0.0
+        return max(0.0, (self.xy - self.x * self.y / self.count) / spread)
+
+
+def kind_of(critique: Critique) -> str:
+    """Which of the three cases of `return_equivalent` a critique is."""
+    return "quality" if critique.quality else "score" if critique.score is not None else "verdicts"
+
+
+def verdict_sum(alignment: Alignment) -> float:
+    """Σ ±severity over the spans."""
+    return float(sum(SIGN[span.verdict] * (span.severity or 1.0) for span in alignment.spans))
+
+
+def total_of(critique: Critique, alignment: Alignment, text: str) -> float:
+    """What the return-equivalent rewards of a completion sum to; the score that is logged."""
+    if critique.quality:
+        last = critique.quality[-1][1]
+        return (last if critique.score is None else critique.score) - _empty_quality(critique)
+    if critique.score is not None:
+        return critique.score
+    if not text.strip():
+        return -1.0
+    return (verdict_sum(alignment) - len(alignment.omissions)) / _said(alignment)
+
+
+def token_rewards(
+    critique: Critique, alignment: Alignment, completion: Completion, scoring: Scoring, scale: float = 0.0
+) -> Rewards:
+    """One number per token. `scale` is c, where the scoring leaves it to the data.
+
+    >>> from text2grad.types import Span
+    >>> said = Critique("", quality=((0, 0.0), (4, 0.5), (9, 0.25)))
+    >>> where = Alignment((Span(0, 4, "good"), Span(5, 9, "poor")))
+    >>> token_rewards(said, where, Completion("Nine cars", (1, 2, 0), ((0, 4), (4, 9), (9, 9))), Scoring()).tolist()
+    [0.5, -0.25, 0.0]
+    """
+    tokens = len(completion.token_ids)
+    if not tokens:
+        return np.zeros(0)
+    offsets = np.asarray(completion.offsets, dtype=np.int64).reshape(-1, 2)
+    if scoring.rule == "paper":
+        return project(alignment.spans, offsets, severity=True)
+    if critique.quality:
+        earned = _by_quality(critique, alignment, completion.text, offsets, scoring.placement)
+    else:
+        unit = scoring.scale if scoring.scale is not None else scale
+        if critique.score is None:
+            unit = 1.0 / _said(alignment)
+        earned = _by_verdict(alignment, offsets, unit, scoring.placement)
+    # What remains is the decision to stop. Summed in the order of the tokens, so that the sum comes out as promised.
+    earned[-1] += total_of(critique, alignment, completion.text) - earned.sum()
+    return earned
+
+
+def on_last_token(rewards: Rewards) -> Rewards:
+    """The scalar switch: the same sum, all of it on the last token.
+
+    >>> on_last_token(np.array([0.5, -0.25, 0.0])).tolist()
+    [0.0, 0.0, 0.25]
+    """
+    moved = np.zeros_like(rewards)
+    if len(moved):
+        moved[-1] = rewards.sum()
+    return moved
+
+
+def _said(alignment: Alignment) -> int:
+    """How many things were found good, poor or missing; at least 1."""
+    return max(1, sum(span.verdict != "neutral" for span in alignment.spans) + len(alignment.omissions))
+
+
+def _empty_quality(critique: Critique) -> float:
+    """Q(""): measured if the critic did, else 0."""
+    assert critique.quality
+    end, value = critique.quality[0]
+    return value if end == 0 else 0.0
+
+
+def _by_quality(
+    critique: Critique, alignment: Alignment, text: str, offsets: NDArray[np.int64], placement: str
+) -> Rewards:
+    ends, values = (np.array(column) for column in zip(*(critique.quality or ()), strict=True))
+    inside = {edge for span in alignment.spans for edge in (span.start, span.end) if 0 < edge < len(text)}
+    edges = np.array([*sorted(inside), len(text)])
+    # Q is known at the ends that the critic measured; between two of them it is still that of the earlier one.
+    known = np.searchsorted(ends, edges, side="right") - 1
+    at_edges = np.where(known >= 0, values[np.maximum(known, 0)], _empty_quality(critique))
+    gains = np.diff(at_edges, prepend=_empty_quality(critique))
+    return _placed(edges, gains, offsets, placement)
+
+
+def _by_verdict(alignment: Alignment, offsets: NDArray[np.int64], unit: float, placement: str) -> Rewards:
+    earned = np.zeros(len(offsets))
+    last = _last_tokens(np.array([span.end for span in alignment.spans], dtype=np.int64), offsets)
+    for span, end in zip(alignment.spans, last, strict=True):
+        reward = unit * SIGN[span.verdict] * (span.severity or 1.0)
+        first = int(np.searchsorted(offsets[:, 1], span.start, side="right"))
+        begin = min(first, int(end)) if placement == "even" else int(end)
+        earned[begin : end + 1] += reward / (end + 1 - begin)
+    return earned
+
+
+def _placed(edges: NDArray[np.int64], gains: Rewards, offsets: NDArray[np.int64], placement: str) -> Rewards:
+    """Gains of the segments that end at `edges`, on the last token of each, or spread evenly over its tokens."""
+    earned = np.zeros(len(offsets))
+    last = _last_tokens(edges, offsets)
+    # The last segment reaches to the end: special tokens there (the decision to stop) are part of it when it is spread.
+    if placement == "even":
+        last[-1] = len(offsets) - 1
+        first = np.minimum(np.concatenate([[0], last[:-1] + 1]), last)
+        for begin, end, gain in zip(first, last, gains, strict=True):
+            earned[begin : end + 1] += gain / (end + 1 - begin)
+    else:
+        np.add.at(earned, last, gains)
+    return earned
+
+
+def _last_tokens(edges: NDArray[np.int64], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The token with the last character before each edge; of several that share it, the last: there it is complete."""
+    # A special token stands where it stands and holds no character: it is never the last one of a segment.
+    solid = np.flatnonzero(offsets[:, 1] > offsets[:, 0])
+    if not len(solid):
+        return np.zeros(len(edges), dtype=np.int64)
+    found = np.searchsorted(offsets[solid, 0], edges, side="left") - 1
+    return solid[np.maximum(found, 0)]

@@ -1,0 +1,231 @@
+"""The policy: a causal model, its value head where there is one, and its reference.
+
+Enters: a transformers model and a batch. Leaves: losses with gradients, or log-probs and values without. The backbone
+runs once; only the completion's positions go through the vocabulary projection, a chunk at a time (`optim/head.py`).
+The reference is the same model with its adapter off, or a frozen copy.
+"""
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+import torch
+from annotated_types import Ge, Gt, Lt
+from torch import Tensor, nn
+
+from text2grad._checked import Flag, Int, Real
+from text2grad.config import settings
+from text2grad.errors import ModelError
+from text2grad.optim.batch import Batch, micro_batches
+from text2grad.optim.head import Head, LossOf, log_probs, token_losses
+
+
+@settings
+class LoraSettings:
+    """Low-rank adapters (peft)."""
+
+    rank: Annotated[Int, Ge(0)] = 16
+    """Of the adapters; 0 trains all weights."""
+    alpha: Annotated[Int, Gt(0)] = 32
+    """Adapters are scaled by alpha / rank."""
+    dropout: Annotated[Real, Ge(0), Lt(1)] = 0.0
+    """Dropout before the adapters. Above 0 the first ratios are no longer 1: sampling has no dropout."""
+    targets: tuple[str, ...] = ()
+    """Names of the layers that get one; empty: every linear layer but the vocabulary projection."""
+
+
+@settings
+class PolicySettings:
+    """How the policy is held in memory and computed."""
+
+    lora: LoraSettings = LoraSettings()
+    """Low-rank adapters; `lora.rank=0` is full fine-tuning."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """bfloat16: matrix products in bf16 (autocast), weights and sums in fp32."""
+    gradient_checkpointing: Flag = False
+    """Recompute activations in the backward pass: less memory, about a third more time."""
+    value_gradient: Flag = True
+    """Let the value loss train the backbone as well as the value head."""
+
+
+class Forward(NamedTuple):
+    """What one pass over a micro-batch gives; N completion tokens in the order of `Batch.where`."""
+
+    loss: Tensor
+    logprobs_N: Tensor
+    entropy_N: Tensor
+    values_N: Tensor | None
+
+
+class Policy(nn.Module):
+    """A model that can be updated from token advantages."""
+
+    def __init__(self, model: Any, options: PolicySettings, *, value_head: bool, temperature: float = 1.0) -> None:
+        super().__init__()
+        self.options = options
+        self.temperature = temperature
+        self.model = _with_lora(model, options.lora) if options.lora.rank else model.requires_grad_(True)
+        hidden = model.config.get_text_config().hidden_size
+        self.value_head = ValueHead(hidden) if value_head else None
+        if self.value_head is not None:
+            self.value_head.to(self.device)
+        if options.gradient_checkpointing:
+            self.base.gradient_checkpointing_enable({"use_reentrant": False})
+            self.base.enable_input_require_grads()
+        _check_head(self)
+
+    @property
+    def base(self) -> Any:
+        """The transformers model, without what peft wraps around it."""
+        return self.model.get_base_model() if self.options.lora.rank else self.model
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device  # type: ignore[no-any-return]
+
+    def head(self) -> Head:
+        """The vocabulary projection as it is now."""
+        projection, config = self.base.get_output_embeddings(), self.base.config.get_text_config()
+        scale = float(getattr(config, "logit_scale", None) or 1.0) / float(getattr(config, "logits_scaling", None) or 1)
+        softcap = getattr(config, "final_logit_softcapping", None)
+        return Head(projection.weight, projection.bias, scale, softcap, self.temperature)
+
+    def forward(
+        self, batch: Batch, loss_of: LossOf, value_loss_of: Callable[[Tensor], Tensor] | None, entropy: bool
+    ) -> Forward:
+        """The loss of a micro-batch, with gradients."""
+        hidden_NH, ids_N = self._hidden(batch)
+        loss, logprobs_N, entropy_N = token_losses(hidden_NH, self.head(), ids_N, loss_of, entropy=entropy)
+        values_N = None
+        if self.value_head is not None:
+            seen_NH = hidden_NH if self.options.value_gradient else hidden_NH.detach()
+            values_N = self.value_head(seen_NH)
+            if value_loss_of is not None:
+                loss = loss + value_loss_of(values_N)
+        return Forward(loss, logprobs_N, entropy_N, values_N)
+
+    @torch.no_grad()
+    def look(self, batch: Batch, size: int) -> tuple[Tensor, Tensor | None]:
+        """(logprobs_BT, values_BT) of the policy as it is, `size` completions at a time; 0 outside the mask."""
+        logprobs_BT = torch.zeros_like(batch.logprobs_BT)
+        values_BT = torch.zeros_like(logprobs_BT) if self.value_head is not None else None
+        for index in micro_batches(batch, torch.arange(len(batch), device=batch.ids_BS.device), size):
+            part = batch.rows(index)
+            hidden_NH, ids_N = self._hidden(part)
+            row_N, t_N = part.mask_BT.nonzero(as_tuple=True)
+            logprobs_BT[index[row_N], t_N] = log_probs(hidden_NH, self.head(), ids_N)
+            if values_BT is not None and self.value_head is not None:
+                values_BT[index[row_N], t_N] = self.value_head(hidden_NH)
+        return logprobs_BT, values_BT
+
+    def without_adapter(self) -> AbstractContextManager[None]:
+        """The policy as its own reference; only with LoRA."""
+        return self.model.disable_adapter()  # type: ignore[no-any-return]
+
+    def reference(self) -> "Reference":
+        """What the policy is kept near to: itself without its adapter, or a frozen copy of it as it is now."""
+        return Reference(self)
+
+    def trainable(self) -> dict[str, nn.Parameter]:
+        return {name: weight for name, weight in self.named_parameters() if weight.requires_grad}
+
+    def save_pretrained(self, path: str | Path, tokenizer: Any) -> None:
+        """A folder that plain transformers loads: adapters are merged into the weights they adapt."""
+        model = copy.deepcopy(self.model).merge_and_unload() if self.options.lora.rank else self.model
+        model.save_pretrained(path)
+        tokenizer.save_pretrained(path)
+
+    def _hidden(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Hidden states of the places where completion tokens were chosen, and those tokens."""
+        row_N, position_N, ids_N = batch.where()
+        # The last column predicts nothing that is there: it need not be run.
+        with self._precision():
+            hidden_BSH = self.base.base_model(input_ids=batch.ids_BS[:, :-1], use_cache=False).last_hidden_state
+        hidden_NH = hidden_BSH[row_N, position_N]
+        if self.options.precision == "bfloat16":
+            hidden_NH = hidden_NH.to(torch.bfloat16)
+        return hidden_NH, ids_N
+
+    def _precision(self) -> AbstractContextManager[Any]:
+        if self.options.precision == "bfloat16":
+            return torch.autocast(self.device.type, dtype=torch.bfloat16)
+        return nullcontext()
+
+
+class ValueHead(nn.Module):
+    """hidden (…, H) → value (…), in fp32; it begins at 0 everywhere."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(hidden, 1)
+        nn.init.zeros_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        values: Tensor = self.linear(hidden.float()).squeeze(-1)
+        return values
+
+
+class Reference:
+    """Log-probs of the policy as it was."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._copy: Policy | None = None
+        if not policy.options.lora.rank:
+            self._copy = copy.deepcopy(policy).requires_grad_(False).eval()
+
+    def logprobs(self, batch: Batch, size: int) -> Tensor:
+        if self._copy is not None:
+            return self._copy.look(batch, size)[0]
+        with self._policy.without_adapter():
+            return self._policy.look(batch, size)[0]
+
+
+@contextmanager
+def evaluating(policy: nn.Module) -> Iterator[None]:
+    """Dropout off while looking or sampling, and as it was afterwards."""
+    before = policy.training
+    policy.eval()
+    try:
+        yield
+    finally:
+        policy.train(before)
+
+
+def _with_lora(model: Any, options: LoraSettings) -> Any:
+    from peft import LoraConfig, get_peft_model
+
+    targets = list(options.targets) or "all-linear"
+    config = LoraConfig(
+        r=options.rank,
+        lora_alpha=options.alpha,
+        lora_dropout=options.dropout,
+        target_modules=targets,
+        task_type="CAUSAL_LM",
+    )
+    try:
+        return get_peft_model(model, config)
+    except ValueError as problem:
+        raise ModelError(f"lora.targets: {problem}") from None
+
+
+def _check_head(policy: Policy) -> None:
+    """Some model families do more to their logits than is known here; better to find out now than to train wrongly."""
+    projection = policy.base.get_output_embeddings()
+    if projection is None or not isinstance(getattr(projection, "weight", None), Tensor):
+        raise ModelError(f"{type(policy.base).__name__}: has no vocabulary projection that could be trained")
+    vocabulary, device = len(projection.weight), policy.device
+    ids_BS = torch.arange(4, device=device)[None] % vocabulary
+    with torch.no_grad(), evaluating(policy):
+        wanted = policy.base(input_ids=ids_BS, use_cache=False).logits[0].float() / policy.temperature
+        hidden = policy.base.base_model(input_ids=ids_BS, use_cache=False).last_hidden_state[0]
+        came = policy.head().logits(hidden)
+    error = float((wanted - came).abs().max())
+    if not error <= 1e-3 * max(1.0, float(wanted.abs().max())):
+        raise ModelError(
+            f"{type(policy.base).__name__}: does something to its logits that text2grad does not know (they differ by "
+            f"{error:.3g}); the families Llama, Qwen, Mistral, Gemma, SmolLM, Granite and Cohere work"
+        )

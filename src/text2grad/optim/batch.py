@@ -1,0 +1,139 @@
+"""Rollouts → a batch: the first place with padding, and the only one that pads, shifts and masks.
+
+Enters: `Rollout`s, ragged. Leaves: a `Batch` of tensors. Rows are prompt then completion, padded on the right, so a
+causal model needs no attention mask: what is padded comes after everything that counts. Completion streams are (B, T).
+The log-prob of a row's token t is read where the model stood before it, at position prompt + t − 1; `where` says so
+once, for everybody.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from text2grad.errors import InvalidData
+from text2grad.types import Rollout
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """B completions as tensors on one device.
+
+    Made by `collate`; `rows` takes some of them, trimmed to their own longest.
+    """
+
+    ids_BS: Tensor
+    """Prompt then completion, padded on the right with 0."""
+    prompt_B: Tensor
+    """Prompt lengths."""
+    mask_BT: Tensor
+    """True on the tokens that were sampled, the end token among them."""
+    logprobs_BT: Tensor
+    """Of the distribution that was sampled from."""
+    rewards_BT: Tensor
+    """Token rewards, without the penalty for leaving the reference."""
+    verdicts_BT: Tensor
+    """1 in good spans, −1 in poor ones, 0 elsewhere: only looked at, to see where an update moved the policy."""
+    group_B: Tensor
+    """Completions of the same prompt have the same number."""
+    number_B: Tensor
+    """Of each completion among all of the update, over all processes: minibatches are drawn from these numbers."""
+    values_BT: Tensor | None = None
+    """The value head's at sampling, before each token."""
+    reference_BT: Tensor | None = None
+    """Log-probs of the reference policy."""
+
+    def __len__(self) -> int:
+        return len(self.ids_BS)
+
+    @property
+    def lengths_B(self) -> Tensor:
+        return self.mask_BT.sum(1)
+
+    def where(self) -> tuple[Tensor, Tensor, Tensor]:
+        """(row_N, position_N, ids_N): where in (B, S) the model stands before each completion token, and which token
+        it was, in the order of `mask_BT`."""
+        row_N, t_N = self.mask_BT.nonzero(as_tuple=True)
+        position_N = self.prompt_B[row_N] + t_N - 1
+        return row_N, position_N, self.ids_BS[row_N, position_N + 1]
+
+    def rows(self, index: Tensor) -> Self:
+        """Some of the rows, trimmed to the longest of them."""
+        index = index.to(self.ids_BS.device)
+        tokens = int(self.lengths_B[index].max()) if len(index) else 0
+        total = int((self.lengths_B + self.prompt_B)[index].max()) if len(index) else 0
+        chosen = {}
+        for field in fields(self):
+            stream = getattr(self, field.name)
+            if stream is None:
+                continue
+            width = {"ids_BS": total}.get(field.name, tokens)
+            chosen[field.name] = stream[index] if stream.dim() == 1 else stream[index, :width]
+        return replace(self, **chosen)
+
+    def to(self, device: torch.device | str) -> Self:
+        return replace(
+            self, **{f.name: s.to(device) for f in fields(self) if isinstance(s := getattr(self, f.name), Tensor)}
+        )
+
+
+def collate(
+    rollouts: Sequence[Rollout], device: torch.device | str = "cpu", numbers: Sequence[int] | None = None
+) -> Batch:
+    """Pad, once. `numbers` are those of `Batch.number_B`; 0, 1, … if these are all.
+
+    >>> batch = collate([Rollout((5, 6), (7, 0), logprobs=(-1, -2), token_rewards=(0, 1)),
+    ...                  Rollout((5,), (0,), logprobs=(-3,), token_rewards=(-1,))])
+    >>> batch.ids_BS.tolist(), batch.mask_BT.tolist()
+    ([[5, 6, 7, 0], [5, 0, 0, 0]], [[True, True], [True, False]])
+    >>> [stream.tolist() for stream in batch.where()]
+    [[0, 0, 1], [1, 2, 0], [7, 0, 0]]
+    """
+    if not rollouts:
+        raise InvalidData("a batch should hold at least one rollout, got none; skip the update instead")
+    for index, rollout in enumerate(rollouts):
+        if not rollout.prompt_ids or not rollout.token_ids:
+            raise InvalidData(
+                f"rollout {index} should have a prompt and a completion of at least one token each, got "
+                f"{len(rollout.prompt_ids)} and {len(rollout.token_ids)}"
+            )
+    lengths_B = torch.tensor([len(rollout.token_ids) for rollout in rollouts])
+    mask_BT = torch.arange(int(lengths_B.max())) < lengths_B[:, None]
+
+    def padded(streams: list[Sequence[float] | None]) -> Tensor | None:
+        given = [stream for stream in streams if stream is not None]
+        if not given:
+            return None
+        if len(given) < len(streams):
+            raise InvalidData(f"{len(given)} of {len(streams)} rollouts have a stream that the others lack")
+        stream_BT = torch.zeros(mask_BT.shape)
+        stream_BT[mask_BT] = torch.tensor([number for stream in given for number in stream], dtype=torch.float32)
+        return stream_BT
+
+    def always(streams: list[Sequence[float]]) -> Tensor:
+        stream_BT = padded(list(streams))
+        assert stream_BT is not None
+        return stream_BT
+
+    rows = [torch.tensor(rollout.prompt_ids + rollout.token_ids) for rollout in rollouts]
+    return Batch(
+        ids_BS=torch.nn.utils.rnn.pad_sequence(rows, batch_first=True),
+        prompt_B=torch.tensor([len(rollout.prompt_ids) for rollout in rollouts]),
+        mask_BT=mask_BT,
+        logprobs_BT=always([rollout.logprobs for rollout in rollouts]),
+        rewards_BT=always([rollout.token_rewards for rollout in rollouts]),
+        verdicts_BT=always([rollout.verdicts or (0.0,) * len(rollout.token_ids) for rollout in rollouts]),
+        group_B=torch.tensor([rollout.group for rollout in rollouts]),
+        number_B=torch.tensor(range(len(rollouts)) if numbers is None else numbers),
+        values_BT=padded([rollout.values for rollout in rollouts]),
+        reference_BT=padded([rollout.reference_logprobs for rollout in rollouts]),
+    ).to(device)
+
+
+def micro_batches(batch: Batch, index: Tensor, size: int) -> Iterator[Tensor]:
+    """Row numbers in groups of at most `size`, neighbours in length: little is padded, and every row comes once."""
+    total_B = (batch.prompt_B + batch.lengths_B)[index]
+    order = index[torch.argsort(total_B, stable=True)]
+    yield from torch.split(order, size)

@@ -1,0 +1,59 @@
+"""The leash: a per-token penalty for leaving the reference policy, with a fixed or an adaptive coefficient."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Ge, Gt
+from torch import Tensor
+
+from text2grad._checked import Flag, Int, Real
+from text2grad.config import settings
+
+
+@settings
+class KLSettings:
+    """The penalty for leaving the reference policy."""
+
+    coefficient: Annotated[Real, Ge(0)] = 0.05
+    """Each token's reward loses this times log π(token) − log π_reference(token). 0: no reference is needed or run."""
+    adaptive: Flag = False
+    """Let the coefficient follow the measured KL: up where it is over the target, down where it is under."""
+    target: Annotated[Real, Gt(0)] = 0.05
+    """KL per token that the adaptive coefficient aims at."""
+    horizon: Annotated[Int, Gt(0)] = 20
+    """Updates within which an adaptive coefficient can change by a factor of about e^0.2."""
+    stop: Annotated[Real, Ge(0)] = 0.0
+    """Stop the run when the KL to the reference, per token, is above this at the end of an update. 0: never."""
+
+
+def penalised(rewards_BT: Tensor, logprobs_BT: Tensor, reference_BT: Tensor | None, coefficient: float) -> Tensor:
+    """r − β (log π − log π_reference), the single-sample estimate of the KL, token by token."""
+    if reference_BT is None or coefficient == 0:
+        return rewards_BT
+    return rewards_BT - coefficient * (logprobs_BT - reference_BT)
+
+
+@dataclass(slots=True)
+class Coefficient:
+    """β over time; its number is part of a checkpoint.
+
+    >>> beta = Coefficient(KLSettings(coefficient=0.1, adaptive=True, target=0.05, horizon=10))
+    >>> round(beta.follow(0.2), 4)  # over the target: the error is clipped at 0.2, so β grows by 0.2 / 10
+    0.102
+    >>> Coefficient(KLSettings(coefficient=0.1)).follow(9.0)
+    0.1
+    """
+
+    options: KLSettings
+    value: float = -1.0
+
+    def __post_init__(self) -> None:
+        if self.value < 0:
+            self.value = self.options.coefficient
+
+    def follow(self, measured: float) -> float:
+        """One update's KL per token → the next coefficient."""
+        if self.options.adaptive:
+            error = min(max(measured / self.options.target - 1, -0.2), 0.2)
+            self.value *= 1 + error / self.options.horizon
+        return self.value

@@ -1,0 +1,71 @@
+"""Reductions over the tokens that count. Nothing that is masked out can reach a result.
+
+A run may be spread over processes, each with some of the completions; a mean over half the tokens on each of two
+machines must be the mean over all of them. `Exchange` is all that this room knows of the others.
+"""
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+class Exchange(Protocol):
+    """The processes of a run, as far as sums are concerned."""
+
+    processes: int
+
+    def total(self, numbers: Tensor) -> Tensor:
+        """Sum of a small tensor over all processes."""
+        ...
+
+    def most(self, number: int) -> int:
+        """The largest of the processes' numbers."""
+        ...
+
+
+class Alone:
+    """A run of one process."""
+
+    processes = 1
+
+    def total(self, numbers: Tensor) -> Tensor:
+        return numbers
+
+    def most(self, number: int) -> int:
+        return number
+
+
+ALONE = Alone()
+
+
+def masked_mean(values_BT: Tensor, mask_BT: Tensor, among: Exchange = ALONE) -> Tensor:
+    """Mean over the masked-in values; 0 where there are none.
+
+    >>> masked_mean(torch.tensor([[1.0, 3.0, 9.0]]), torch.tensor([[True, True, False]])).item()
+    2.0
+    """
+    sums = among.total(torch.stack([_kept(values_BT, mask_BT).sum(), mask_BT.sum().to(values_BT.dtype)]))
+    return sums[0] / sums[1].clamp(min=1)
+
+
+def whiten(values_BT: Tensor, mask_BT: Tensor, among: Exchange = ALONE, *, shift: bool = True) -> Tensor:
+    """(x − mean) / sd over the masked-in values, 0 elsewhere. Without `shift` the mean stays: x / root mean square, so
+    what is 0 stays 0 and nothing changes its sign.
+
+    >>> whiten(torch.tensor([[1.0, 3.0, 9.0]]), torch.tensor([[True, True, False]])).tolist()
+    [[-1.0, 1.0, 0.0]]
+    >>> whiten(torch.tensor([[0.0, -2.0, 2.0, 0.0]]), torch.ones(1, 4, dtype=bool), shift=False).tolist()[0][0]
+    0.0
+    """
+    mean = masked_mean(values_BT, mask_BT, among) if shift else values_BT.new_zeros(())
+    centred_BT = _kept(values_BT - mean, mask_BT)
+    spread = masked_mean(centred_BT.square(), mask_BT, among).sqrt()
+    # All equal: there is nothing to tell apart, and rounding must not be blown up into a signal.
+    size = masked_mean(values_BT.abs(), mask_BT, among)
+    return torch.where(spread > 1e-6 * size + 1e-12, centred_BT / spread.clamp(min=1e-12), torch.zeros_like(centred_BT))
+
+
+def _kept(values_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    """Zero outside the mask; a product would let nan and inf through."""
+    return torch.where(mask_BT, values_BT, torch.zeros_like(values_BT))

@@ -1,0 +1,243 @@
+"""One update: epochs over minibatches over micro-batches. The loss of a minibatch is one mean over its tokens, however
+it is cut up: into micro-batches here, or over processes (`Exchange`).
+
+Enters: a policy that gives the loss of a micro-batch, an optimizer, a batch with its advantages. Leaves: changed
+weights, and numbers about the change. Deterministic: the order of the rows comes from `seed`.
+"""
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Protocol
+
+import torch
+from annotated_types import Ge, Gt, Lt
+from torch import Tensor, nn
+
+from text2grad._checked import Int, Real
+from text2grad.config import settings
+from text2grad.optim.advantages import Advantages
+from text2grad.optim.batch import Batch, micro_batches
+from text2grad.optim.head import LossOf
+from text2grad.optim.loss import PolicyLoss, approximate_kl, value_loss
+from text2grad.optim.reduce import ALONE, Exchange
+
+
+@settings
+class UpdateSettings:
+    """How a batch of rollouts changes the weights."""
+
+    epochs: Annotated[Int, Gt(0)] = 2
+    """Times that each batch is gone through."""
+    minibatches: Annotated[Int, Gt(0)] = 2
+    """Optimizer steps an epoch: the batch is cut into so many parts."""
+    micro_batch: Annotated[Int, Gt(0)] = 16
+    """Completions that are in memory at once; gradients are accumulated over them. Lower it when memory runs out: the
+    result stays the same."""
+    clip: Annotated[Real, Gt(0), Lt(1)] = 0.2
+    """Ratios to the sampling policy count within 1 − clip … 1 + clip."""
+    clip_high: Annotated[Real, Gt(0)] | None = None
+    """Another bound above, if wanted."""
+    value_coefficient: Annotated[Real, Ge(0)] = 0.1
+    """Weight of the value loss."""
+    value_clip: Annotated[Real, Ge(0)] = 0.2
+    """Values move at most so far from those at sampling before the loss stops rewarding it; 0: no limit."""
+    entropy: Annotated[Real, Ge(0)] = 0.0
+    """Bonus for entropy."""
+    learning_rate: Annotated[Real, Gt(0)] = 1e-4
+    """Peak learning rate of AdamW. 1e-4 suits LoRA; full fine-tuning of pretrained models wants about 1e-6 … 1e-5."""
+    value_learning_rate: Annotated[Real, Gt(0)] | None = None
+    """Of the value head, which starts from nothing; none: the same."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """What the learning rate does after the warm-up, over the updates of the run."""
+    warmup: Annotated[Int, Ge(0)] = 0
+    """Updates over which the learning rate rises from 0 to its peak."""
+    weight_decay: Annotated[Real, Ge(0)] = 0.0
+    """Of AdamW."""
+    beta2: Annotated[Real, Gt(0), Lt(1)] = 0.999
+    """Of AdamW: how slowly the scale of the gradients is forgotten."""
+    max_grad_norm: Annotated[Real, Gt(0)] = 1.0
+    """Gradients longer than this are shortened to it."""
+    stop_kl: Annotated[Real, Ge(0)] = 0.0
+    """Leave the remaining minibatches of an update when its KL to the sampling policy, per token, is above this.
+    0: never."""
+
+
+class Step(Protocol):
+    """What the policy offers: the loss of a micro-batch."""
+
+    def __call__(
+        self, batch: Batch, loss_of: LossOf, value_loss_of: Callable[[Tensor], Tensor] | None, entropy: bool
+    ) -> Any: ...
+
+
+@dataclass(slots=True)
+class Stats:
+    """Sums over the tokens of an update; `means` are what is logged."""
+
+    tokens: float = 0.0
+    policy: float = 0.0
+    value: float = 0.0
+    entropy: float = 0.0
+    clipped: float = 0.0
+    kl: float = 0.0
+    grad_norm: float = 0.0
+    steps: int = 0
+    stopped: bool = False
+
+    def means(self) -> dict[str, float]:
+        tokens = max(self.tokens, 1.0)
+        return {
+            "loss/policy": self.policy / max(self.steps, 1),
+            "loss/value": self.value / max(self.steps, 1),
+            "loss/entropy": self.entropy / tokens,
+            "update/clip_frac": self.clipped / tokens,
+            "kl/sampling": self.kl / tokens,
+            "update/grad_norm": self.grad_norm / max(self.steps, 1),
+            "update/steps": float(self.steps),
+            "update/stopped_early": float(self.stopped),
+        }
+
+
+def update(
+    policy: Step,
+    optimizer: torch.optim.Optimizer,
+    batch: Batch,
+    found: Advantages,
+    options: UpdateSettings,
+    *,
+    seed: int,
+    rows: int | None = None,
+    among: Exchange = ALONE,
+) -> Stats:
+    """Epochs × minibatches optimizer steps, fewer if the KL runs away.
+
+    `rows`: how many completions the update has over all processes, if these are not all.
+    """
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    order = torch.Generator().manual_seed(seed)
+    stats = Stats()
+    for _ in range(options.epochs):
+        shuffled = torch.randperm(len(batch) if rows is None else rows, generator=order)
+        for numbers in shuffled.tensor_split(options.minibatches):
+            index = torch.isin(batch.number_B, numbers.to(batch.number_B.device)).nonzero()[:, 0]
+            counted, kl = _minibatch(policy, batch, found, index, options, stats, among)
+            if options.stop_kl and kl > options.stop_kl:
+                stats.stopped = True
+                optimizer.zero_grad(set_to_none=True)
+                return stats
+            if counted:
+                norm: Any = nn.utils.clip_grad_norm_(weights, options.max_grad_norm)
+                stats.grad_norm += float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
+                optimizer.step()
+                stats.steps += 1
+            optimizer.zero_grad(set_to_none=True)
+    return stats
+
+
+def _minibatch(
+    policy: Step,
+    batch: Batch,
+    found: Advantages,
+    index: Tensor,
+    options: UpdateSettings,
+    stats: Stats,
+    among: Exchange,
+) -> tuple[float, float]:
+    """Gradients of one minibatch; gives its number of tokens and its KL per token to the sampling policy, both over
+    all processes."""
+    counted = float(among.total(found.mask_BT[index].sum().to(torch.float32)))
+    # Gradients are averaged over the processes, so each loss counts `processes` times.
+    weight = among.processes / max(counted, 1.0)
+    sums_5 = torch.zeros(5, dtype=torch.float64, device=index.device)
+    parts = list(micro_batches(batch, index, options.micro_batch)) if len(index) else []
+    # All processes go through the model equally often; who has no rows left takes one that counts nothing.
+    spare = [index.new_zeros(1)] * (among.most(len(parts)) - len(parts))
+    for number, rows in enumerate(parts + spare):
+        part = batch.rows(rows)
+        loss_of, value_loss_of = _losses(part, found, rows, weight if number < len(parts) else 0.0, options)
+        with _gradients_exchanged(policy, last=number == len(parts + spare) - 1):
+            out = policy(part, loss_of, value_loss_of, True)
+            out.loss.backward()
+        sums_5 += _sums(out, loss_of, value_loss_of, options)
+    sums_5[:2] /= among.processes
+    policy_sum, value_sum, entropy_sum, clipped_sum, kl_sum = among.total(sums_5).tolist()
+    stats.tokens += counted
+    stats.policy += policy_sum
+    stats.value += value_sum
+    stats.entropy += entropy_sum
+    stats.clipped += clipped_sum
+    stats.kl += kl_sum
+    return counted, float(kl_sum / max(counted, 1.0))
+
+
+def _losses(
+    part: Batch, found: Advantages, rows: Tensor, weight: float, options: UpdateSettings
+) -> tuple[PolicyLoss, "_ValueLoss | None"]:
+    width = part.mask_BT.shape[1]
+    weight_N = found.mask_BT[rows, :width][part.mask_BT] * weight
+    loss_of = PolicyLoss(
+        part.logprobs_BT[part.mask_BT],
+        found.advantages_BT[rows, :width][part.mask_BT],
+        weight_N,
+        options.clip,
+        options.clip_high or options.clip,
+        options.entropy,
+    )
+    if found.returns_BT is None or part.values_BT is None:
+        return loss_of, None
+    returns_N = found.returns_BT[rows, :width][part.mask_BT]
+    old_N = part.values_BT[part.mask_BT]
+    return loss_of, _ValueLoss(old_N, returns_N, weight_N * options.value_coefficient, options.value_clip)
+
+
+def _gradients_exchanged(policy: Any, *, last: bool) -> AbstractContextManager[Any]:
+    """With several processes, gradients are exchanged once a minibatch."""
+    return nullcontext() if last or not hasattr(policy, "no_sync") else policy.no_sync()
+
+
+@dataclass(frozen=True, slots=True)
+class _ValueLoss:
+    old_N: Tensor
+    returns_N: Tensor
+    weight_N: Tensor
+    clip: float
+
+    def __call__(self, values_N: Tensor) -> Tensor:
+        return (value_loss(values_N, self.old_N, self.returns_N, self.clip) * self.weight_N).sum()
+
+
+@torch.no_grad()
+def _sums(out: Any, loss_of: PolicyLoss, value_loss_of: _ValueLoss | None, options: UpdateSettings) -> Tensor:
+    """Policy loss, value loss; entropy, clipped tokens and KL summed over the tokens that count."""
+    counts_N = loss_of.weight_N > 0
+    ratio_N = (out.logprobs_N - loss_of.old_N).exp()
+    too_high_N = (ratio_N > 1 + loss_of.clip_high) & (loss_of.advantages_N > 0)
+    too_low_N = (ratio_N < 1 - loss_of.clip_low) & (loss_of.advantages_N < 0)
+    value = out.loss.new_zeros(()) if value_loss_of is None else value_loss_of(out.values_N)
+    return torch.stack(
+        [
+            (out.loss - value).double(),
+            (value / (options.value_coefficient or 1.0)).double(),
+            torch.where(counts_N, out.entropy_N, 0.0).double().sum(),
+            ((too_high_N | too_low_N) & counts_N).double().sum(),
+            torch.where(counts_N, approximate_kl(out.logprobs_N, loss_of.old_N), 0.0).double().sum(),
+        ]
+    )
+
+
+def learning_rate_factor(update_number: int, updates: int, options: UpdateSettings) -> float:
+    """What the peak learning rate is multiplied by in update 1, 2, …
+
+    >>> [learning_rate_factor(n, 4, UpdateSettings(schedule="linear", warmup=2)) for n in (1, 2, 3, 4)]
+    [0.5, 1.0, 1.0, 0.5]
+    """
+    if update_number <= options.warmup:
+        return update_number / options.warmup
+    left = (updates - update_number + 1) / max(updates - options.warmup, 1)
+    if options.schedule == "linear":
+        return left
+    if options.schedule == "cosine":
+        return 0.5 * (1 + math.cos(math.pi * (1 - left)))
+    return 1.0
