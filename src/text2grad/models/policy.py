@@ -9,45 +9,15 @@ import copy
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
-from annotated_types import Ge, Gt, Lt
 from torch import Tensor, nn
 
-from text2grad._checked import Flag, Int, Real
-from text2grad.config import settings
 from text2grad.errors import ModelError
+from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.optim.batch import Batch, micro_batches
 from text2grad.optim.head import Head, LossOf, log_probs, token_losses
-
-
-@settings
-class LoraSettings:
-    """Low-rank adapters (peft)."""
-
-    rank: Annotated[Int, Ge(0)] = 16
-    """Of the adapters; 0 trains all weights."""
-    alpha: Annotated[Int, Gt(0)] = 32
-    """Adapters are scaled by alpha / rank."""
-    dropout: Annotated[Real, Ge(0), Lt(1)] = 0.0
-    """Dropout before the adapters. Above 0 the first ratios are no longer 1: sampling has no dropout."""
-    targets: tuple[str, ...] = ()
-    """Names of the layers that get one; empty: every linear layer but the vocabulary projection."""
-
-
-@settings
-class PolicySettings:
-    """How the policy is held in memory and computed."""
-
-    lora: LoraSettings = LoraSettings()
-    """Low-rank adapters; `lora.rank=0` is full fine-tuning."""
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """bfloat16: matrix products in bf16 (autocast), weights and sums in fp32."""
-    gradient_checkpointing: Flag = False
-    """Recompute activations in the backward pass: less memory, about a third more time."""
-    value_gradient: Flag = True
-    """Let the value loss train the backbone as well as the value head."""
 
 
 class Forward(NamedTuple):

@@ -7,33 +7,16 @@ local    credit stays on the tokens it was given to: the advantage is the reward
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
 
 import torch
-from annotated_types import Ge, Le
 from torch import Tensor
 
-from text2grad._checked import Flag, Real
-from text2grad.config import settings
 from text2grad.optim.batch import Batch
 from text2grad.optim.reduce import ALONE, Exchange, whiten
+from text2grad.optim.settings import CreditSettings
 
 BLOCK = 128
 """Tokens that one matrix product of the recurrence covers; memory stays linear in the length."""
-
-
-@settings
-class CreditSettings:
-    """How token rewards become advantages."""
-
-    kind: Literal["gae", "group", "local"] = "gae"
-    """gae: value head. group: no value head, several completions per prompt. local: credit stays on the span itself."""
-    gamma: Annotated[Real, Ge(0), Le(1)] = 1.0
-    """Discount of later rewards (gae, group). A completion is one short episode: 1."""
-    lam: Annotated[Real, Ge(0), Le(1)] = 0.95
-    """λ of GAE: 1 trusts the rewards, 0 the value head. An end-only (scalar) reward is handicapped below 1."""
-    whiten: Flag = True
-    """Scale advantages to unit size over the batch (with gae the mean is taken off as well)."""
 
 
 @dataclass(frozen=True, slots=True)

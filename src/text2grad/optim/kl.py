@@ -1,29 +1,10 @@
 """The leash: a per-token penalty for leaving the reference policy, with a fixed or an adaptive coefficient."""
 
 from dataclasses import dataclass
-from typing import Annotated
 
-from annotated_types import Ge, Gt
 from torch import Tensor
 
-from text2grad._checked import Flag, Int, Real
-from text2grad.config import settings
-
-
-@settings
-class KLSettings:
-    """The penalty for leaving the reference policy."""
-
-    coefficient: Annotated[Real, Ge(0)] = 0.05
-    """Each token's reward loses this times log π(token) − log π_reference(token). 0: no reference is needed or run."""
-    adaptive: Flag = False
-    """Let the coefficient follow the measured KL: up where it is over the target, down where it is under."""
-    target: Annotated[Real, Gt(0)] = 0.05
-    """KL per token that the adaptive coefficient aims at."""
-    horizon: Annotated[Int, Gt(0)] = 20
-    """Updates within which an adaptive coefficient can change by a factor of about e^0.2."""
-    stop: Annotated[Real, Ge(0)] = 0.0
-    """Stop the run when the KL to the reference, per token, is above this at the end of an update. 0: never."""
+from text2grad.optim.settings import KLSettings
 
 
 def penalised(rewards_BT: Tensor, logprobs_BT: Tensor, reference_BT: Tensor | None, coefficient: float) -> Tensor:

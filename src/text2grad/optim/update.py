@@ -9,59 +9,17 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Protocol
+from typing import Any, Protocol
 
 import torch
-from annotated_types import Ge, Gt, Lt
 from torch import Tensor, nn
 
-from text2grad._checked import Int, Real
-from text2grad.config import settings
 from text2grad.optim.advantages import Advantages
 from text2grad.optim.batch import Batch, micro_batches
 from text2grad.optim.head import LossOf
 from text2grad.optim.loss import PolicyLoss, approximate_kl, value_loss
 from text2grad.optim.reduce import ALONE, Exchange
-
-
-@settings
-class UpdateSettings:
-    """How a batch of rollouts changes the weights."""
-
-    epochs: Annotated[Int, Gt(0)] = 2
-    """Times that each batch is gone through."""
-    minibatches: Annotated[Int, Gt(0)] = 2
-    """Optimizer steps an epoch: the batch is cut into so many parts."""
-    micro_batch: Annotated[Int, Gt(0)] = 16
-    """Completions that are in memory at once; gradients are accumulated over them. Lower it when memory runs out: the
-    result stays the same."""
-    clip: Annotated[Real, Gt(0), Lt(1)] = 0.2
-    """Ratios to the sampling policy count within 1 − clip … 1 + clip."""
-    clip_high: Annotated[Real, Gt(0)] | None = None
-    """Another bound above, if wanted."""
-    value_coefficient: Annotated[Real, Ge(0)] = 0.1
-    """Weight of the value loss."""
-    value_clip: Annotated[Real, Ge(0)] = 0.2
-    """Values move at most so far from those at sampling before the loss stops rewarding it; 0: no limit."""
-    entropy: Annotated[Real, Ge(0)] = 0.0
-    """Bonus for entropy."""
-    learning_rate: Annotated[Real, Gt(0)] = 1e-4
-    """Peak learning rate of AdamW. 1e-4 suits LoRA; full fine-tuning of pretrained models wants about 1e-6 … 1e-5."""
-    value_learning_rate: Annotated[Real, Gt(0)] | None = None
-    """Of the value head, which starts from nothing; none: the same."""
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """What the learning rate does after the warm-up, over the updates of the run."""
-    warmup: Annotated[Int, Ge(0)] = 0
-    """Updates over which the learning rate rises from 0 to its peak."""
-    weight_decay: Annotated[Real, Ge(0)] = 0.0
-    """Of AdamW."""
-    beta2: Annotated[Real, Gt(0), Lt(1)] = 0.999
-    """Of AdamW: how slowly the scale of the gradients is forgotten."""
-    max_grad_norm: Annotated[Real, Gt(0)] = 1.0
-    """Gradients longer than this are shortened to it."""
-    stop_kl: Annotated[Real, Ge(0)] = 0.0
-    """Leave the remaining minibatches of an update when its KL to the sampling policy, per token, is above this.
-    0: never."""
+from text2grad.optim.settings import UpdateSettings
 
 
 class Step(Protocol):
