@@ -8,6 +8,8 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from text2grad.errors import Text2GradError
     from text2grad.feedback.align import AlignSettings, align
+    from text2grad.stages.train import TrainSettings
+    from text2grad.stages.trainer import Trainer
     from text2grad.types import (
         Alignment,
         Completion,
@@ -36,12 +38,16 @@ __all__ = [
     "Scoring",
     "Span",
     "Text2GradError",
+    "TrainSettings",
+    "Trainer",
     "align",
 ]
 
 _HOMES = {
     "AlignSettings": "text2grad.feedback.align",
     "Text2GradError": "text2grad.errors",
+    "TrainSettings": "text2grad.stages.train",
+    "Trainer": "text2grad.stages.trainer",
     "align": "text2grad.feedback.align",
 }
 """Where a public name lives, if not in `types`."""

@@ -9,6 +9,8 @@ A name is one of
 
 import difflib
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -134,12 +136,26 @@ def _read(from_pretrained: Any, place: str, name: str, options: dict[str, Any]) 
     from safetensors import SafetensorError
 
     try:
-        with no_space_named(Path(HF_HUB_CACHE) / name):
+        with no_space_named(Path(HF_HUB_CACHE) / name), quiet_bars():
             return from_pretrained(place, **options)
     except (OSError, ValueError, SafetensorError, LookupError, TypeError) as problem:
         raise CorruptModel(
             f"{name}: its files could not be read ({_first_line(problem)}); write or fetch them again"
         ) from problem
+
+
+@contextmanager
+def quiet_bars() -> Iterator[None]:
+    """Without transformers' bars over its files: they last a moment, and tear up the stages' own display."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _first_line(problem: BaseException) -> str:

@@ -15,9 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from text2grad.errors import ModelError
+from text2grad.models.load import quiet_bars
 from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.optim.batch import Batch, micro_batches
 from text2grad.optim.head import Head, LossOf, log_probs, token_losses
+from text2grad.optim.reduce import ALONE, Exchange
 
 
 class Forward(NamedTuple):
@@ -63,31 +65,43 @@ class Policy(nn.Module):
         return Head(projection.weight, projection.bias, scale, softcap, self.temperature)
 
     def forward(
-        self, batch: Batch, loss_of: LossOf, value_loss_of: Callable[[Tensor], Tensor] | None, entropy: bool
+        self,
+        batch: Batch,
+        loss_of: LossOf | None = None,
+        value_loss_of: Callable[[Tensor], Tensor] | None = None,
+        entropy: bool = False,
     ) -> Forward:
-        """The loss of a micro-batch, with gradients."""
+        """A micro-batch: its loss with gradients; or, without a loss, log-probs and values to look at.
+
+        Everything that reads weights comes through here, because this is where a sharded policy gathers them."""
         hidden_NH, ids_N = self._hidden(batch)
-        loss, logprobs_N, entropy_N = token_losses(hidden_NH, self.head(), ids_N, loss_of, entropy=entropy)
+        if loss_of is None:
+            logprobs_N = log_probs(hidden_NH, self.head(), ids_N)
+            loss, entropy_N = logprobs_N.new_zeros(()), torch.zeros_like(logprobs_N)
+        else:
+            loss, logprobs_N, entropy_N = token_losses(hidden_NH, self.head(), ids_N, loss_of, entropy=entropy)
         values_N = None
         if self.value_head is not None:
-            seen_NH = hidden_NH if self.options.value_gradient else hidden_NH.detach()
-            values_N = self.value_head(seen_NH)
+            values_N = self.value_head(hidden_NH if self.options.value_gradient else hidden_NH.detach())
             if value_loss_of is not None:
                 loss = loss + value_loss_of(values_N)
         return Forward(loss, logprobs_N, entropy_N, values_N)
 
     @torch.no_grad()
-    def look(self, batch: Batch, size: int) -> tuple[Tensor, Tensor | None]:
+    def look(self, batch: Batch, size: int, among: Exchange = ALONE) -> tuple[Tensor, Tensor | None]:
         """(logprobs_BT, values_BT) of the policy as it is, `size` completions at a time; 0 outside the mask."""
         logprobs_BT = torch.zeros_like(batch.logprobs_BT)
         values_BT = torch.zeros_like(logprobs_BT) if self.value_head is not None else None
-        for index in micro_batches(batch, torch.arange(len(batch), device=batch.ids_BS.device), size):
+        parts = list(micro_batches(batch, torch.arange(len(batch), device=batch.ids_BS.device), size))
+        # Where weights are gathered from other processes, all must go through the model equally often.
+        spare = among.most(len(parts)) - len(parts)
+        for index in parts + parts[:1] * spare:
             part = batch.rows(index)
-            hidden_NH, ids_N = self._hidden(part)
+            out = self(part)
             row_N, t_N = part.mask_BT.nonzero(as_tuple=True)
-            logprobs_BT[index[row_N], t_N] = log_probs(hidden_NH, self.head(), ids_N)
-            if values_BT is not None and self.value_head is not None:
-                values_BT[index[row_N], t_N] = self.value_head(hidden_NH)
+            logprobs_BT[index[row_N], t_N] = out.logprobs_N
+            if values_BT is not None:
+                values_BT[index[row_N], t_N] = out.values_N
         return logprobs_BT, values_BT
 
     def without_adapter(self) -> AbstractContextManager[None]:
@@ -104,8 +118,9 @@ class Policy(nn.Module):
     def save_pretrained(self, path: str | Path, tokenizer: Any) -> None:
         """A folder that plain transformers loads: adapters are merged into the weights they adapt."""
         model = copy.deepcopy(self.model).merge_and_unload() if self.options.lora.rank else self.model
-        model.save_pretrained(path)
-        tokenizer.save_pretrained(path)
+        with quiet_bars():
+            model.save_pretrained(path)
+            tokenizer.save_pretrained(path)
 
     def _hidden(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Hidden states of the places where completion tokens were chosen, and those tokens."""
@@ -143,15 +158,16 @@ class Reference:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._copy: Policy | None = None
+        self.copy: Policy | None = None
         if not policy.options.lora.rank:
-            self._copy = copy.deepcopy(policy).requires_grad_(False).eval()
+            self.copy = copy.deepcopy(policy).requires_grad_(False).eval()
+            self.copy.value_head = None
 
-    def logprobs(self, batch: Batch, size: int) -> Tensor:
-        if self._copy is not None:
-            return self._copy.look(batch, size)[0]
+    def logprobs(self, batch: Batch, size: int, among: Exchange = ALONE) -> Tensor:
+        if self.copy is not None:
+            return self.copy.look(batch, size, among)[0]
         with self._policy.without_adapter():
-            return self._policy.look(batch, size)[0]
+            return self._policy.look(batch, size, among)[0]
 
 
 @contextmanager

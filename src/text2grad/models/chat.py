@@ -1,0 +1,43 @@
+"""Prompts and conversations → ids, by the model's own chat template.
+
+Enters: a tokenizer and what a user wrote. Leaves: ids that end where the completion begins. In a conversation only the
+last assistant turn is ever written and trained; everything before it is prompt.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from text2grad.errors import ConfigError, InvalidData
+from text2grad.types import Message
+
+Format = Literal["auto", "chat", "plain"]
+"""chat: through the template, a text as one user turn. plain: the text as it is. auto: chat where the tokenizer has a
+template."""
+
+
+def prompt_ids(tokenizer: Any, prompt: str | Sequence[Message], form: Format = "auto") -> list[int]:
+    """Ids up to where the assistant begins to write."""
+    template = getattr(tokenizer, "chat_template", None)
+    if form == "chat" and not template:
+        raise ConfigError("format=chat wants a tokenizer with a chat template, and this one has none; use format=plain")
+    if isinstance(prompt, str) and (form == "plain" or not template):
+        ids = tokenizer(prompt, add_special_tokens=True).input_ids
+        # Some tokenizers close every text with their end token; a prompt is not at its end.
+        return list(ids[:-1] if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id else ids)
+    if not template:
+        raise ConfigError(
+            "a prompt that is a conversation wants a tokenizer with a chat template, and this one has none; give "
+            "prompts as texts, or set tokenizer.chat_template and save the model's folder again"
+        )
+    turns = [Message("user", prompt)] if isinstance(prompt, str) else list(prompt)
+    if turns[-1].role == "assistant":
+        raise InvalidData("a prompt should end where the assistant is to write, got one that ends with its turn")
+    said = [{"role": turn.role, "content": turn.content} for turn in turns]
+    return list(tokenizer.apply_chat_template(said, add_generation_prompt=True, tokenize=True, return_dict=False))
+
+
+def end_ids(tokenizer: Any, model: Any) -> tuple[int, ...]:
+    """Ids that end a completion: the tokenizer's end token, and those that the model's own settings name."""
+    named = model.generation_config.eos_token_id
+    listed = [] if named is None else [named] if isinstance(named, int) else list(named)
+    return tuple(dict.fromkeys([tokenizer.eos_token_id, *listed]))

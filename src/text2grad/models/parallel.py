@@ -1,0 +1,97 @@
+"""Several processes, by accelerate: who writes, what is summed, how weights are shared out.
+
+DDP: each process holds all weights; accelerate wraps the policy. FSDP2: weights are sharded layer by layer with torch's
+`fully_shard`, called here, on CPU and GPU alike: accelerate ignores its own FSDP plugin on CPU without a word. Which
+one it is, is accelerate's configuration (`accelerate launch --config_file`, see `text2grad train --launch`).
+"""
+
+import os
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from text2grad.errors import ConfigError
+from text2grad.models.policy import Policy
+
+T = TypeVar("T")
+
+
+class Processes:
+    """The processes of this run; alone if it was not launched as several. Keeps `optim.reduce.Exchange`."""
+
+    def __init__(self, device: str, trackers: tuple[str, ...] = (), folder: str | None = None) -> None:
+        from accelerate import Accelerator
+
+        # Sharding is done here, so accelerate is kept from half-knowing about it.
+        self.sharded = os.environ.pop("ACCELERATE_USE_FSDP", "false").lower() == "true"
+        if os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() == "true":
+            raise ConfigError(
+                "DeepSpeed: its configuration is shipped, but the trainer does not run on it yet; use ddp or fsdp2"
+            )
+        self.accelerator = Accelerator(
+            cpu=device == "cpu", log_with=list(trackers) or None, project_dir=folder if trackers else None
+        )
+        self.processes: int = self.accelerator.num_processes
+        self.rank: int = self.accelerator.process_index
+        self.device: torch.device = self.accelerator.device if self.processes > 1 else torch.device(device)
+
+    @property
+    def first(self) -> bool:
+        """Whether this process writes."""
+        return self.rank == 0
+
+    def total(self, numbers: Tensor) -> Tensor:
+        if self.processes == 1:
+            return numbers
+        summed = numbers.clone()
+        torch.distributed.all_reduce(summed)
+        return summed
+
+    def most(self, number: int) -> int:
+        if self.processes == 1:
+            return number
+        largest = torch.tensor([number], device=self.device)
+        torch.distributed.all_reduce(largest, torch.distributed.ReduceOp.MAX)
+        return int(largest)
+
+    def gathered(self, mine: T) -> list[T]:
+        """Everybody's, in the order of the ranks."""
+        if self.processes == 1:
+            return [mine]
+        everybody: list[Any] = [None] * self.processes
+        torch.distributed.all_gather_object(everybody, mine)
+        return everybody
+
+    def shared(self, mine: T) -> T:
+        """The first process's, for everybody."""
+        if self.processes == 1:
+            return mine
+        box = [mine]
+        torch.distributed.broadcast_object_list(box, src=0)
+        return box[0]
+
+    def prepare(self, policy: Policy) -> nn.Module:
+        """The policy as it is to be called in the update."""
+        if self.processes == 1:
+            return policy
+        if self.sharded:
+            shard(policy)
+            return policy
+        wrapped: nn.Module = self.accelerator.prepare_model(policy)
+        return wrapped
+
+
+def shard(policy: Policy) -> None:
+    """FSDP2: each decoder layer its own shard, what is left (embeddings, value head) in one."""
+    from torch.distributed.fsdp import fully_shard
+
+    blocks = [
+        layer
+        for module in policy.base.base_model.modules()
+        if isinstance(module, nn.ModuleList) and len(module) == policy.base.config.get_text_config().num_hidden_layers
+        for layer in module
+    ]
+    for layer in blocks:
+        fully_shard(layer)
+    fully_shard(policy)

@@ -1,0 +1,56 @@
+"""What a person sees while a run works: a bar, the numbers that matter, the time left; plain lines where there is no
+terminal."""
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from text2grad.runs import Closable
+
+SHOWN = {
+    "loss/mean": "loss",
+    "score/mean": "score",
+    "kl/reference": "KL",
+    "length/mean": "length",
+    "held_out/score": "held-out",
+    "held_out/loss": "held-out loss",
+}
+"""Metric → its name in the display, in this order."""
+
+
+class Display(Closable):
+    """One line that changes; `note` writes a line above it that stays."""
+
+    def __init__(self, what: str, total: int, done: int, *, show: bool) -> None:
+        self._console = Console(stderr=True, quiet=not show)
+        self._lines = show and not sys.stderr.isatty()
+        self._what, self._total, self._every = what, total, max(1, total // 20)
+        self._latest: dict[str, float] = {}
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[numbers]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=self._console,
+            disable=not show or self._lines,
+        )
+        self._task = self._progress.add_task(what, total=total, completed=done, numbers="")
+        self._progress.start()
+
+    def step(self, done: int, metrics: Mapping[str, Any]) -> None:
+        self._latest |= {key: float(metrics[key]) for key in SHOWN if key in metrics}
+        numbers = "  ".join(f"{name} {self._latest[key]:.3g}" for key, name in SHOWN.items() if key in self._latest)
+        self._progress.update(self._task, completed=done, numbers=numbers)
+        if self._lines and (done % self._every == 0 or done == self._total):
+            self._console.print(f"{self._what} {done}/{self._total}  {numbers}", highlight=False)
+
+    def note(self, words: str) -> None:
+        self._console.print(words, highlight=False)
+
+    def close(self) -> None:
+        self._progress.stop()

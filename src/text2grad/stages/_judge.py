@@ -1,0 +1,103 @@
+"""Completions → critiques → spans → token rewards: the reading half of an update.
+
+Enters: examples and their completions. Leaves: one `RewardedCompletion` each; without critique, alignment and rewards
+where the critic did not score it. Keeps one event loop, because a model's client lives in the loop that it began in.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from text2grad.feedback.align.batch import Pair, align_many
+from text2grad.feedback.align.project import project
+from text2grad.feedback.align.settings import AlignSettings
+from text2grad.feedback.critics.protocol import Critic, ask
+from text2grad.feedback.critics.words import prompt_text
+from text2grad.feedback.score import Slope, kind_of, on_last_token, token_rewards, total_of, verdict_sum
+from text2grad.optim.reduce import ALONE, Exchange
+from text2grad.runs import Closable
+from text2grad.tasks.examples import columns_of
+from text2grad.types import Alignment, Completion, Critique, Example, RewardedCompletion, Scoring
+
+
+class Judge(Closable):
+    """A critic, how its critiques are located, and how they become rewards."""
+
+    def __init__(self, critic: Critic, align: AlignSettings, scoring: Scoring, *, scalar: bool = False) -> None:
+        self.critic, self.options, self.scoring, self.scalar = critic, align, scoring, scalar
+        self.slope = Slope()
+        """Of score on verdicts, over the completions that `learn` has seen."""
+        self.times = {"critic": 0.0, "align": 0.0}
+        """Seconds of the last call."""
+        self._loop = asyncio.new_event_loop()
+
+    def __call__(
+        self,
+        examples: Sequence[Example],
+        completions: Sequence[Completion],
+        *,
+        learn: bool = True,
+        among: Exchange = ALONE,
+    ) -> list[RewardedCompletion]:
+        """Judge them all. `learn`: let the slope see them, those of the other processes as well."""
+        began = time.perf_counter()
+        critiques = self._loop.run_until_complete(
+            ask(
+                self.critic,
+                [example.prompt for example in examples],
+                [completion.text for completion in completions],
+                columns_of(list(examples)),
+            )
+        )
+        judged = time.perf_counter()
+        scored = [index for index, critique in enumerate(critiques) if critique is not None]
+        pairs = [Pair(completions[i], _said(critiques[i]), source=prompt_text(examples[i].prompt)) for i in scored]
+        alignments = dict(zip(scored, align_many(pairs, settings=self.options), strict=True))
+        if learn:
+            self._learn([(_said(critiques[i]), alignments[i]) for i in scored], among)
+        rows = [
+            self._rewarded(example, completion, critiques[i], alignments.get(i))
+            for i, (example, completion) in enumerate(zip(examples, completions, strict=True))
+        ]
+        self.times = {"critic": judged - began, "align": time.perf_counter() - judged}
+        return rows
+
+    def close(self) -> None:
+        self._loop.close()
+
+    def _learn(self, found: Sequence[tuple[Critique, Alignment]], among: Exchange) -> None:
+        seen = Slope()
+        judged = [(verdict_sum(where), said.score) for said, where in found if kind_of(said) == "score"]
+        seen.see([x for x, _ in judged], [y for _, y in judged if y is not None])
+        self.slope.add(among.total(torch.tensor(seen.sums, dtype=torch.float64)).numpy())
+
+    def _rewarded(
+        self, example: Example, completion: Completion, critique: Critique | None, alignment: Alignment | None
+    ) -> RewardedCompletion:
+        if critique is None or alignment is None:
+            return RewardedCompletion(example, completion)
+        rewards = token_rewards(critique, alignment, completion, self.scoring, self.slope.value)
+        if self.scalar:
+            rewards = on_last_token(rewards)
+        return RewardedCompletion(example, completion, critique, alignment, tuple(rewards.tolist()))
+
+
+def score_of(row: RewardedCompletion) -> float:
+    """The scalar that the critic gave."""
+    assert row.critique is not None and row.alignment is not None
+    return total_of(row.critique, row.alignment, row.completion.text)
+
+
+def verdicts_of(row: RewardedCompletion) -> tuple[float, ...]:
+    """1, −1 or 0 a token."""
+    assert row.alignment is not None
+    offsets = np.asarray(row.completion.offsets).reshape(-1, 2)
+    return tuple(np.sign(project(row.alignment.spans, offsets)).tolist())
+
+
+def _said(critique: Critique | None) -> Critique:
+    assert critique is not None
+    return critique

@@ -1,0 +1,109 @@
+"""One completion of an update with everything known about it, as it is buffered, trained on, counted and logged."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from text2grad.models.sampling.types import Sampled
+from text2grad.stages._judge import score_of, verdicts_of
+from text2grad.stages._watch import text_stats
+from text2grad.types import RewardedCompletion, Rollout
+
+
+@dataclass(frozen=True, slots=True)
+class Rolled:
+    """A completion among those of its update."""
+
+    number: int
+    """Among all of the update, over all processes."""
+    row: RewardedCompletion
+    truncated: bool
+    rollout: Rollout | None
+    """What the optimizer receives; none: not scored, so it is in no loss and in no baseline."""
+
+    @classmethod
+    def of(
+        cls, number: int, row: RewardedCompletion, sampled: Sampled, prompt_ids: Sequence[int], group: int
+    ) -> "Rolled":
+        row = replace(row, logprobs_before=sampled.logprobs)
+        if not row.scored or row.token_rewards is None:
+            return cls(number, row, sampled.truncated, None)
+        rollout = Rollout(
+            tuple(prompt_ids),
+            sampled.token_ids,
+            logprobs=sampled.logprobs,
+            token_rewards=row.token_rewards,
+            values=sampled.values,
+            verdicts=verdicts_of(row),
+            group=group,
+            truncated=sampled.truncated,
+        )
+        return cls(number, row, sampled.truncated, rollout)
+
+    def seen(self, advantages: Sequence[float], after: Sequence[float]) -> "Rolled":
+        """The same, after its update."""
+        return replace(self, row=replace(self.row, advantages=tuple(advantages), logprobs_after=tuple(after)))
+
+    def to_json(self) -> dict[str, Any]:
+        rollout = None if self.rollout is None else self.rollout.to_json()
+        return {"number": self.number, "truncated": self.truncated, "rollout": rollout, "row": self.row.to_json()}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "Rolled":
+        rollout = None if data["rollout"] is None else Rollout.from_json(data["rollout"])
+        return cls(data["number"], RewardedCompletion.from_json(data["row"]), data["truncated"], rollout)
+
+    def logged(self, update: int) -> dict[str, Any]:
+        """The line of rollouts.jsonl."""
+        return {"update": update, "index": self.number, "truncated": self.truncated, **self.row.to_json()}
+
+
+def describe(rolled: Sequence[Rolled]) -> dict[str, float]:
+    """Numbers about the completions of an update: what was not scored, what was missed, how long and how varied."""
+    count = max(len(rolled), 1)
+    scored = [one.row for one in rolled if one.row.scored]
+    scores = np.array([score_of(row) for row in scored])
+    lengths = [len(one.row.completion.token_ids) for one in rolled]
+    missed = sum(len(row.alignment.missed) for row in scored if row.alignment)
+    located = sum(len(row.alignment.spans) for row in scored if row.alignment)
+    labelled = [verdict != 0 for one in rolled if one.rollout for verdict in one.rollout.verdicts or ()]
+    found = {
+        "critic/unscored_frac": 1 - len(scored) / count,
+        "align/missed_frac": missed / max(missed + located, 1),
+        "align/labelled_frac": float(np.mean(labelled)) if labelled else 0.0,
+        "length/mean": float(np.mean(lengths)) if lengths else 0.0,
+        "length/truncated_frac": sum(one.truncated for one in rolled) / count,
+        "length/empty_frac": sum(not one.row.completion.text.strip() for one in rolled) / count,
+        **text_stats([one.row.completion.token_ids for one in rolled]),
+    }
+    if scored:
+        sums = np.array([sum(row.token_rewards or ()) for row in scored])
+        found |= {
+            "score/mean": float(scores.mean()),
+            "score/std": float(scores.std()),
+            "reward/mean": float(sums.mean()),
+        }
+    return found
+
+
+def residual_ratio(rolled: Sequence[Rolled]) -> float | None:
+    """var(residual) / var(score) where rewards are verdicts times a scale: above 1 the spans add noise, not signal."""
+    rows = [o.row for o in rolled if o.row.critique and o.row.critique.score is not None and not o.row.critique.quality]
+    if len(rows) < 2:
+        return None
+    scores = np.array([score_of(row) for row in rows])
+    residuals = np.array([(row.token_rewards or (0.0,))[-1] for row in rows])
+    return float(residuals.var() / scores.var()) if scores.var() > 0 else None
+
+
+def evenly(numbers: Sequence[int], wanted: int) -> set[int]:
+    """So many of these, spread over them.
+
+    >>> sorted(evenly(range(10), 3))
+    [0, 4, 9]
+    """
+    if wanted >= len(numbers):
+        return set(numbers)
+    return {numbers[int(place)] for place in np.linspace(0, len(numbers) - 1, wanted)}

@@ -1,0 +1,177 @@
+"""What every training stage needs around its loop: the run folder of the first process, trackers, Ctrl-C, memory.
+
+Enters: settings, metrics, rows, states. Leaves: a folder that a rerun goes on from. Knows no algorithm. Only the first
+process writes; the others go through the same calls.
+"""
+
+import hashlib
+import platform
+import random
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from text2grad import __version__, config
+from text2grad.errors import RunError
+from text2grad.models.parallel import Processes
+from text2grad.runs import Closable, RunFolder, aside, encode_row, write_atomic
+from text2grad.stages import _state
+from text2grad.stages._display import Display
+
+
+class Run(Closable):
+    """A run folder, and whatever else the metrics go to."""
+
+    def __init__(self, path: str | Path, settings: Any, others: Processes, data: list[str]) -> None:
+        self.path, self.others, self.settings = Path(path), others, settings
+        keep = settings.keep_checkpoints
+        self.folder = RunFolder(path, settings, keep) if others.first else None
+        if self.folder is not None and not (self.path / "run.json").exists():
+            write_atomic(self.path / "run.json", encode_row(_facts(settings, others, data)))
+        self._trackers = bool(getattr(settings, "log", None) and settings.log.trackers)
+        if self._trackers:
+            others.accelerator.init_trackers("text2grad", config=_flat(config.plain(settings)))
+
+    def display(self, what: str, total: int, done: int, *, show: bool) -> Display:
+        return Display(what, total, done, show=show and self.others.first)
+
+    def write(self, metrics: Mapping[str, Any], rows: list[dict[str, Any]]) -> None:
+        """One row of metrics, and rows of completions."""
+        if self.folder is not None:
+            self.folder.rollouts.append(rows)
+            self.folder.metrics.append([metrics])
+        if self._trackers:
+            numbers = {key: value for key, value in metrics.items() if isinstance(value, int | float)}
+            self.others.accelerator.log(numbers, step=metrics["update"])
+
+    def checkpoint(self, number: int, state: dict[str, Any]) -> None:
+        if self.folder is not None:
+            sizes = {"metrics": self.folder.metrics.size, "rollouts": self.folder.rollouts.size}
+            _state.save(self.folder, number, state | {"sizes": sizes})
+        self.others.accelerator.wait_for_everyone()
+
+    def resumed(self) -> dict[str, Any] | None:
+        """The state to go on from, with the files cut back to it; none: the run begins."""
+        latest = self.folder.latest_checkpoint() if self.folder is not None else None
+        latest = self.others.shared(latest)
+        state = None if latest is None else _state.load(latest)
+        if self.folder is not None:
+            sizes = {"metrics": 0, "rollouts": 0} if state is None else state["sizes"]
+            self.folder.metrics.rewind(sizes["metrics"])
+            self.folder.rollouts.rewind(sizes["rollouts"])
+        return state
+
+    def finish(self, save: Callable[[Path], None]) -> Path:
+        """The trained model, complete or not there."""
+        path = self.path / "model"
+        if self.folder is not None and not path.exists():
+            with aside(path) as scratch:
+                save(scratch)
+        self.others.accelerator.wait_for_everyone()
+        return path
+
+    def close(self) -> None:
+        if self.folder is not None:
+            self.folder.close()
+        if self._trackers:
+            self.others.accelerator.end_training()
+
+
+def seeded(seed: int) -> None:
+    """Everything that draws from a global state: critics may, dropout and the first adapters do."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+@contextmanager
+def stoppable(run: Run) -> Iterator[Callable[[], bool]]:
+    """Ctrl-C asks the loop to stop after what it is doing, with a checkpoint; a second one stops at once."""
+    asked = False
+
+    def ask(*_: object) -> None:
+        nonlocal asked
+        asked = True
+        print("\nstopping after this update; Ctrl-C again stops at once (nothing saved is lost)", file=sys.stderr)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGINT, ask) if main else None
+    try:
+        yield lambda: asked
+    except RuntimeError as problem:
+        if run.others.processes > 1 and _is_loss_of_a_process(problem):
+            raise RunError(
+                f"process {run.others.rank} lost another process of this run ({str(problem).splitlines()[0][:160]}). "
+                f"Look at that one's messages; then run the same command again: it goes on from the last checkpoint"
+            ) from problem
+        raise
+    finally:
+        if main:
+            signal.signal(signal.SIGINT, before)
+
+
+def _is_loss_of_a_process(problem: RuntimeError) -> bool:
+    words = str(problem).lower()
+    return any(word in words for word in ("gloo", "nccl", "connection", "peer", "process group"))
+
+
+@contextmanager
+def memory_named(doing: str, setting: str) -> Iterator[None]:
+    """Out of memory, with the setting to lower."""
+    try:
+        yield
+    except (torch.OutOfMemoryError, MemoryError) as problem:
+        raise RunError(_memory(doing, setting, problem)) from problem
+    except RuntimeError as problem:
+        if "can't allocate memory" not in str(problem) and "not enough memory" not in str(problem):
+            raise
+        raise RunError(_memory(doing, setting, problem)) from problem
+
+
+def _memory(doing: str, setting: str, problem: BaseException) -> str:
+    first = (str(problem).splitlines() or [""])[0][:160]
+    return f"ran out of memory in {doing}: lower {setting}, and run the same command again ({first})"
+
+
+def _facts(settings: Any, others: Processes, data: list[str]) -> dict[str, Any]:
+    """What a report needs to say how to make the run again."""
+    import transformers
+
+    return {
+        "text2grad": __version__,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "device": str(others.device),
+        "processes": others.processes,
+        "command": sys.argv,
+        "seed": settings.seed,
+        "data": {path: _sha256(path) for path in data if path and Path(path).is_file()},
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _sha256(path: str) -> str:
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _flat(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        name = f"{above}{key}"
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{name}.")
+        else:
+            flat[name] = value if isinstance(value, int | float | str | bool) else str(value)
+    return flat

@@ -1,0 +1,395 @@
+"""The training loop: sample, judge, reward, update; evaluated, watched, checkpointed.
+
+    rolled = roll_out(examples)              completions, critiques, spans, token rewards
+    batch  = collate(rollouts of them)       the first tensors
+    stats  = update(policy, batch, advantages)
+
+From Python: `Trainer(settings, folder, model=…, tokenizer=…, examples=…, critic=…).train()`; from the shell:
+`text2grad train`. A run is a function of its settings: after a kill it goes on from the last checkpoint and ends as if
+nothing had happened.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from text2grad.errors import ConfigError, RunError
+from text2grad.feedback.critics.named import critic_named
+from text2grad.feedback.critics.protocol import Critic
+from text2grad.feedback.score import Slope
+from text2grad.models.chat import end_ids, prompt_ids
+from text2grad.models.load import load_model
+from text2grad.models.offsets import completion_of
+from text2grad.models.parallel import Processes, shard
+from text2grad.models.policy import Policy, evaluating
+from text2grad.models.sampling import make_sampler, uniforms
+from text2grad.optim.advantages import Advantages, advantages
+from text2grad.optim.batch import Batch, collate
+from text2grad.optim.kl import Coefficient, penalised
+from text2grad.optim.loss import approximate_kl
+from text2grad.optim.reduce import masked_mean
+from text2grad.optim.update import learning_rate_factor, update
+from text2grad.runs import Closable
+from text2grad.stages import _state
+from text2grad.stages._judge import Judge
+from text2grad.stages._locality import look_back
+from text2grad.stages._rolled import Rolled, describe, evenly, residual_ratio
+from text2grad.stages._run import Run, memory_named, seeded, stoppable
+from text2grad.stages._watch import Watch
+from text2grad.stages.train import TrainSettings, resume_command
+from text2grad.tasks.examples import Stream, load_examples
+from text2grad.types import Example, Rollout
+
+Callback = Callable[["Trainer", Mapping[str, Any]], object]
+"""Called with the trainer and an update's metrics, after they are written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended."""
+
+    updates: int
+    status: int
+    """0: it went all the way. 1: it was stopped by a guard rail or by KL. 130: somebody pressed Ctrl-C."""
+    model: Path | None
+    """The trained policy, for plain transformers; none while the run is not over."""
+
+
+class Trainer(Closable):
+    """One run. Everything that is not given is loaded by the names in the settings."""
+
+    def __init__(
+        self,
+        settings: TrainSettings,
+        folder: str | Path,
+        *,
+        model: Any = None,
+        tokenizer: Any = None,
+        examples: Sequence[Example] | None = None,
+        held_out: Sequence[Example] | None = None,
+        critic: Critic | None = None,
+        callbacks: Sequence[Callback] = (),
+        show: bool = False,
+    ) -> None:
+        self.settings, self.callbacks, self.show = settings, callbacks, show
+        _check(settings)
+        device = settings.device if settings.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+        self.others = Processes(device, settings.log.trackers, str(folder))
+        self.examples = list(examples) if examples is not None else load_examples(settings.data)
+        self.held_out = list(held_out) if held_out is not None else _held_out(settings)
+        seeded(settings.seed)
+        if model is None or tokenizer is None:
+            model, tokenizer = load_model(settings.model, device=str(self.others.device))
+        self.tokenizer = tokenizer
+        self._build(model.to(self.others.device))
+        critic = critic or critic_named(settings.critic, settings.critics)
+        self.judge = self._judge(critic)
+        other = settings.evaluation.critic
+        self.examiner = self.judge if other is None else self._judge(critic_named(other, settings.critics))
+        self.beta, self.watch = Coefficient(settings.kl), Watch(settings.guard)
+        self.run = Run(folder, settings, self.others, data=[settings.data, settings.held_out])
+        self.buffer = _state.Buffer(Path(folder))
+        self.stream = Stream(self.examples, settings.seed)
+        self._held_rows: list[dict[str, Any]] = []
+        self.done = 0
+        """Updates that are finished."""
+
+    def train(self) -> Outcome:
+        """From where the folder stands to the end."""
+        with self.run, self.judge, self.examiner, stoppable(self.run) as stop:
+            self._resume()
+            with self.run.display("train", self.settings.updates, self.done, show=self.show) as display:
+                if self.done == 0:
+                    self._log({"update": 0, **self._evaluate(0)}, [], display)
+                while self.done < self.settings.updates:
+                    metrics, rows = self._step(self.done + 1)
+                    self.done += 1
+                    reason = self._watch(metrics, display)
+                    self._log(metrics, rows, display)
+                    last = self.done == self.settings.updates or reason is not None
+                    stopped = bool(self.others.most(int(stop())))
+                    if last or stopped or self.done % self.settings.checkpoint_every == 0:
+                        self._save()
+                    if stopped and not last:
+                        display.note(f"saved at update {self.done}; go on with: {resume_command(str(self.run.path))}")
+                        return Outcome(self.done, 130, None)
+                    if reason is not None:
+                        display.note(reason)
+                        return Outcome(self.done, 1, self._finish())
+                return Outcome(self.done, 0, self._finish())
+
+    def sample(self, examples: Sequence[Example], numbers: Sequence[int] | None, step: int) -> list[Any]:
+        """(prompt ids, what was sampled) for each; numbers None: greedily."""
+        prompts = [prompt_ids(self.tokenizer, example.prompt, self.settings.format) for example in examples]
+        limit = self.settings.sampling.max_new_tokens
+        draws = None if numbers is None else uniforms(self.settings.seed, step, numbers, limit)
+        with memory_named("sampling", "sampling.batch or sampling.max_new_tokens"), evaluating(self.policy):
+            return list(zip(prompts, self.sampler(prompts, draws), strict=True))
+
+    # ------------------------------------------------------------------------------------------------ one update
+
+    def _step(self, number: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        began, options = time.perf_counter(), self.settings
+        times = dict.fromkeys(("sample", "critic", "align", "forward", "update"), 0.0)
+        rolled, mine = self._rolled(number, times)
+        metrics: dict[str, Any] = {"update": number, **describe(rolled)}
+        if (ratio := residual_ratio(rolled)) is not None:
+            metrics["reward/residual_ratio"] = ratio
+        rows = [one.logged(number) for one in rolled if not one.row.scored][: options.log.rollouts // 4]
+        if any(one.rollout for one in rolled):
+            batch = self._batch(mine, times)
+            found = self._advantages(batch, metrics)
+            metrics |= self._learn(number, batch, found, len(rolled), times)
+            rows += self._look_back(number, batch, found, (rolled, mine), metrics, times)
+        if number % options.evaluation.every == 0 or number == options.updates:
+            evaluating_from = time.perf_counter()
+            metrics |= self._evaluate(number)
+            times["evaluate"] = time.perf_counter() - evaluating_from
+        times["other"] = time.perf_counter() - began - sum(times.values())
+        return metrics | {f"time/{part}": seconds for part, seconds in times.items()}, rows
+
+    def _rolled(self, number: int, times: dict[str, float]) -> tuple[list[Rolled], list[Rolled]]:
+        """(everybody's completions, mine): from the buffer if this update was sampled before a kill, else anew."""
+        kept = self.others.shared(self.buffer.get(number) if self.others.first else None)
+        if kept is None:
+            made = [one.to_json() for one in self._roll_out(number, times)]
+            everybody = [one for part in self.others.gathered(made) for one in part]
+            kept = {
+                "rolled": sorted(everybody, key=lambda one: int(one["number"])),
+                "slope": self.judge.slope.sums,
+                "random": self.others.gathered(_state.random_states()),
+            }
+            if self.others.first:
+                self.buffer.put(number, kept)
+        else:
+            self.judge.slope = Slope(*kept["slope"])
+            _state.restore_random_states(kept["random"][self.others.rank])
+        rolled = [Rolled.from_json(one) for one in kept["rolled"]]
+        mine = set(self._numbers())
+        return rolled, [one for one in rolled if one.number in mine]
+
+    def _numbers(self) -> list[int]:
+        """Of the completions that this process samples; the completions of a prompt stay together."""
+        each = self.settings.completions
+        prompts = range(self.others.rank, self.settings.prompts, self.others.processes)
+        return [prompt * each + turn for prompt in prompts for turn in range(each)]
+
+    def _roll_out(self, number: int, times: dict[str, float]) -> list[Rolled]:
+        began = time.perf_counter()
+        each, numbers = self.settings.completions, self._numbers()
+        first = (number - 1) * self.settings.prompts
+        examples = [self.stream.at(first + one // each) for one in numbers]
+        drawn = self.sample(examples, numbers, number)
+        completions = [completion_of(self.tokenizer, sampled.token_ids) for _, sampled in drawn]
+        times["sample"] += time.perf_counter() - began
+        rows = self.judge(examples, completions, among=self.others)
+        for part, seconds in self.judge.times.items():
+            times[part] += seconds
+        return [
+            Rolled.of(one, row, sampled, prompt, one // each)
+            for one, row, (prompt, sampled) in zip(numbers, rows, drawn, strict=True)
+        ]
+
+    def _batch(self, mine: Sequence[Rolled], times: dict[str, float]) -> Batch:
+        began = time.perf_counter()
+        scored = [one for one in mine if one.rollout is not None]
+        rollouts = [one.rollout for one in scored if one.rollout is not None]
+        numbers = [one.number for one in scored]
+        if rollouts:
+            batch = collate(rollouts, self.others.device, numbers)
+        else:
+            # The others have something to learn from: take part with a row that counts nothing and is in no minibatch.
+            empty = Rollout((0,), (0,), logprobs=(0.0,), token_rewards=(0.0,), values=(0.0,))
+            batch = collate([empty], self.others.device, [-1])
+            batch = replace(batch, mask_BT=torch.zeros_like(batch.mask_BT))
+        size = self.settings.update.micro_batch
+        with memory_named("reading completions", "update.micro_batch"), evaluating(self.policy):
+            if self.settings.credit.kind == "gae" and batch.values_BT is None:
+                batch = replace(batch, values_BT=self.policy.look(batch, size, self.others)[1])
+            if self.reference is not None:
+                batch = replace(batch, reference_BT=self.reference.logprobs(batch, size, self.others))
+        times["forward"] += time.perf_counter() - began
+        return batch
+
+    def _advantages(self, batch: Batch, metrics: dict[str, Any]) -> Advantages:
+        beta = metrics["kl/coefficient"] = self.beta.value
+        if batch.reference_BT is not None:
+            # Of each token that was sampled: unbiased, and never negative.
+            kl_BT = approximate_kl(batch.reference_BT, batch.logprobs_BT)
+            metrics["kl/reference"] = float(masked_mean(kl_BT, batch.mask_BT, self.others))
+            self.beta.follow(metrics["kl/reference"])
+        rewards_BT = penalised(batch.rewards_BT, batch.logprobs_BT, batch.reference_BT, beta)
+        found = advantages(batch, rewards_BT, self.settings.credit, self.others)
+        if self.settings.credit.kind == "group":
+            kept = masked_mean(found.mask_BT.float(), batch.mask_BT, self.others)
+            metrics["critic/without_baseline_frac"] = 1 - float(kept)
+        return found
+
+    def _learn(
+        self, number: int, batch: Batch, found: Advantages, rows: int, times: dict[str, float]
+    ) -> dict[str, float]:
+        began, options = time.perf_counter(), self.settings.update
+        factor = learning_rate_factor(number, self.settings.updates, options)
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["peak"] * factor
+        seed = int(np.random.SeedSequence([self.settings.seed, number]).generate_state(1)[0])
+        with memory_named("the update", "update.micro_batch, or set policy.gradient_checkpointing=true"):
+            self.module.train()
+            stats = update(self.module, self.optimizer, batch, found, options, seed=seed, rows=rows, among=self.others)
+            self.module.eval()
+        times["update"] += time.perf_counter() - began
+        return stats.means() | {"update/learning_rate": options.learning_rate * factor}
+
+    def _look_back(
+        self,
+        number: int,
+        batch: Batch,
+        found: Advantages,
+        rolled: tuple[Sequence[Rolled], Sequence[Rolled]],
+        metrics: dict[str, Any],
+        times: dict[str, float],
+    ) -> list[dict[str, Any]]:
+        """What the update did: where log-probs moved (into the metrics), and the rows to log."""
+        began, options = time.perf_counter(), self.settings
+        scored = [one.number for one in rolled[0] if one.rollout is not None]
+        logged = evenly(scored, options.log.rollouts)
+        looked = logged | evenly(scored, options.log.locality)
+        with memory_named("reading completions", "update.micro_batch"), evaluating(self.policy):
+            seen, moved = look_back(self.policy, batch, found, looked, options.update.micro_batch, self.others)
+        metrics |= moved
+        mine = [one.seen(*seen[one.number]).logged(number) for one in rolled[1] if one.number in logged & seen.keys()]
+        times["forward"] += time.perf_counter() - began
+        return [row for part in self.others.gathered(mine) for row in part]
+
+    # ------------------------------------------------------------------------------------------------ around it
+
+    def _evaluate(self, number: int) -> dict[str, float]:
+        """The held-out examples, completed greedily and judged; nothing is learned from them, the slope included."""
+        if not self.held_out:
+            return {}
+        chosen = self.held_out[: self.settings.evaluation.examples]
+        places = range(self.others.rank, len(chosen), self.others.processes)
+        drawn = self.sample([chosen[place] for place in places], None, number)
+        completions = [completion_of(self.tokenizer, sampled.token_ids) for _, sampled in drawn]
+        rows = self.examiner([chosen[place] for place in places], completions, learn=False)
+        mine = [
+            Rolled(place, row, sampled.truncated, None).to_json()
+            for place, row, (_, sampled) in zip(places, rows, drawn, strict=True)
+        ]
+        gathered = [Rolled.from_json(one) for part in self.others.gathered(mine) for one in part]
+        everybody = sorted(gathered, key=lambda one: one.number)
+        numbers = describe(everybody)
+        self._held_rows = [{**one.logged(number), "held_out": True} for one in everybody[: self.settings.log.rollouts]]
+        wanted = {
+            "score/mean": "score",
+            "length/mean": "length",
+            "length/truncated_frac": "truncated_frac",
+            "text/diversity": "diversity",
+            "text/repetition": "repetition",
+            "critic/unscored_frac": "unscored_frac",
+        }
+        return {f"held_out/{new}": numbers[old] for old, new in wanted.items() if old in numbers}
+
+    def _watch(self, metrics: dict[str, Any], display: Any) -> str | None:
+        """Say what looks wrong; the reason to stop, if there is one."""
+        warnings = self.watch.see(metrics)
+        if metrics.get("reward/residual_ratio", 0) > 1 and "residual" not in self.watch.said:
+            self.watch.said.append("residual")
+            warnings.append("span rewards add variance instead of removing it; set scoring.scale lower")
+        if warnings:
+            metrics["warnings"] = warnings
+            for words in warnings:
+                display.note(f"update {metrics['update']}: {words}")
+        limit = self.settings.kl.stop
+        if limit and metrics.get("kl/reference", 0.0) > limit:
+            return f"stopped: the KL to the reference is {metrics['kl/reference']:.3g} a token, over kl.stop={limit:g}"
+        if self.settings.guard.action == "stop" and warnings:
+            return f"stopped by guard.action=stop: {warnings[0]}"
+        return None
+
+    def _log(self, metrics: dict[str, Any], rows: list[dict[str, Any]], display: Any) -> None:
+        rows, self._held_rows = rows + self._held_rows, []
+        self.run.write(metrics, rows)
+        display.step(self.done, metrics)
+        for callback in self.callbacks:
+            callback(self, metrics)
+
+    def _save(self) -> None:
+        state = {
+            "update": self.done,
+            **_state.weights_of(self.policy, self.optimizer, self.others),
+            "kl": self.beta.value,
+            "slope": list(self.judge.slope.sums),
+            "watch": self.watch.state(),
+            "random": self.others.gathered(_state.random_states()),
+        }
+        self.run.checkpoint(self.done, state)
+
+    def _resume(self) -> None:
+        state = self.run.resumed()
+        if state is None:
+            return
+        if len(state["random"]) != self.others.processes:
+            raise RunError(
+                f"{self.run.path} was begun with {len(state['random'])} processes; go on with as many, got "
+                f"{self.others.processes}"
+            )
+        _state.restore_weights(self.policy, self.optimizer, state, self.others)
+        self.done, self.beta.value = state["update"], state["kl"]
+        self.judge.slope = Slope(*state["slope"])
+        self.watch.restore(state["watch"])
+        _state.restore_random_states(state["random"][self.others.rank])
+
+    def _finish(self) -> Path:
+        return self.run.finish(lambda path: self.policy.save_pretrained(path, self.tokenizer))
+
+    def _build(self, model: Any) -> None:
+        settings = self.settings
+        gae = settings.credit.kind == "gae"
+        self.policy = Policy(model, settings.policy, value_head=gae, temperature=settings.sampling.temperature)
+        self.reference = self.policy.reference() if settings.kl.coefficient else None
+        self.policy.eval()
+        self.module = self.others.prepare(self.policy)
+        if self.others.sharded and self.reference is not None and self.reference.copy is not None:
+            shard(self.reference.copy)
+        rates = {"value_head": settings.update.value_learning_rate or settings.update.learning_rate}
+        groups: dict[float, list[Any]] = {}
+        for name, weight in self.policy.trainable().items():
+            groups.setdefault(rates.get(name.split(".")[0], settings.update.learning_rate), []).append(weight)
+        self.optimizer = torch.optim.AdamW(
+            [{"params": weights, "lr": rate, "peak": rate} for rate, weights in groups.items()],
+            betas=(0.9, settings.update.beta2),
+            weight_decay=settings.update.weight_decay,
+        )
+        self.sampler = make_sampler(
+            self.policy.model,
+            settings.sampling,
+            end_ids=end_ids(self.tokenizer, self.policy.base),
+            pad_id=self.tokenizer.pad_token_id,
+            value_head=self.policy.value_head,
+        )
+
+    def _judge(self, critic: Critic) -> Judge:
+        settings = self.settings
+        return Judge(critic, settings.align, settings.scoring.noun(), scalar=settings.reward == "scalar")
+
+
+def _check(settings: TrainSettings) -> None:
+    if settings.credit.kind == "group" and settings.completions < 2:
+        raise ConfigError(
+            f"credit.kind=group compares the completions of a prompt with each other, so completions should be at "
+            f"least 2, got {settings.completions}"
+        )
+    if settings.reward == "scalar" and settings.credit.kind == "local":
+        raise ConfigError(
+            "reward=scalar puts everything on the last token, and credit.kind=local keeps it there; choose gae or group"
+        )
+
+
+def _held_out(settings: TrainSettings) -> list[Example]:
+    return load_examples(settings.held_out) if settings.held_out else []
