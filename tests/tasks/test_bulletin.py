@@ -51,7 +51,7 @@ def test_the_same_seed_gives_the_same_examples_one_by_one() -> None:
     assert len({example.id for example in [*TRAIN, *HELD_OUT]}) == len(TRAIN) + len(HELD_OUT)
 
 
-@pytest.mark.parametrize(("split", "digest"), [("train", "1da30bda61c99d40"), ("held_out", "8fabfce9ea8715ee")])
+@pytest.mark.parametrize(("split", "digest"), [("train", "ecb121e90c26e675"), ("held_out", "c563a6cbbdbfcc55")])
 def test_examples_stay_what_they_were(split: Any, digest: str) -> None:
     """Published numbers name a seed: a change of the generator changes the data, and belongs in the changelog."""
     rows = json.dumps([example.to_json() for example in bulletins(0, 50, split)], ensure_ascii=False, sort_keys=True)

@@ -61,7 +61,7 @@ _NOBODY = ("nobody was hurt", "all the people got away unharmed", "{who} said th
 _CAUSE = (
     "the cause was {cause}",
     "{who} blamed {cause}",
-    "{who} said that {cause} was to blame for it",
+    "{who} put the blame on {cause}",
     "{who} first thought of {wrong}, but it was {cause}",
     "the cause was {cause} and not {wrong}",
 )
@@ -70,7 +70,7 @@ _NO_CAUSE = (
     "{who} did not say what the cause was",
     "a witness spoke of {wrong}, but the cause is not known yet",
 )
-_CLOSED = ("the {site} is closed", "the {site} will stay closed until {later}", "{who} has shut the {site}")
+_CLOSED = ("the {site} is closed", "the {site} will stay closed until {later}", "the council has shut the {site}")
 _OPEN = ("the {site} stays open", "the {site} was closed for an hour but is open again")
 _SCENES = (
     "the roads around the town were full for hours",
