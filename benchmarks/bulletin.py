@@ -7,6 +7,7 @@ of the four. Asserted: at least 2,000; aimed at: 5,000. Texts of 1,000 and of 10
 
 import random
 import time
+from collections.abc import Sequence
 
 from text2grad.tasks.bulletin import bulletins
 from text2grad.tasks.bulletin_critic import bulletin
@@ -46,7 +47,7 @@ def main() -> None:
     print(f"critiques_per_second={slowest:.0f}")
 
 
-def seconds(completions: list[str], facts: list[object], repeats: int = 5) -> float:
+def seconds(completions: list[str], facts: Sequence[object], repeats: int = 5) -> float:
     """The best of a few runs, in the processor's time."""
     best = float("inf")
     for _ in range(repeats):

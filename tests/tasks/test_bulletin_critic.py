@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from text2grad.errors import InvalidData
 from text2grad.feedback.align import align
+from text2grad.feedback.critics.named import CriticSettings, critic_named
 from text2grad.tasks.bulletin import bulletins
 from text2grad.tasks.bulletin_critic import BulletinCritic, BulletinSettings, bulletin, facts_right
 from text2grad.tasks.bulletin_reader import TRIPLES, read
@@ -105,15 +106,17 @@ def test_q_worked_by_hand() -> None:
     assert score("lorem ipsum") == pytest.approx(-0.6 - 0.05 - 4 / 42)
     without = {slot: values for slot, values in FACTS.items() if slot != "closed"}
     assert score(TRUE, without) == pytest.approx((7 - 1) / 7)
-    assert judged("A fire in Norwick damaged the barn.").quality == (
-        (0, pytest.approx(-0.65)),
-        (2, pytest.approx(-0.65)),
-        (6, pytest.approx(-3.2 / 8 - 0.05)),
-        (10, pytest.approx(-3.2 / 8 - 0.05)),
-        (17, pytest.approx(-1.6 / 8 - 0.05)),
-        (26, pytest.approx(-1.6 / 8 - 0.05)),
-        (34, pytest.approx(-1.6 / 8 - 0.05 - 4 / 42)),
-        (35, pytest.approx(-1.6 / 8 - 0.05 - 4 / 42)),
+    assert dict(judged("A fire in Norwick damaged the barn.").quality or ()) == pytest.approx(
+        {
+            0: -0.65,
+            2: -0.65,
+            6: -3.2 / 8 - 0.05,
+            10: -3.2 / 8 - 0.05,
+            17: -1.6 / 8 - 0.05,
+            26: -1.6 / 8 - 0.05,
+            34: -1.6 / 8 - 0.05 - 4 / 42,
+            35: -1.6 / 8 - 0.05 - 4 / 42,
+        }
     )
 
 
@@ -335,6 +338,10 @@ def test_no_facts_no_score_and_each_item_is_judged_alone() -> None:
     together = bulletin(["", "", ""], texts, facts=[FACTS, FACTS, None])
     assert together == [judged(TRUE), judged("A flood"), None]
     assert bulletin([""], [TRUE]) == [None]
+
+
+def test_it_can_be_named_on_the_command_line() -> None:
+    assert critic_named("text2grad.tasks.bulletin_critic:bulletin", CriticSettings()) is bulletin
 
 
 @pytest.mark.parametrize("facts", ["fire", {"who": ["me"]}, {"what": "fire"}, {"what": []}, {"what": [3]}, 3])
