@@ -33,6 +33,7 @@ REFUSES = {
     "sandbox": TENSORS,
     "feedback": TENSORS,
     "report": TENSORS,
+    "tasks": TENSORS,
     "optim": {"transformers", "tokenizers", "sentencepiece"},
 }
 """Packages that a room never imports, at the top or inside a function."""
@@ -91,6 +92,7 @@ def test_the_rooms_hold() -> None:
     [
         ("feedback/align.py", "import torch", "feedback refuses torch"),
         ("feedback/align.py", "def f():\n    from transformers import x", "feedback refuses transformers"),
+        ("tasks/news.py", "import torch", "tasks refuses torch"),
         ("optim/loss.py", "import transformers", "optim refuses transformers"),
         ("optim/loss.py", "def f(tokenizer): ...", "optim knows no tokenizer"),
         ("feedback/align.py", "from text2grad.models import offsets", "feedback may not import models"),

@@ -1,1 +1,4 @@
-"""Data sets and what is asked of them: one file a family. Characters only; a stage is never copied for a data set."""
+"""Tasks: a data set's examples, the critic that judges them and the measure that a verdict is given in.
+
+One family of modules a data set. Characters only: no tokenizer, no tensor.
+"""
