@@ -1,9 +1,9 @@
 """Rollouts by the fast sampler against `model.generate`: the same prompts, numbers and device, as many new tokens each.
 
-No end token on either side, so both draw `--new-tokens` for each row. Asserts equal work first: greedy tokens of a small
-batch in float32 are the same, but for ties. Then both draw at temperature 1, after a warm-up each; the best of `--repeats`
-counts. Prints tokens per second, and ends with `speed=…`, the ratio. On a CPU the default ends within a minute; on a GPU:
-`python benchmarks/rollout.py --model smollm2-135m --device cuda --dtype bfloat16 --batch 256 --new-tokens 64`.
+No end token on either side, so both draw `--new-tokens` for each row. Asserts equal work first: greedy tokens of a
+small batch in float32 are the same, but for ties. Then both draw at temperature 1, after a warm-up each; the best of
+`--repeats` counts. Prints tokens per second, and ends with `speed=…`, the ratio. On a CPU the default ends within a
+minute; on a GPU `--model smollm2-135m --batch 256 --new-tokens 64` in bfloat16 is the one to look at.
 """
 
 import argparse

@@ -173,7 +173,7 @@ class FastSampler:
                 left = [place for place, finished in enumerate(gone) if not finished]
                 results.update(zip([members[place] for place in done], self._sampled(state, done), strict=True))
                 members = [members[place] for place in left]
-                state = state.select(torch.tensor(left))
+                state = state.select(torch.tensor(left, device=self.weights.device))
             step(self.weights, state, longest + drawn, greedy)
         results.update(zip(members, self._sampled(state), strict=True))
         return [results[row] for row in range(len(results))]
@@ -184,8 +184,8 @@ class FastSampler:
         values_BT = None
         if self.value_head is not None and state.hidden_BTH is not None:
             values_BT = values_of(self.value_head, state.hidden_BTH[chosen])
-        parts = (state.ids_BT, state.logprobs_BT, values_BT, state.lengths_B, state.finished_B)
-        return as_sampled(*(part if part is None or part is values_BT else part[chosen] for part in parts))
+        ids_BT, logprobs_BT = state.ids_BT[chosen], state.logprobs_BT[chosen]
+        return as_sampled(ids_BT, logprobs_BT, values_BT, state.lengths_B[chosen], state.finished_B[chosen])
 
     @torch.no_grad()
     def _compare(self) -> None:

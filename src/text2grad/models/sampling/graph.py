@@ -31,7 +31,7 @@ class Replays:
 
     def _capture(self, span: int, greedy: bool) -> torch.cuda.CUDAGraph:
         kept = [tensor.clone() for tensor in self.state.moving()]
-        stream = torch.cuda.Stream(self.weights.device)
+        stream = torch.cuda.Stream(self.weights.device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(self.weights.device))
         # A mask a row rules the flash kernel out; of those that take one, torch's versions choose differently.
         with torch.cuda.stream(stream), sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]):
