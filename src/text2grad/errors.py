@@ -13,7 +13,8 @@
         ├── ModelNotFound                 no such alias, folder, file or hub id
         ├── DownloadFailed                it exists, but it could not be fetched
         ├── CorruptModel                  it arrived, but it is not what it should be
-        └── UnsupportedTokenizer          its decoder is of a kind whose offsets are not known
+        ├── UnsupportedTokenizer          its decoder is of a kind whose offsets are not known
+        └── UnsupportedModel              its layers are of a kind that the fast sampler does not know
 
 Each message says what was wanted, what came, where, and what to do. Each class also derives from the standard
 library's class for the same thing, so callers who never heard of text2grad can still catch it.
@@ -73,4 +74,8 @@ class CorruptModel(ModelError):
 
 
 class UnsupportedTokenizer(ModelError):
+    pass
+
+
+class UnsupportedModel(ModelError):
     pass

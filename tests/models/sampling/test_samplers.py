@@ -14,7 +14,7 @@ from tests.models.sampling.makers import END, KINDS, PAD, build, some_prompts, s
 from text2grad.errors import ConfigError, InvalidData
 from text2grad.models.sampling import Sampled, Sampler, SamplingSettings, make_sampler
 
-SAMPLERS = ("plain",)
+SAMPLERS = ("plain", "fast")
 LENGTHS = (5, 1, 17, 5, 9, 30, 2)
 
 

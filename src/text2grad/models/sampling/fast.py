@@ -1,0 +1,207 @@
+"""Completions with a static cache, for Llama-like and Qwen2-like models: the same draws as `plain`, much sooner.
+
+Enters: prompts as ids. Leaves: `Sampled` in their order, or `UnsupportedModel` with the reason. Each call first takes
+over the model's weights (weights.py says what that costs), reads each different prompt once, and then decodes step by
+step: on a GPU by replaying a CUDA graph, elsewhere by few operations, rows that ended leaving the batch now and then.
+Before the first completions, its logits are held against the model's own. Refuses to know any model's code.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from text2grad.errors import UnsupportedModel
+from text2grad.models.sampling.graph import Replays
+from text2grad.models.sampling.plain import evaluating
+from text2grad.models.sampling.requests import Padding, alike, batches, by_length, check
+from text2grad.models.sampling.results import as_sampled, values_of
+from text2grad.models.sampling.settings import SamplingSettings
+from text2grad.models.sampling.steps import State, advance, emit, logits_of, new_state, prefill, step
+from text2grad.models.sampling.types import Sampled
+from text2grad.models.sampling.weights import Weights
+
+SPAN = 64
+"""On a GPU the cache is looked at in steps of this many places: a graph each, captured when first needed."""
+ROWS = 16
+"""On a GPU a batch smaller than the setting is filled up to a multiple of this, so that few shapes are captured."""
+LOOK_EVERY = 8
+"""Steps between two looks at whether all rows have ended; each look waits for the GPU."""
+TOLERANCE = {torch.float32: 5e-3, torch.float64: 5e-3}
+LOOSE = 0.1
+"""Largest difference from the model's own logits, as a share of their spread; LOOSE for 16-bit numbers. A wrong layer
+is off by the whole spread, TF32 alone by a thousandth."""
+
+
+class FastSampler:
+    """On a GPU the cache of a batch and its graphs stay from call to call."""
+
+    def __init__(
+        self,
+        model: Any,
+        settings: SamplingSettings,
+        *,
+        end_ids: Sequence[int],
+        pad_id: int,
+        value_head: nn.Module | None = None,
+    ) -> None:
+        self.model, self.settings, self.value_head = model, settings, value_head
+        self.end_ids, self.pad_id = tuple(end_ids), pad_id
+        self.positions: int | None = getattr(model.config, "max_position_embeddings", None)
+        self.padding = Padding(0, 0)
+        """Of the last call."""
+        dtype = None if settings.dtype == "auto" else getattr(torch, settings.dtype)
+        self.weights = Weights(model, dtype)
+        self._checked = False
+        self._static: tuple[int, Replays] | None = None
+
+    def __call__(self, prompts: Sequence[Sequence[int]], uniforms: NDArray[np.float32] | None) -> list[Sampled]:
+        new_tokens = self.settings.max_new_tokens
+        check(prompts, uniforms, new_tokens, self.positions)
+        # Before anything else, also where there is nothing to do: gathering sharded weights needs every process.
+        self.weights.sync()
+        self.padding = Padding(0, 0)
+        results: dict[int, Sampled] = {}
+        with evaluating(self.model, self.value_head):
+            if not self._checked:
+                self._compare()
+            with torch.inference_mode():
+                places = max(map(len, prompts), default=0) + new_tokens
+                for rows in batches(by_length(prompts), self.settings.batch):
+                    chosen = [tuple(prompts[row]) for row in rows]
+                    state = self._state(len(rows), len(prompts), places)
+                    decoded = self._decode(state, chosen, None if uniforms is None else uniforms[rows])
+                    results.update(zip(rows, decoded, strict=True))
+        return [results[row] for row in range(len(prompts))]
+
+    def _state(self, rows: int, asked: int, places: int) -> State:
+        """A state with this much room: on a GPU the one of the last call where it fits, elsewhere a new one."""
+        if self.weights.device.type != "cuda":
+            return self._new_state(rows, places)
+        rows = min(self.settings.batch, -(-asked // ROWS) * ROWS)
+        if self._static is not None:
+            version, replays = self._static
+            had_rows, had_places, _ = replays.state.cache[0].shape
+            if version == self.weights.version and had_rows == rows and had_places >= places:
+                return replays.state
+        self._static = None  # its memory first
+        state = self._new_state(rows, -(-places // SPAN) * SPAN)
+        self._static = self.weights.version, Replays(self.weights, state)
+        return state
+
+    def _new_state(self, rows: int, places: int) -> State:
+        self.weights.rope(places)
+        return new_state(
+            self.weights,
+            rows=rows,
+            places=places,
+            new_tokens=self.settings.max_new_tokens,
+            end_ids=self.end_ids,
+            pad_id=self.pad_id,
+            temperature=self.settings.temperature,
+            keep_hidden=self.value_head is not None,
+        )
+
+    def _decode(
+        self, state: State, prompts: list[tuple[int, ...]], uniforms: NDArray[np.float32] | None
+    ) -> list[Sampled]:
+        hidden_BH = self._start(state, prompts)
+        greedy = uniforms is None
+        if uniforms is not None:
+            state.uniform_BT[: len(prompts)] = torch.from_numpy(uniforms).to(state.uniform_BT.device)
+        emit(self.weights, state, hidden_BH, greedy)
+        longest = len(prompts[-1])
+        if self.weights.device.type == "cuda":
+            assert self._static is not None
+            self._replay(self._static[1], longest, greedy)
+            return self._sampled(state)[: len(prompts)]
+        return self._run(state, longest, greedy)
+
+    def _start(self, state: State, prompts: list[tuple[int, ...]]) -> Tensor:
+        """Everything as at the start, the prompts in the cache; the hidden state (B, H) after each. Rows that a graph
+        needs and nobody asked for are finished from the start."""
+        state.finished_B.zero_()
+        state.finished_B[len(prompts) :] = True
+        for tensor in (state.step_1, state.lengths_B, state.position_B):
+            tensor.zero_()
+        state.ids_BT.fill_(self.pad_id)
+        hidden_BH = self.weights.embed.new_zeros(len(state.ids_B), self.weights.embed.shape[1])
+        different = list(dict.fromkeys(prompts))
+        first = {prompt: prompts.index(prompt) for prompt in different}
+        ends = [*(first[prompt] for prompt in different[1:]), len(prompts)]
+        for start, end in alike([len(prompt) for prompt in different], self.settings.prefill_tokens):
+            chunk = different[start:end]
+            row, stop = first[chunk[0]], ends[end - 1]
+            place = {prompt: which for which, prompt in enumerate(chunk)}
+            which_R = torch.tensor([place[prompt] for prompt in prompts[row:stop]], device=hidden_BH.device)
+            ids_UP, lengths_U = self._padded(chunk)
+            hidden_BH[row:stop] = prefill(self.weights, state, ids_UP, lengths_U, which_R, row)
+        return hidden_BH
+
+    def _padded(self, prompts: list[tuple[int, ...]]) -> tuple[Tensor, Tensor]:
+        lengths = [len(prompt) for prompt in prompts]
+        ids = np.zeros((len(prompts), max(lengths)), dtype=np.int64)
+        for row, prompt in zip(ids, prompts, strict=True):
+            row[: len(prompt)] = prompt
+        real = sum(lengths)
+        self.padding = Padding(self.padding.real + real, self.padding.padded + ids.size - real)
+        device = self.weights.device
+        return torch.from_numpy(ids).to(device), torch.tensor(lengths, device=device)
+
+    def _replay(self, replays: Replays, longest: int, greedy: bool) -> None:
+        places = replays.state.cache[0].shape[1]
+        for drawn in range(1, self.settings.max_new_tokens):
+            if drawn % LOOK_EVERY == 0 and bool(replays.state.finished_B.all()):
+                return
+            replays(min(places, -(-(longest + drawn) // SPAN) * SPAN), greedy)
+
+    def _run(self, state: State, longest: int, greedy: bool) -> list[Sampled]:
+        """Step by step, without a graph. Rows that ended are put away once they are a quarter: moving the cache of the
+        others costs about as much as one step over it."""
+        members = list(range(len(state.ids_B)))
+        results: dict[int, Sampled] = {}
+        for drawn in range(1, self.settings.max_new_tokens):
+            living = len(members) - int(state.finished_B.sum())
+            if living == 0:
+                break
+            if 4 * living <= 3 * len(members):
+                gone = state.finished_B.tolist()
+                done = [place for place, finished in enumerate(gone) if finished]
+                left = [place for place, finished in enumerate(gone) if not finished]
+                results.update(zip([members[place] for place in done], self._sampled(state, done), strict=True))
+                members = [members[place] for place in left]
+                state = state.select(torch.tensor(left, device=self.weights.device))
+            step(self.weights, state, longest + drawn, greedy)
+        results.update(zip(members, self._sampled(state), strict=True))
+        return [results[row] for row in range(len(results))]
+
+    def _sampled(self, state: State, rows: list[int] | None = None) -> list[Sampled]:
+        """The completions of these rows, or of all."""
+        chosen: Any = slice(None) if rows is None else rows
+        values_BT = None
+        if self.value_head is not None and state.hidden_BTH is not None:
+            values_BT = values_of(self.value_head, state.hidden_BTH[chosen])
+        ids_BT, logprobs_BT = state.ids_BT[chosen], state.logprobs_BT[chosen]
+        return as_sampled(ids_BT, logprobs_BT, values_BT, state.lengths_B[chosen], state.finished_B[chosen])
+
+    @torch.no_grad()
+    def _compare(self) -> None:
+        """Logits after a prompt and after one token more, against the model's own pass over the same ids."""
+        vocabulary, length = len(self.weights.embed), 9
+        ids = torch.arange(1, length + 1, device=self.weights.device).mul_(7919).remainder_(vocabulary)
+        expected_2V = self.model(ids[None]).logits[0, -2:].float()
+        state = self._new_state(1, length)
+        lengths = torch.tensor([length - 1], device=ids.device)
+        before = prefill(self.weights, state, ids[None, :-1], lengths, torch.zeros_like(lengths), 0)
+        state.ids_B.copy_(ids[-1:])
+        after = advance(self.weights, state, length)
+        found_2V = logits_of(self.weights, torch.cat([before, after])).float()
+        error = float((found_2V - expected_2V).abs().max() / expected_2V.std())
+        if not error <= TOLERANCE.get(self.weights.dtype, LOOSE):
+            raise UnsupportedModel(
+                f"its logits come out different from the model's own, by {error:.2g} of their spread"
+            )
+        self._checked = True

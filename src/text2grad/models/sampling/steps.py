@@ -1,0 +1,207 @@
+"""One step of decoding, and the reading of prompts before it, on static tensors: what a CUDA graph captures.
+
+Enters: weights, the state of a batch. Leaves: the same state, one token further. `step` reads nothing back from the
+device and makes no shape that depends on data, so the same function runs eagerly on a CPU and inside a graph.
+No row is padded on the left: each writes its keys and values at its own position and sees what lies before it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from text2grad.models.sampling.pick import pick
+from text2grad.models.sampling.weights import Layer, Weights
+
+
+@dataclass(slots=True)
+class State:
+    """A batch that is being decoded: B rows, T new tokens at most, S places in the cache."""
+
+    cache: list[Tensor]
+    """A layer each: (B, S, 2·kv_heads·head_dim), keys and then values of a place side by side, written in one go."""
+    ids_B: Tensor
+    """The last token of each row, which the next step reads."""
+    position_B: Tensor
+    """Where its keys and values will stand."""
+    step_1: Tensor
+    """How many tokens have been drawn; on the device, so that a graph can count."""
+    finished_B: Tensor
+    lengths_B: Tensor
+    """Tokens of each completion so far, the end token included."""
+    ended_by_E: Tensor
+    uniform_BT: Tensor
+    ids_BT: Tensor
+    logprobs_BT: Tensor
+    hidden_BTH: Tensor | None
+    """What the logits came from; kept for a value head alone."""
+    temperature: float
+    pad_id: int
+
+    def moving(self) -> tuple[Tensor, ...]:
+        """What a step changes and reads again."""
+        return self.ids_B, self.position_B, self.step_1, self.finished_B, self.lengths_B
+
+    def select(self, rows_A: Tensor) -> "State":
+        """Only these rows, copied."""
+        return State(
+            cache=[layer.index_select(0, rows_A) for layer in self.cache],
+            ids_B=self.ids_B[rows_A],
+            position_B=self.position_B[rows_A],
+            step_1=self.step_1,
+            finished_B=self.finished_B[rows_A],
+            lengths_B=self.lengths_B[rows_A],
+            ended_by_E=self.ended_by_E,
+            uniform_BT=self.uniform_BT[rows_A],
+            ids_BT=self.ids_BT[rows_A],
+            logprobs_BT=self.logprobs_BT[rows_A],
+            hidden_BTH=None if self.hidden_BTH is None else self.hidden_BTH[rows_A],
+            temperature=self.temperature,
+            pad_id=self.pad_id,
+        )
+
+
+def new_state(
+    weights: Weights,
+    *,
+    rows: int,
+    places: int,
+    new_tokens: int,
+    end_ids: Sequence[int],
+    pad_id: int,
+    temperature: float,
+    keep_hidden: bool,
+) -> State:
+    device = weights.device
+    hidden = (rows, new_tokens, weights.embed.shape[1])
+    return State(
+        cache=[
+            torch.zeros(rows, places, weights.shape.kv_width, dtype=weights.dtype, device=device)
+            for _ in weights.layers
+        ],
+        ids_B=torch.zeros(rows, dtype=torch.long, device=device),
+        position_B=torch.zeros(rows, dtype=torch.long, device=device),
+        step_1=torch.zeros(1, dtype=torch.long, device=device),
+        finished_B=torch.zeros(rows, dtype=torch.bool, device=device),
+        lengths_B=torch.zeros(rows, dtype=torch.long, device=device),
+        ended_by_E=torch.tensor(list(end_ids), dtype=torch.long, device=device),
+        uniform_BT=torch.zeros(rows, new_tokens, device=device),
+        ids_BT=torch.full((rows, new_tokens), pad_id, dtype=torch.long, device=device),
+        logprobs_BT=torch.zeros(rows, new_tokens, device=device),
+        hidden_BTH=torch.zeros(hidden, dtype=weights.dtype, device=device) if keep_hidden else None,
+        temperature=temperature,
+        pad_id=pad_id,
+    )
+
+
+def step(weights: Weights, state: State, span: int, greedy: bool) -> None:
+    """Read the last token of each row, draw the next. `span`: places of the cache to look at, beyond any position."""
+    emit(weights, state, advance(weights, state, span), greedy)
+
+
+def advance(weights: Weights, state: State, span: int) -> Tensor:
+    """The hidden state (B, H) after the last token of each row, which gets its place in the cache."""
+    shape, position_B = weights.shape, state.position_B
+    rows, places = state.cache[0].shape[:2]
+    device = position_B.device
+    cos_SD, sin_SD = weights.rope(places)
+    cos_B1D, sin_B1D = cos_SD.index_select(0, position_B)[:, None], sin_SD.index_select(0, position_B)[:, None]
+    later_BS = torch.arange(span, device=device) > position_B[:, None]
+    mask_BS = torch.zeros(rows, span, dtype=weights.dtype, device=device).masked_fill_(later_BS, -torch.inf)
+    slot_B = torch.arange(rows, device=device) * places + position_B
+    hidden_BH = functional.embedding(state.ids_B, weights.embed)
+    for layer, cache_BSC in zip(weights.layers, state.cache, strict=True):
+        qkv_BC = _project(weights, layer, hidden_BH, cos_B1D, sin_B1D)
+        queries = shape.query_heads * shape.head_dim
+        cache_BSC.view(rows * places, -1).index_copy_(0, slot_B, qkv_BC[:, queries:])
+        kv = cache_BSC[:, :span].view(rows, span, 2, shape.kv_heads, shape.head_dim)
+        # The query heads that share a key head stand where a sequence would: nothing is repeated.
+        attended = functional.scaled_dot_product_attention(
+            qkv_BC[:, :queries].view(rows, shape.kv_heads, -1, shape.head_dim),
+            kv[:, :, 0].transpose(1, 2),
+            kv[:, :, 1].transpose(1, 2),
+            attn_mask=mask_BS[:, None, None],
+            scale=shape.scaling,
+        )
+        _finish_layer(weights, layer, hidden_BH, attended.reshape(rows, -1))
+    state.position_B += 1
+    return functional.rms_norm(hidden_BH, hidden_BH.shape[-1:], weights.norm, shape.eps)
+
+
+def emit(weights: Weights, state: State, hidden_BH: Tensor, greedy: bool) -> None:
+    """Draw a token of each row from its hidden state, and write it down. Rows that have ended go on with padding."""
+    uniform_B = None if greedy else state.uniform_BT.index_select(1, state.step_1).squeeze(1)
+    ids_B, logprobs_B = pick(logits_of(weights, hidden_BH), uniform_B, state.temperature)
+    ids_B = ids_B.masked_fill(state.finished_B, state.pad_id)
+    state.ids_BT.index_copy_(1, state.step_1, ids_B[:, None])
+    state.logprobs_BT.index_copy_(1, state.step_1, logprobs_B[:, None])
+    if state.hidden_BTH is not None:
+        state.hidden_BTH.index_copy_(1, state.step_1, hidden_BH[:, None])
+    state.lengths_B += ~state.finished_B
+    state.finished_B |= (ids_B[:, None] == state.ended_by_E).any(1)
+    state.ids_B.copy_(ids_B)
+    state.step_1 += 1
+
+
+def logits_of(weights: Weights, hidden_BH: Tensor) -> Tensor:
+    return functional.linear(hidden_BH, weights.head, weights.head_bias)
+
+
+def prefill(weights: Weights, state: State, ids_UP: Tensor, lengths_U: Tensor, which_R: Tensor, start: int) -> Tensor:
+    """Read U different prompts, padded on the right, for the R rows from `start` on: row r has prompt `which_R[r]`.
+    Their keys and values go into the cache; leaves the hidden state (R, H) after the last token of each row's prompt.
+
+    Nothing needs a mask: a token sees what is before it, and the padding is behind. What padding leaves in the cache is
+    overwritten by the tokens drawn later before anything looks there.
+    """
+    shape = weights.shape
+    (count, width), rows = ids_UP.shape, len(which_R)
+    cos_SD, sin_SD = weights.rope(state.cache[0].shape[1])
+    cos_P1D, sin_P1D = cos_SD[:width, None], sin_SD[:width, None]
+    group = shape.query_heads // shape.kv_heads
+    queries = shape.query_heads * shape.head_dim
+    hidden_UPH = functional.embedding(ids_UP, weights.embed)
+    for layer, cache_BSC in zip(weights.layers, state.cache, strict=True):
+        qkv_UPC = _project(weights, layer, hidden_UPH, cos_P1D, sin_P1D)
+        kv_UPC = qkv_UPC[..., queries:]
+        cache_BSC[start : start + rows, :width] = kv_UPC if count == rows else kv_UPC.index_select(0, which_R)
+        kv = kv_UPC.reshape(count, width, 2, shape.kv_heads, shape.head_dim).repeat_interleave(group, dim=3)
+        attended = functional.scaled_dot_product_attention(
+            qkv_UPC[..., :queries].view(count, width, shape.query_heads, shape.head_dim).transpose(1, 2),
+            kv[:, :, 0].transpose(1, 2),
+            kv[:, :, 1].transpose(1, 2),
+            is_causal=True,
+            scale=shape.scaling,
+        )
+        _finish_layer(weights, layer, hidden_UPH, attended.transpose(1, 2).reshape(count, width, -1))
+    state.position_B[start : start + rows] = lengths_U[which_R]
+    last_UH = hidden_UPH[torch.arange(count, device=ids_UP.device), lengths_U - 1]
+    return functional.rms_norm(last_UH, last_UH.shape[-1:], weights.norm, shape.eps)[which_R]
+
+
+def _project(weights: Weights, layer: Layer, hidden: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Queries, keys and values (…, C) of all heads, the first two rotated to their positions."""
+    shape = weights.shape
+    normed = functional.rms_norm(hidden, hidden.shape[-1:], layer.attention_norm, shape.eps)
+    qkv = functional.linear(normed, layer.qkv, layer.qkv_bias)
+    turned = shape.query_heads + shape.kv_heads
+    heads = qkv[..., : turned * shape.head_dim].view(*hidden.shape[:-1], turned, shape.head_dim)
+    swapped = heads.roll(shape.head_dim // 2, -1)
+    heads.mul_(cos).addcmul_(swapped, sin)
+    return qkv
+
+
+def _finish_layer(weights: Weights, layer: Layer, hidden: Tensor, attended: Tensor) -> None:
+    """The output projection and the MLP, added to `hidden` in place."""
+    _add_product(hidden, attended, layer.out, layer.out_bias)
+    normed = functional.rms_norm(hidden, hidden.shape[-1:], layer.mlp_norm, weights.shape.eps)
+    gate, up = functional.linear(normed, layer.gate_up, layer.gate_up_bias).chunk(2, -1)
+    _add_product(hidden, weights.activation(gate).mul_(up), layer.down, layer.down_bias)
+
+
+def _add_product(target: Tensor, inputs: Tensor, matrix: Tensor, bias: Tensor | None) -> None:
+    target.view(-1, target.shape[-1]).addmm_(inputs.view(-1, inputs.shape[-1]), matrix.t())
+    if bias is not None:
+        target += bias

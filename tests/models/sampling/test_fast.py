@@ -1,0 +1,230 @@
+"""What only the fast sampler promises: when it steps back, what it shares and copies, how little it pads."""
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tests.models.sampling import makers
+from tests.models.sampling.makers import END, PAD, build, some_prompts, some_uniforms, with_lora
+from tests.models.sampling.test_samplers import LENGTHS, assert_fresh, assert_greedy, make
+from text2grad.errors import UnsupportedModel
+from text2grad.models.sampling import SamplingSettings, make_sampler
+from text2grad.models.sampling.fast import FastSampler
+from text2grad.models.sampling.requests import GROWTH, SLACK, alike
+from text2grad.models.sampling.steps import advance, emit, logits_of, new_state, prefill, step
+from text2grad.models.sampling.weights import Weights
+
+
+def fast(model: Any, **fields: Any) -> FastSampler:
+    sampler = make(model, "fast", **fields)
+    assert isinstance(sampler, FastSampler)
+    return sampler
+
+
+def unknown_models() -> Iterator[tuple[str, Any, str]]:
+    from transformers import GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM
+
+    small = {"vocab_size": makers.VOCABULARY, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4}
+    yield "another kind", GPT2LMHeadModel(GPT2Config(vocab_size=300, n_embd=32, n_layer=1, n_head=4)), "gpt2"
+    window = MistralConfig(**small, intermediate_size=64, num_key_value_heads=2, sliding_window=8)
+    yield "a window", MistralForCausalLM(window), "sliding window"
+    dynamic = build("llama-gqa-tied")
+    dynamic.model.rotary_emb.rope_type = "dynamic"
+    yield "angles of the length", dynamic, "'dynamic'"
+    lied = build("llama-gqa-tied")
+    lied.model.layers[1].self_attn.scaling = 0.01
+    yield "other numbers", lied, "logits come out different"
+
+
+@pytest.mark.parametrize("model, reason", [pytest.param(m, why, id=name) for name, m, why in unknown_models()])
+def test_an_unknown_model_is_sampled_plainly_with_one_line(
+    model: Any, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    prompts = some_prompts((3, 5))
+    settings = SamplingSettings(max_new_tokens=4)
+    with caplog.at_level(logging.WARNING, "text2grad"):
+        sampler = make_sampler(model.eval(), settings, end_ids=[END], pad_id=PAD)
+        first = sampler(prompts, some_uniforms(2, 4))
+        assert sampler(prompts, some_uniforms(2, 4)) == first
+    assert_fresh(model, prompts, first)
+    (line,) = caplog.messages
+    assert "plain sampler" in line and reason in line
+    with pytest.raises(UnsupportedModel, match=reason):
+        make_sampler(model, SamplingSettings(sampler="fast"), end_ids=[END], pad_id=PAD)(prompts, None)
+
+
+def test_a_known_model_is_sampled_fast_without_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    model, prompts = build("qwen2-tied"), some_prompts((3, 5))
+    settings = SamplingSettings(max_new_tokens=4)
+    with caplog.at_level(logging.DEBUG, "text2grad"):
+        sampler = make_sampler(model, settings, end_ids=[END], pad_id=PAD)
+        assert sampler(prompts, None) == make(model, "fast", max_new_tokens=4)(prompts, None)
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("option, reason", [({"use_dora": True}, "DoRA"), ({"lora_bias": True}, "bias")])
+def test_adapters_of_other_kinds_are_not_merged_wrongly(option: dict[str, bool], reason: str) -> None:
+    from peft import LoraConfig, get_peft_model
+
+    model = get_peft_model(build("llama-biases"), LoraConfig(r=2, target_modules=["q_proj", "down_proj"], **option))
+    with pytest.raises(UnsupportedModel, match=reason):
+        fast(model)(some_prompts((3,)), None)
+
+
+def test_a_merged_adapter_counts_once() -> None:
+    model, prompts = with_lora(build("llama-gqa-tied")), some_prompts(LENGTHS)
+    model.base_model.merge_adapter()
+    completions = fast(model)(prompts, None)
+    assert_fresh(model, prompts, completions)
+
+
+def test_two_adapters_and_the_one_that_is_active() -> None:
+    from peft import LoraConfig
+
+    model, prompts = with_lora(build("llama-mha-untied")), some_prompts(LENGTHS)
+    model.add_adapter(
+        "other", LoraConfig(r=2, target_modules=["k_proj", "gate_proj", "lm_head"], init_lora_weights=False)
+    )
+    sampler = fast(model)
+    one = sampler(prompts, None)
+    model.set_adapter("other")
+    other = sampler(prompts, None)
+    assert one != other
+    assert_fresh(model, prompts, other)
+    model.base_model.set_adapter(["default", "other"])
+    assert_fresh(model, prompts, sampler(prompts, None))
+
+
+def test_only_what_is_fused_is_copied() -> None:
+    model = build("llama-gqa-tied")
+    weights = Weights(model)
+    weights.sync()
+    first = weights.layers[0]
+    assert first.down.data_ptr() == model.model.layers[0].mlp.down_proj.weight.data_ptr()
+    assert weights.head.data_ptr() == weights.embed.data_ptr() == model.model.embed_tokens.weight.data_ptr()
+    version, place = weights.version, first.qkv.data_ptr()
+    with torch.no_grad():
+        model.model.layers[0].self_attn.v_proj.weight.add_(1.0)
+    weights.sync()
+    assert (weights.version, weights.layers[0].qkv.data_ptr()) == (version, place), "a captured graph stays valid"
+    assert torch.equal(weights.layers[0].qkv[-24:], model.model.layers[0].self_attn.v_proj.weight)
+    model.model.norm.weight.data = model.model.norm.weight.data.clone()
+    weights.sync()
+    assert weights.version == version + 1, "it lies elsewhere: what was captured is not valid any more"
+
+
+def test_the_very_steps_that_a_graph_captures() -> None:
+    """Rows filled up, a span beyond the need, state used twice: as on a GPU, by numbers."""
+    model, prompts = build("qwen2-untied"), [*some_prompts((3, 6)), *some_prompts((3, 6))[1:]]
+    weights = Weights(model)
+    weights.sync()
+    state = new_state(
+        weights, rows=5, places=64, new_tokens=4, end_ids=[], pad_id=PAD, temperature=0.8, keep_hidden=False
+    )
+    for seed in (0, 1):
+        uniform = torch.from_numpy(some_uniforms(3, 4, seed))
+        with torch.inference_mode():
+            for tensor in state.moving():
+                tensor.zero_()
+            state.finished_B[3:] = True
+            state.uniform_BT[:3] = uniform
+            ids_UP = torch.tensor([[*prompts[0], 0, 0, 0], prompts[1]])
+            hidden = prefill(weights, state, ids_UP, torch.tensor([3, 6]), torch.tensor([0, 1, 1]), 0)
+            emit(weights, state, torch.cat([hidden, hidden.new_zeros(2, 48)]), greedy=False)
+            for _ in range(3):
+                step(weights, state, 32, greedy=False)
+        assert state.lengths_B.tolist() == [4, 4, 4, 0, 0]
+        assert state.position_B.tolist() == [6, 9, 9, 3, 3]
+        assert set(state.ids_BT[3:].flatten().tolist()) == {PAD}
+        for row, prompt in enumerate(prompts):
+            expected = make(model, "plain", max_new_tokens=4, temperature=0.8, end_ids=())(
+                [prompt], uniform[row : row + 1].numpy()
+            )
+            assert tuple(state.ids_BT[row].tolist()) == expected[0].token_ids
+            assert state.logprobs_BT[row].tolist() == pytest.approx(expected[0].logprobs, abs=1e-4)
+
+
+def test_a_token_further_is_the_prompt_one_longer() -> None:
+    model = build("llama-biases")
+    weights = Weights(model)
+    weights.sync()
+    ids = torch.tensor(some_prompts((10,)))
+
+    def read(count: int) -> tuple[Any, Tensor]:
+        state = new_state(
+            weights, rows=1, places=16, new_tokens=1, end_ids=[], pad_id=0, temperature=1.0, keep_hidden=False
+        )
+        return state, prefill(weights, state, ids[:, :count], torch.tensor([count]), torch.tensor([0]), 0)
+
+    with torch.no_grad():
+        state, _ = read(9)
+        state.ids_B.copy_(ids[0, 9:])
+        assert torch.allclose(
+            logits_of(weights, advance(weights, state, 10)), logits_of(weights, read(10)[1]), atol=1e-4
+        )
+
+
+def test_in_bfloat16_the_numbers_are_near() -> None:
+    model, prompts = build("llama-gqa-tied"), some_prompts(LENGTHS)
+    uniforms = some_uniforms(len(prompts), 12)
+    assert_fresh(model, prompts, fast(model, dtype="bfloat16")(prompts, uniforms), within=0.3)
+    half = build("llama-gqa-tied").to(torch.bfloat16)
+    assert_fresh(half, prompts, fast(half)(prompts, uniforms), within=0.3)
+
+
+def test_a_sharded_model_is_gathered() -> None:
+    """fully_shard on one process: every parameter is a DTensor."""
+    from torch import distributed
+    from torch._C._distributed_c10d import HashStore
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import DTensor
+
+    distributed.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    try:
+        model, prompts = build("llama-gqa-tied"), some_prompts(LENGTHS)
+        uniforms = some_uniforms(len(prompts), 12)
+        expected = fast(model)(prompts, uniforms)
+        mesh = init_device_mesh("cpu", (1,))
+        for layer in model.model.layers:
+            fully_shard(layer, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        assert all(isinstance(parameter, DTensor) for parameter in model.parameters())
+        for sampler in ("fast", "plain"):
+            found = make(model, sampler)(prompts, uniforms)
+            assert [c.token_ids for c in found] == [c.token_ids for c in expected]
+    finally:
+        distributed.destroy_process_group()
+
+
+@given(st.lists(st.integers(1, 3000), max_size=60).map(sorted), st.integers(1, 20_000))
+def test_groups_read_at_once_hold_little_padding(lengths: list[int], budget: int) -> None:
+    groups = list(alike(lengths, budget))
+    assert [length for start, end in groups for length in lengths[start:end]] == lengths
+    for start, end in groups:
+        shortest, longest = lengths[start], lengths[end - 1]
+        assert longest <= max(shortest * GROWTH, shortest + SLACK)
+        assert end == start + 1 or longest * (end - start) <= budget
+
+
+def test_equal_prompts_are_read_once_and_padding_is_counted() -> None:
+    model = build("llama-gqa-tied")
+    one, two, long = some_prompts((10, 14, 90))
+    sampler = fast(model, batch=20)
+    sampler([one] * 6 + [two] * 6 + [long] * 6, None)
+    assert (sampler.padding.real, sampler.padding.padded) == (10 + 14 + 90, 4)
+    plain: Any = make(model, "plain", batch=9)
+    plain([one] * 6 + [two] * 6 + [long] * 6, None)
+    assert (plain.padding.real, plain.padding.padded) == (6 * 114, 6 * 4 + 3 * 76)
+
+
+@pytest.mark.parametrize("prefill_tokens", [1, 30, 100_000])
+def test_the_budget_of_a_first_pass_changes_nothing(prefill_tokens: int) -> None:
+    model, prompts = build("llama-gqa-tied"), some_prompts((*LENGTHS, *LENGTHS))
+    assert_greedy(model, prompts, fast(model, prefill_tokens=prefill_tokens, batch=9)(prompts, None), 12)
