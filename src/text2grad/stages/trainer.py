@@ -45,6 +45,8 @@ from text2grad.stages.train import TrainSettings, resume_command
 from text2grad.tasks.examples import Stream, load_examples
 from text2grad.types import Example, Rollout
 
+Measure = Callable[[Example, str], float]
+"""A number about one held-out completion, beside the critic's score: `held_out/NAME` is its mean."""
 Callback = Callable[["Trainer", Mapping[str, Any]], object]
 """Called with the trainer and an update's metrics, after they are written."""
 
@@ -73,10 +75,12 @@ class Trainer(Closable):
         examples: Sequence[Example] | None = None,
         held_out: Sequence[Example] | None = None,
         critic: Critic | None = None,
+        measures: Mapping[str, Measure] | None = None,
         callbacks: Sequence[Callback] = (),
         show: bool = False,
     ) -> None:
         self.settings, self.callbacks, self.show = settings, callbacks, show
+        self.measures = measures or {}
         _check(settings)
         device = settings.device if settings.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
         self.others = Processes(device, settings.log.trackers, str(folder))
@@ -293,7 +297,11 @@ class Trainer(Closable):
             "text/repetition": "repetition",
             "critic/unscored_frac": "unscored_frac",
         }
-        return {f"held_out/{new}": numbers[old] for old, new in wanted.items() if old in numbers}
+        found = {f"held_out/{new}": numbers[old] for old, new in wanted.items() if old in numbers}
+        for name, measure in self.measures.items():
+            measured = [measure(one.row.example, one.row.completion.text) for one in everybody]
+            found[f"held_out/{name}"] = float(np.mean(measured))
+        return found
 
     def _watch(self, metrics: dict[str, Any], display: Any) -> str | None:
         """Say what looks wrong; the reason to stop, if there is one."""
