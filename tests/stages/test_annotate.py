@@ -209,7 +209,7 @@ def test_program_critics_by_name_and_a_bad_column_rejects_its_row_only(tmp_path:
     (row,) = read_jsonl(target)
     assert row["id"] == 1 and 0 < row["critique"]["score"] < 1 and row["critique"]["quality"][0] == [0, 0.0]
     reasons = {row["id"]: row["reason"] for row in read_jsonl(tmp_path / "out.rejected.jsonl")}
-    assert "reference" in reasons[2] and "not scored" in reasons[3]
+    assert "reference" in reasons[2] and reasons[3] == "not scored: it has no reference"
     said = "Nine ships left the harbour of Brindlemoor in 2018, after the fog had lifted. Nobody was hurt."
     supported = [{"id": 1, "completion": "Nine ships left the harbour of Brindlemoor in 2019.", "passages": [said]}]
     written(source, supported)
@@ -218,6 +218,35 @@ def test_program_critics_by_name_and_a_bad_column_rejects_its_row_only(tmp_path:
     assert any(
         span["verdict"] == "poor" and row["completion"][span["start"] : span["end"]] == "2019" for span in row["spans"]
     )
+
+
+def test_why_a_row_is_not_scored_is_said_whoever_is_asked(tmp_path: Path) -> None:
+    rows = [{"id": 1, "prompt": "Who?", "completion": "Nine ships left."}]
+    source = written(tmp_path / "in.jsonl", rows)
+    said: dict[str, str] = {}
+    for critic in ("support", "first(support, reference)", "merge(reference, support)"):
+        target = tmp_path / f"{len(said)}.jsonl"
+        assert main(["annotate", str(source), str(target), "--critic", critic]) == 2
+        (row,) = read_jsonl(target.with_name(f"{target.stem}.rejected.jsonl"))
+        said[critic] = row["reason"]
+    thin = "it has no passages and no source, and its prompt has fewer than 20 words"
+    assert said == {
+        "support": f"not scored: {thin}",
+        "first(support, reference)": f"not scored: support: {thin}; reference: it has no reference",
+        "merge(reference, support)": f"not scored: reference: it has no reference; support: {thin}",
+    }
+
+
+def test_a_critic_of_ones_own_that_raises_ends_with_a_message(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text("def judge(prompts, completions, **columns):\n    return 1 / 0\n")
+    source = written(tmp_path / "in.jsonl", ROWS)
+    words = [sys.executable, "-m", "text2grad", "annotate", str(source), "out.jsonl", "--critic", "own:judge"]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "the critic judge raised ZeroDivisionError: division by zero (line 2 of " in done.stderr
+    debugged = os.environ | {"TEXT2GRAD_DEBUG": "1"}
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, env=debugged)
+    assert done.returncode == 2 and "Traceback" in done.stderr and "return 1 / 0" in done.stderr
 
 
 def test_peoples_files_are_read_and_tasks_for_them_written(tmp_path: Path) -> None:
@@ -252,6 +281,7 @@ def test_programs_are_run_in_the_sandbox_and_blamed_where_they_go_wrong(tmp_path
         {"id": "right", "prompt": "Add.", "completion": program.replace("-", "+"), "tests": tests},
         {"id": "cheat", "prompt": "Add.", "completion": "print('3 passed')\nraise SystemExit(0)\n", "tests": tests},
         {"id": "untested", "prompt": "Add.", "completion": program},
+        {"id": "unreadable", "prompt": "Add.", "completion": program, "tests": ["assert add("]},
     ]
     source, target = written(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
     assert main(["annotate", str(source), str(target), "--critic", "code"]) == 1
@@ -264,7 +294,10 @@ def test_programs_are_run_in_the_sandbox_and_blamed_where_they_go_wrong(tmp_path
     (span,) = found["wrong"]["spans"]
     assert program[span["start"] : span["end"]] == "return a - b" and span["verdict"] == "poor"
     assert "expected 5, got -1" in found["wrong"]["critique"]["feedback"]
-    assert [row["id"] for row in read_jsonl(tmp_path / "out.rejected.jsonl")] == ["untested"]
+    reasons = {row["id"]: row["reason"] for row in read_jsonl(tmp_path / "out.rejected.jsonl")}
+    assert reasons.pop("untested") == "not scored: it has no tests"
+    assert reasons.pop("unreadable").startswith("not scored: its tests cannot be used: ")
+    assert not reasons
 
 
 def test_the_unsafe_switch_is_loud(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from text2grad.feedback.critics.code import CodeCritic, CodeSettings
 from text2grad.feedback.critics.compose import FirstThatAnswers, Weighted, merged
 from text2grad.feedback.critics.openai import OpenAICritic, OpenAISettings
 from text2grad.feedback.critics.people import people
-from text2grad.feedback.critics.protocol import Critic
+from text2grad.feedback.critics.protocol import DEBUG, Critic, said_of
 from text2grad.feedback.critics.reference import ReferenceCritic, ReferenceSettings
 from text2grad.feedback.critics.support import SupportCritic, SupportSettings
 
@@ -122,6 +122,11 @@ def _imported(module: str, path: str) -> Critic:
         raise CriticError(f"{module}:{path}: {problem}; is it installed, or in the folder you are in?") from problem
     except AttributeError as problem:
         raise CriticError(f"{module}:{path}: {problem}") from problem
+    except Exception as problem:
+        raise CriticError(
+            f"{module}:{path}: importing it raised {said_of(problem)}; mend it. {DEBUG}=1 in the environment shows the "
+            f"whole traceback"
+        ) from problem
     if not callable(found) or isinstance(found, type):
         raise CriticError(
             f"{module}:{path}: should be a function or an object that can be called as critic(prompts, completions, "

@@ -23,10 +23,9 @@ from text2grad.errors import BudgetSpent, CriticError
 from text2grad.feedback import prompts as words
 from text2grad.feedback.critics.budget import BudgetSettings, Tally
 from text2grad.feedback.critics.memory import ReplyMemory
-from text2grad.feedback.critics.protocol import Critiques, Prompt
+from text2grad.feedback.critics.protocol import Answers, Prompt
 from text2grad.feedback.replies import Reply, read_reply
 from text2grad.runs import cache_folder
-from text2grad.types import Critique
 
 
 @settings
@@ -86,14 +85,14 @@ class OpenAICritic:
 
     async def __call__(
         self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]
-    ) -> Critiques:
+    ) -> Answers:
         if self._open is None:
             async with self:
                 return await self(prompts, completions, **columns)
         places = self._open.places
         shown = {name: columns[name] for name in self.options.show if name in columns}
 
-        async def judge(index: int) -> Critique | None:
+        async def judge(index: int) -> Reply:
             extras = {name: values[index] for name, values in shown.items()}
             async with places:
                 return await self._judge(self.question(prompts[index], completions[index], extras))
@@ -105,7 +104,10 @@ class OpenAICritic:
             # Where the budget is spent, replies under way are paid for: they are waited for and remembered.
             spent = any(task.done() and isinstance(task.exception(), BudgetSpent) for task in tasks)
             await asyncio.gather(*tasks, return_exceptions=spent)
-            return [task.result() for task in tasks]
+            found = Answers()
+            for task in tasks:
+                found.add(task.result().critique, task.result().reason)
+            return found
         finally:
             for task in tasks:
                 task.cancel()
@@ -127,17 +129,17 @@ class OpenAICritic:
             "max_tokens": options.max_tokens,
         }
 
-    async def _judge(self, question: dict[str, Any]) -> Critique | None:
+    async def _judge(self, question: dict[str, Any]) -> Reply:
         """A question that the server refuses, where it answers others, leaves its own item unscored."""
         try:
             return await self._judged(question)
-        except _Refused:
+        except _Refused as problem:
             if not self.tally.tokens_out and not self.tally.recalled:
                 raise
             self.tally.refused += 1
-            return None
+            return Reply(None, reason=str(problem))
 
-    async def _judged(self, question: dict[str, Any]) -> Critique | None:
+    async def _judged(self, question: dict[str, Any]) -> Reply:
         reply = await self._ask(question)
         read = _read(reply)
         if read.critique is None or read.mended:
@@ -145,7 +147,10 @@ class OpenAICritic:
             again = _read(await self._ask(repair))
             if again.critique is not None and (read.critique is None or not again.mended):
                 read = again
-        return read.critique
+            elif read.critique is None:
+                reason = f"the model's reply cannot be read ({read.reason}), nor its repair ({again.reason})"
+                read = Reply(None, reason=reason)
+        return read
 
     async def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
         """The reply to a question, from memory if it ever arrived."""
