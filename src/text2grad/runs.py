@@ -315,14 +315,14 @@ class RunFolder(Closable):
         if not path.exists():
             write_atomic(path, config.dump(settings).encode())
             return
-        there = _flat(config.read(path))
+        there = config.flat(config.read(path))
         changed = [
             f"  {key}: {there.get(key)!r} there, {value!r} now"
-            for key, value in _flat(wanted).items()
+            for key, value in config.flat(wanted).items()
             if there.get(key) != value
         ]
         changed += [
-            f"  {key}: {value!r} there, unknown now" for key, value in there.items() if key not in _flat(wanted)
+            f"  {key}: {value!r} there, unknown now" for key, value in there.items() if key not in config.flat(wanted)
         ]
         if changed:
             raise RunError(
@@ -344,13 +344,6 @@ def _take(folder: Path) -> FileLock:
         ) from None
     write_atomic(note, f"process {os.getpid()} on {socket.gethostname()}".encode())
     return lock
-
-
-def _flat(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        flat |= _flat(value, f"{above}{key}.") if isinstance(value, Mapping) else {above + key: value}
-    return flat
 
 
 def _sync(file: IO[bytes]) -> None:

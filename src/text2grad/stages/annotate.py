@@ -36,9 +36,10 @@ from text2grad.errors import InvalidData, UsageError
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.annotate import Unannotated, reject
 from text2grad.feedback.critics.budget import estimate
-from text2grad.feedback.critics.named import CriticSettings, critic_named, models_in
+from text2grad.feedback.critics.named import CriticSettings, critic_named, models_in, sources_of
 from text2grad.feedback.critics.protocol import Critic
 from text2grad.feedback.people import PeopleSettings, Rejected, read_people, write_argilla, write_label_studio
+from text2grad.feedback.people.items import Ids
 from text2grad.feedback.rows import Row, identity, read_object
 from text2grad.runs import encode_row
 from text2grad.stages import _settings
@@ -108,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
     if args.tasks is not None:
         return _write_tasks(args.tasks, items, target)
     critic = critic_named(options.critic, options.critics)
-    with Ledger(source, target, identity_of(options, FREE), items) as ledger:
+    with Ledger(source, target, identity_of(options, FREE, sources_of(options.critic)), items) as ledger:
         if ledger.finished:
             print(f"{target} is complete already: nothing to do", file=sys.stderr)
         else:
@@ -117,16 +118,32 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _items(source: Path, options: PeopleSettings) -> Iterator[tuple[int, bytes | Unannotated]]:
-    """JSON lines as they are; any other file, or one that the settings describe, as people's."""
+    """JSON lines as they are; any other file, or one that the settings describe, as people's. Ids are unique."""
     if source.suffix not in PEOPLES_FILES and options.kind == "auto":
-        with source.open("rb") as stream:
-            yield from ((number, line) for number, line in enumerate(stream, 1) if line.strip())
+        with source.open("rb") as stream, Ids() as ids:
+            for number, line in enumerate(stream, 1):
+                if line.strip():
+                    yield number, _once(line, ids)
         return
     for number, found in enumerate(read_people(source, options), 1):
         if isinstance(found, Rejected):
             yield number, Unannotated(found.id, found.reason, found.line)
         else:
             yield number, encode_row(found)
+
+
+def _once(line: bytes, ids: Ids) -> bytes | Unannotated:
+    """The line, unless its id was there before. A line that has none is dealt with where lines are read."""
+    try:
+        row = read_object(line)
+    except InvalidData:
+        return line
+    before = row.get("id")
+    if not isinstance(before, str | int) or isinstance(before, bool):
+        return line
+    if (reason := ids.repeated(row)) is not None:
+        return Unannotated(row["id"], reason)
+    return line if row["id"] == before else encode_row(row)
 
 
 def _write_tasks(tool: str, items: Items, target: Path) -> int:

@@ -267,3 +267,23 @@ def test_rows_that_cannot_be_shown_are_refused_before_anything_is_written(tmp_pa
     with pytest.raises(InvalidData, match=r"row 1, id 1: Span\(0, 9\)"):
         write_label_studio([{**good, "spans": [{"start": 0, "end": 9, "verdict": "poor"}]}], tmp_path / "t.json")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "noted",
+    [{}, {"annotation_id": 4, "annotator": 2}, {"annotation_id": 4, "created_at": "2026-01-01"}, {"annotator": 2}],
+)
+def test_json_min_with_few_columns_is_known(tmp_path: Path, noted: dict[str, Any]) -> None:
+    """As an export with hidden columns has it; the first item has nothing marked."""
+    empty = {"id": 8, "completion": "Six ships left.", "critique": "Fine.", **noted}
+    marked = {"start": 5, "end": 10, "text": "Seven", "labels": ["poor"]}
+    _, row = read(tmp_path, [empty, {"id": 9, "completion": FLAMINGO, "spans": [marked], **noted}])
+    assert isinstance(row, dict), row
+    assert (places(row), row["critique"]) == ([(3, 8, "poor")], "Marked: 1 poor.")
+    assert row.get("annotator") == (str(noted["annotator"]) if "annotator" in noted else None)
+
+
+def test_rows_of_our_own_are_not_taken_for_json_min(tmp_path: Path) -> None:
+    mine = {"id": 1, "completion": "Six.", "critique": "x", "spans": [{"start": 0, "end": 3, "verdict": "good"}]}
+    (row,) = read(tmp_path, [{**mine, "annotator": "ada", "created_at": "2026-01-01"}])
+    assert places(row) == [(0, 3, "good")] and row["created_at"] == "2026-01-01"

@@ -8,6 +8,7 @@ first(a, b), merge(a, b), weighted(0.7*a, 0.3*b)
 """
 
 import difflib
+import hashlib
 import importlib
 import re
 import sys
@@ -70,6 +71,35 @@ def models_in(critic: Any) -> list[OpenAICritic]:
     if isinstance(critic, OpenAICritic):
         return [critic]
     return [model for part in getattr(critic, "critics", ()) for model in models_in(part)]
+
+
+def sources_of(name: str) -> dict[str, str]:
+    """Of each `module:object` in a critic's name, which has been imported: a hash of its source. That is the module's
+    file, that of the object where it is another, and those of the modules of the same package that are loaded.
+
+    >>> sources_of("first(people, openai:m)")
+    {}
+    """
+    if call := _CALL.fullmatch(name.strip()):
+        parts = [part.partition("*")[2] if call[1] == "weighted" else part for part in _parts(call[2])]
+        return {key: value for part in parts for key, value in sources_of(part).items()}
+    found = _OBJECT.fullmatch(name.strip())
+    return {found[0]: _hashed(found[1], found[2])} if found and found[1] != "openai" else {}
+
+
+def _hashed(module: str, path: str) -> str:
+    here: Any = sys.modules[module]
+    for part in path.split("."):
+        here = getattr(here, part)
+    homes = {module, str(getattr(here, "__module__", None) or type(here).__module__)}
+    package = module.partition(".")[0]
+    homes |= {name for name in sys.modules if "." in module and name.partition(".")[0] == package}
+    files = {name: getattr(sys.modules.get(name), "__file__", None) for name in homes}
+    digest = hashlib.sha256()
+    for name, file in sorted(files.items()):
+        if file is not None and Path(file).is_file():
+            digest.update(f"{name}\0".encode() + hashlib.sha256(Path(file).read_bytes()).digest())
+    return digest.hexdigest()
 
 
 def _composed(kind: str, parts: list[str], name: str, options: CriticSettings) -> Critic:

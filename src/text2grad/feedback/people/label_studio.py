@@ -55,7 +55,17 @@ def is_task(item: Mapping[str, Any]) -> bool:
 
 
 def is_minimal(item: Mapping[str, Any]) -> bool:
-    return "annotation_id" in item and "lead_time" in item
+    """JSON-MIN: data, controls and what the tool notes of an annotation side by side; which of it is there varies."""
+    noted = sum(key in item for key in ("annotation_id", "annotator", "created_at", "updated_at", "lead_time"))
+    return ("annotation_id" in item and noted > 1) or any(_is_marked(value) for value in item.values())
+
+
+def _is_marked(value: Any) -> bool:
+    """Whether a value is a list of regions as Label Studio has them: its labels are a list, ours a verdict."""
+    return bool(_objects(value)) and all(
+        isinstance(each.get("labels", each.get("hypertextlabels")), list) and "start" in each
+        for each in _objects(value)
+    )
 
 
 def read_label_studio(
@@ -280,7 +290,7 @@ def _minimal_row(
             row[key] = "\n".join(map(str, item[name]))
     if said := _loose_comments(item.get(names.comment)):
         row["critique"] = " ".join(filter(None, (row.get("critique"), said)))
-    return {**row, "annotator": str(item.get("annotator"))}
+    return row if item.get("annotator") is None else {**row, "annotator": str(item["annotator"])}
 
 
 def _loose_comments(value: Any) -> str:
