@@ -155,7 +155,7 @@ def test_a_spent_budget_stops_cleanly_and_a_larger_one_finishes(fault_server: An
     done = subprocess.run(command(source, target), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert len(list(read_jsonl(target))) == 20
-    assert "11 requests" in done.stderr
+    assert "20 requests (0 of them again)" in done.stderr and "9 of the requests in earlier runs" in done.stderr
     assert "sk-very-secret" not in done.stderr + (tmp_path / "out.receipt.json").read_text()
 
 

@@ -1,6 +1,7 @@
 """The books of an annotation: which line is done, where its result lies, and whether a file is ours to go on with.
 
 OUT.jsonl.partial    a header, then one entry a line of the input, in order; appended durably
+OUT.jsonl.spent      what model critics have cost so far, in all runs (`_spent.py`)
 OUT.jsonl            written whole when all is done
 OUT.rejected.jsonl   likewise, where there is anything to put into it
 OUT.receipt.json     what made them, and their hashes: a rerun of the same finds nothing to do

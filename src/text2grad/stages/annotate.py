@@ -45,6 +45,7 @@ from text2grad.runs import encode_row
 from text2grad.stages import _settings
 from text2grad.stages._ledger import Items, Ledger, identity_of
 from text2grad.stages._rejects import check_target, rejects_of, write_rejects
+from text2grad.stages._spent import Spent
 
 
 @settings
@@ -86,7 +87,7 @@ TASKS = {"argilla": write_argilla, "label_studio": write_label_studio}
 FREE = (
     "batch",
     *(f"critics.openai.{name}" for name in ("api_key", "concurrency", "timeout", "retries")),
-    *(f"critics.openai.{name}" for name in ("longest_wait", "cache", "budget", "structured")),
+    *(f"critics.openai.{name}" for name in ("longest_wait", "drain", "cache", "budget", "structured")),
     "critics.code.workers",
 )
 """Settings that change how the work is done, not what comes out: a rerun may change them and go on."""
@@ -111,6 +112,7 @@ def run(args: argparse.Namespace) -> int:
     critic = critic_named(options.critic, options.critics)
     with Ledger(source, target, identity_of(options, FREE, sources_of(options.critic)), items) as ledger:
         if ledger.finished:
+            Spent(target, options.critics.openai.budget).forget()
             print(f"{target} is complete already: nothing to do", file=sys.stderr)
         else:
             _work(ledger, critic, options)
@@ -176,15 +178,21 @@ def _work(ledger: Ledger, critic: Critic, options: AnnotateSettings) -> None:
         sent = ledger.characters * left // max(ledger.lines, 1) + left * model.overhead()
         most = estimate(sent, left, model.options.max_tokens, model.options.budget)
         print(f"{model.__name__}: {most}, if nothing is remembered", file=sys.stderr)
-    try:
-        with _progress() as progress:
-            task = progress.add_task("annotate", total=ledger.lines, completed=ledger.done)
-            told = partial(_told, progress, task)
-            asyncio.run(ledger.work(critic, options.align, options.batch, told))
-        ledger.finish({"tally": {model.__name__: str(model.tally) for model in models}})
-    finally:
+    names = " + ".join(model.__name__ for model in models)
+    with Spent(ledger.target, options.critics.openai.budget) as spent:
         for model in models:
-            print(f"{model.__name__}: {model.tally}", file=sys.stderr)
+            # One budget for one output, whoever spends it.
+            model.tally, model.say = spent.tally, partial(print, file=sys.stderr)
+        try:
+            with _progress() as progress:
+                task = progress.add_task("annotate", total=ledger.lines, completed=ledger.done)
+                told = partial(_told, progress, task)
+                asyncio.run(ledger.work(critic, options.align, options.batch, told))
+            ledger.finish({"tally": {names: str(spent.tally)} if models else {}})
+            spent.forget()
+        finally:
+            if models:
+                print(f"{names}: {spent.tally}", file=sys.stderr)
 
 
 def _told(progress: Progress, task: TaskID, done: int) -> None:
