@@ -133,4 +133,4 @@ def test_what_a_question_may_cost() -> None:
     """18 characters of messages and 3 beside them are 6 tokens at 3.5 each; what may come back is known."""
     question = {"messages": [{"content": "a"}], "max_tokens": 9}
     assert len(json.dumps(question["messages"])) == 18
-    assert most_of(question, "xyz") == Cost(6, 9)
+    assert most_of(question, beside=3) == Cost(6, 9)

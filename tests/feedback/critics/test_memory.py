@@ -5,16 +5,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.conftest import Start
-from text2grad.feedback.critics.memory import LEASE, ReplyMemory
+from text2grad.feedback.critics.memory import LEASE, ReplyMemory, key_of
 from text2grad.feedback.critics.openai import OpenAICritic, OpenAISettings
 from text2grad.feedback.critics.protocol import ask_now
 
-QUESTION: dict[str, Any] = {"model": "m", "messages": []}
+QUESTION = key_of({"model": "m", "messages": []})
 
 
 def test_one_of_two_may_ask_until_the_reply_is_there(tmp_path: Path) -> None:
@@ -38,8 +37,8 @@ def test_what_is_closed_holds_nothing(tmp_path: Path) -> None:
 
 def test_the_claim_of_a_killed_process_is_over_at_once(tmp_path: Path) -> None:
     code = (
-        "import os, sys\nfrom text2grad.feedback.critics.memory import ReplyMemory\n"
-        "assert ReplyMemory(sys.argv[1]).claim({'model': 'm', 'messages': []})\n"
+        "import os, sys\nfrom text2grad.feedback.critics.memory import ReplyMemory, key_of\n"
+        "assert ReplyMemory(sys.argv[1]).claim(key_of({'model': 'm', 'messages': []}))\n"
         "print('claimed', flush=True)\nsys.stdin.read()\n"
     )
     process = subprocess.Popen(

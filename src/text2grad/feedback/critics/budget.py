@@ -45,17 +45,18 @@ class Cost:
     tokens_out: int
 
 
-def most_of(question: Mapping[str, Any], beside: str = "") -> Cost:
-    """What a question may cost: what is sent, estimated from its length, and the longest reply that it allows."""
-    return Cost(_tokens(json.dumps(question["messages"]) + beside), question["max_tokens"])
+def most_of(question: Mapping[str, Any], beside: int = 0) -> Cost:
+    """What a question may cost: what is sent, estimated from its length (with so many characters beside the messages),
+    and the longest reply that it allows."""
+    return Cost(_tokens(len(json.dumps(question["messages"])) + beside), question["max_tokens"])
 
 
 def cost_of(question: Mapping[str, Any], reply: Mapping[str, Any]) -> Cost:
     """What a reply did cost, by the server's count where it gives one, else by the length of the text."""
     sent, came = reply["tokens_in"], reply["tokens_out"]
     return Cost(
-        sent if sent is not None else _tokens(json.dumps(question["messages"])),
-        came if came is not None else _tokens(reply["text"]),
+        sent if sent is not None else _tokens(len(json.dumps(question["messages"]))),
+        came if came is not None else _tokens(len(reply["text"])),
     )
 
 
@@ -161,6 +162,8 @@ class Tally:
     def _over(self, most: Cost) -> tuple[str, float, float, float] | None:
         """The limit that one more request might pass: (name, spent, limit, what this one may take)."""
         limits = self.settings
+        if limits.requests is None and limits.tokens is None and limits.money is None:
+            return None
         aside_in = sum(cost.tokens_in for cost in self._aside.values())
         aside_out = sum(cost.tokens_out for cost in self._aside.values())
         money = self._price(aside_in, aside_out)
@@ -209,5 +212,5 @@ def estimate(characters_in: int, items: int, tokens_out_each: int, limits: Budge
     return text
 
 
-def _tokens(text: str) -> int:
-    return math.ceil(len(text) / CHARACTERS_PER_TOKEN)
+def _tokens(characters: int) -> int:
+    return math.ceil(characters / CHARACTERS_PER_TOKEN)

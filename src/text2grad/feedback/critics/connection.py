@@ -10,15 +10,27 @@ import math
 import os
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from text2grad._checked import shorten
 from text2grad.errors import CriticError
-from text2grad.feedback.critics.budget import Cost, Tally, cost_of, most_of
+from text2grad.feedback.critics.budget import Cost, Tally, cost_of
 from text2grad.feedback.critics.memory import LEASE, ReplyMemory
 
 LOOK_AGAIN = 0.05
 """Seconds between two looks for a reply that somebody else is asking for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question on its way."""
+
+    question: dict[str, Any]
+    key: str
+    """Of its reply in the memory."""
+    most: Cost
+    """What it may cost."""
 
 
 class Connection:
@@ -36,23 +48,23 @@ class Connection:
         self.memory.close()
         await self.client.close()
 
-    async def known_or_claimed(self, question: dict[str, Any]) -> dict[str, Any] | None:
+    async def known_or_claimed(self, key: str) -> dict[str, Any] | None:
         """The reply that is remembered; or None, and then the question is ours to ask: whoever else asks it waits."""
         while True:
-            if (known := self.memory.recall(question)) is not None:
+            if (known := self.memory.recall(key)) is not None:
                 return known
-            if self.memory.claim(question):
+            if self.memory.claim(key):
                 # Between the two, somebody's reply may have come.
-                known = self.memory.recall(question)
+                known = self.memory.recall(key)
                 if known is not None:
-                    self.memory.release(question)
+                    self.memory.release(key)
                 return known
             await asyncio.sleep(LOOK_AGAIN)
 
-    async def send(self, question: dict[str, Any], form: dict[str, Any], tally: Tally, again: bool) -> dict[str, Any]:
+    async def send(self, asked: Asked, form: dict[str, Any], tally: Tally, again: bool) -> dict[str, Any]:
         """One request, once the budget allows it. It goes on in a task of its own where the caller is cancelled."""
-        number = await tally.reserve(most_of(question, str(form)), again)
-        task = asyncio.create_task(self._exchange(question, form, tally, number))
+        number = await tally.reserve(asked.most, again)
+        task = asyncio.create_task(self._exchange(asked, form, tally, number))
         self._under_way.add(task)
         task.add_done_callback(self._ended)
         return await asyncio.shield(task)
@@ -74,10 +86,8 @@ class Connection:
             await asyncio.gather(*left, return_exceptions=True)
             self.memory.release()
 
-    async def _exchange(
-        self, question: dict[str, Any], form: dict[str, Any], tally: Tally, number: int
-    ) -> dict[str, Any]:
-        body = {name: value for name, value in question.items() if name != "server"} | form
+    async def _exchange(self, asked: Asked, form: dict[str, Any], tally: Tally, number: int) -> dict[str, Any]:
+        body = {name: value for name, value in asked.question.items() if name != "server"} | form
         try:
             async with asyncio.timeout(self.timeout):
                 # The plain `post`: the client's typed method walks through every message and the schema, for nothing.
@@ -86,9 +96,9 @@ class Connection:
             tally.settle(number, None if _may_be_paid(problem) else Cost(0, 0))
             raise
         try:
-            self.memory.keep(question, reply)
+            self.memory.keep(asked.key, reply)
         finally:
-            tally.settle(number, cost_of(question, reply))
+            tally.settle(number, cost_of(asked.question, reply))
         return reply
 
     def _ended(self, task: "asyncio.Task[dict[str, Any]]") -> None:

@@ -1,9 +1,9 @@
 """Replies that have been paid for, in SQLite: the question's hash → the reply. Written as each arrives.
 
-Enters: questions as plain data. Leaves: replies. In write-ahead mode a commit survives `kill -9` of the process, and
-several processes may share the file: whoever is about to ask `claim`s the question, so that the others wait for the
+Enters: keys of questions (`key_of`). Leaves: replies. In write-ahead mode a commit survives `kill -9` of the process,
+and several processes may share the file: whoever is about to ask `claim`s the question, so that the others wait for the
 reply instead of paying for it, too. A claim ends with the reply, with the process that holds it, and at the latest
-`LEASE` seconds after it was last renewed. Knows nothing of servers, prices or keys; a key never comes near it.
+`LEASE` seconds after it was last renewed. Knows nothing of servers, prices or API keys; none comes near it.
 """
 
 import hashlib
@@ -33,9 +33,10 @@ class ReplyMemory(Closable):
 
     >>> import tempfile, pathlib
     >>> with ReplyMemory(pathlib.Path(tempfile.mkdtemp()) / "replies.sqlite") as memory:
-    ...     memory.claim({"model": "m"}), memory.claim({"model": "m"})
-    ...     memory.keep({"model": "m"}, {"text": "Fine."})
-    ...     memory.recall({"model": "m"}), memory.recall({"model": "n"})
+    ...     key = key_of({"model": "m"})
+    ...     memory.claim(key), memory.claim(key)
+    ...     memory.keep(key, {"text": "Fine."})
+    ...     memory.recall(key), memory.recall(key_of({"model": "n"}))
     (True, False)
     ({'text': 'Fine.'}, None)
     """
@@ -63,23 +64,22 @@ class ReplyMemory(Closable):
                 f"file, or delete this one if it is not needed"
             ) from problem
 
-    def recall(self, question: dict[str, Any]) -> dict[str, Any] | None:
-        row = self._base.execute("SELECT reply FROM replies WHERE key = ?", (key_of(question),)).fetchone()
+    def recall(self, key: str) -> dict[str, Any] | None:
+        row = self._base.execute("SELECT reply FROM replies WHERE key = ?", (key,)).fetchone()
         return None if row is None else dict(json.loads(row[0]))
 
-    def keep(self, question: dict[str, Any], reply: dict[str, Any]) -> None:
+    def keep(self, key: str, reply: dict[str, Any]) -> None:
         """Durable when it returns; the first reply to a question stays, and its claim ends."""
-        key = key_of(question)
         with self._base:
             self._base.execute("BEGIN IMMEDIATE")
             text = json.dumps(reply, ensure_ascii=True)
             self._base.execute("INSERT OR IGNORE INTO replies VALUES (?, ?)", (key, text))
             self._base.execute("DELETE FROM claims WHERE key = ?", (key,))
 
-    def claim(self, question: dict[str, Any]) -> bool:
+    def claim(self, key: str) -> bool:
         """Whether the question is now ours to ask. Where it is not, somebody is asking it: look again a little later,
         for their reply first."""
-        key, until = key_of(question), time.time() + LEASE
+        until = time.time() + LEASE
         taken = self._base.execute("INSERT OR IGNORE INTO claims VALUES (?, ?, ?)", (key, self._holder, until))
         if taken.rowcount == 1:
             return True
@@ -94,12 +94,12 @@ class ReplyMemory(Closable):
         with suppress(sqlite3.Error):
             self._base.execute("UPDATE claims SET until = ? WHERE holder = ?", (time.time() + LEASE, self._holder))
 
-    def release(self, question: dict[str, Any] | None = None) -> None:
+    def release(self, key: str | None = None) -> None:
         """Give up the claim on a question, or on all of them: nobody is asking any more."""
-        if question is None:
+        if key is None:
             self._base.execute("DELETE FROM claims WHERE holder = ?", (self._holder,))
         else:
-            self._base.execute("DELETE FROM claims WHERE key = ? AND holder = ?", (key_of(question), self._holder))
+            self._base.execute("DELETE FROM claims WHERE key = ? AND holder = ?", (key, self._holder))
 
     def close(self) -> None:
         with suppress(sqlite3.Error):  # a disk that is full keeps no claim alive: they end with the process

@@ -18,9 +18,9 @@ from text2grad._checked import Int, Real
 from text2grad.config import settings
 from text2grad.errors import BudgetSpent, CriticError
 from text2grad.feedback import prompts as words
-from text2grad.feedback.critics.budget import BudgetSettings, Tally
-from text2grad.feedback.critics.connection import Connection, connect, seconds
-from text2grad.feedback.critics.memory import ReplyMemory
+from text2grad.feedback.critics.budget import BudgetSettings, Tally, most_of
+from text2grad.feedback.critics.connection import Asked, Connection, connect, seconds
+from text2grad.feedback.critics.memory import ReplyMemory, key_of
 from text2grad.feedback.critics.protocol import Answers, Prompt
 from text2grad.feedback.replies import Reply, read_reply
 from text2grad.runs import cache_folder
@@ -125,8 +125,8 @@ class OpenAICritic:
 
     def overhead(self) -> int:
         """Characters that go with every question beside what the row holds."""
-        schema = json.dumps(_FORMAT) if self.options.structured else ""
-        return len(json.dumps(self.question("", "", {}))) + len(schema)
+        schema = _FORMAT_LENGTH if self.options.structured else 0
+        return len(json.dumps(self.question("", "", {}))) + schema
 
     def question(self, prompt: Prompt, completion: str, extras: dict[str, Any]) -> dict[str, Any]:
         """Everything that the reply depends on: what is sent, and the key of the memory."""
@@ -166,19 +166,21 @@ class OpenAICritic:
         """The reply to a question, from memory if it ever arrived. Whoever asks the same at the same time, in this
         process or another, waits for our reply instead of paying for it."""
         assert self._open is not None
-        reply = await self._open.known_or_claimed(question)
+        key = key_of(question)
+        reply = await self._open.known_or_claimed(key)
         if reply is not None:
             self.tally.recalled += 1
         else:
             try:
-                reply = await self._request(self._open, question)
+                most = most_of(question, _FORMAT_LENGTH if self.structured else 0)
+                reply = await self._request(self._open, Asked(question, key, most))
             except Exception:
-                self._open.memory.release(question)
+                self._open.memory.release(key)
                 raise
         self._answered = True
         return reply
 
-    async def _request(self, opened: Connection, question: dict[str, Any]) -> dict[str, Any]:
+    async def _request(self, opened: Connection, asked: Asked) -> dict[str, Any]:
         """Send until it is answered, the tries are used up, or the server says no."""
         import openai
 
@@ -187,7 +189,7 @@ class OpenAICritic:
             form = {"response_format": _FORMAT} if self.structured else {}
             sent += 1
             try:
-                return await opened.send(question, form, self.tally, again=sent > 1)
+                return await opened.send(asked, form, self.tally, again=sent > 1)
             except (openai.BadRequestError, openai.UnprocessableEntityError) as problem:
                 # Servers that do not know structured output say so in many ways; without it they may know the rest.
                 if not form:
@@ -238,6 +240,9 @@ class _Refused(CriticError):
 PASSING = {408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529}
 """Statuses of failures that may pass."""
 _FORMAT = {"type": "json_schema", "json_schema": {"name": "critique", "strict": True, "schema": words.SCHEMA}}
+
+
+_FORMAT_LENGTH = len(json.dumps(_FORMAT))
 
 
 def server_of(options: OpenAISettings) -> str:
