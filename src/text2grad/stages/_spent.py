@@ -23,7 +23,7 @@ class Spent(Closable):
         self.tally = Tally(limits, self._note)
         self._rows: Jsonl | None = None
         if self.path.exists():
-            self.tally.restore(_entries(self.path))
+            self._restore()
             write_atomic(self.path, chain([encode_row(_HEADER), encode_row(self.tally.total())]))
 
     def forget(self) -> None:
@@ -36,24 +36,21 @@ class Spent(Closable):
             self._rows.close()
             self._rows = None
 
+    def _restore(self) -> None:
+        rows = read_jsonl(self.path)
+        try:
+            if next(rows, _HEADER) != _HEADER:
+                raise InvalidData("has another header")
+            self.tally.restore(rows)
+        except (InvalidData, OSError) as problem:
+            raise RunError(
+                f"{self.path} is in the way: it should be what earlier runs have spent on this output ({problem}); "
+                f"name another OUT, or delete it to begin with a fresh budget"
+            ) from None
+
     def _note(self, entry: dict[str, Any]) -> None:
         if self._rows is None:
             self._rows = Jsonl(self.path)
             if self._rows.size == 0:
                 self._rows.append([_HEADER])
         self._rows.append([entry], sync=False)
-
-
-def _entries(path: Path) -> list[dict[str, Any]]:
-    foreign = RunError(
-        f"{path} is in the way: it should be what earlier runs have spent on this output; name another OUT, or delete "
-        f"it to begin with a fresh budget"
-    )
-    try:
-        rows = list(read_jsonl(path))
-        Tally(BudgetSettings()).restore(rows[1:])
-    except (InvalidData, OSError):
-        raise foreign from None
-    if rows[:1] != [_HEADER] and path.stat().st_size:
-        raise foreign
-    return rows[1:]

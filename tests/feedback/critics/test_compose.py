@@ -9,7 +9,7 @@ import pytest
 
 from text2grad.errors import CriticError
 from text2grad.feedback.critics.compose import FirstThatAnswers, Weighted, merged
-from text2grad.feedback.critics.named import CriticSettings, critic_named
+from text2grad.feedback.critics.named import CriticSettings, critic_named, sources_of
 from text2grad.feedback.critics.protocol import Answers, ask_now
 from text2grad.types import Critique, Quote
 
@@ -153,3 +153,33 @@ def test_where_one_of_several_fails_the_others_are_stopped_and_waited_for() -> N
     with pytest.raises(CriticError, match="failing raised ValueError: no"):
         ask_now(merged(slow, failing), ["p"], ["c"], {})
     assert ended == ["slow"]
+
+
+def test_the_hash_of_a_critic_follows_what_it_is_made_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {
+        "one_critic.py": "import one_helper\ndef judge(*_, **__): ...\n",
+        "one_helper.py": "x = 1\n",
+        "beside.py": "x = 1\n",
+        "kit/__init__.py": "",
+        "kit/critic.py": "from kit.deep.helper import judge\n",
+        "kit/deep/__init__.py": "",
+        "kit/deep/helper.py": "class Judge:\n    def __call__(self, *_, **__): ...\njudge = Judge()\n",
+    }
+    for name, code in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(code)
+    monkeypatch.chdir(tmp_path)
+    name = "weighted(2*one_critic:judge, 1*first(people, openai:m, kit.critic:judge))"
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    critic_named(name, CriticSettings())
+    before = sources_of(name)
+    assert set(before) == {"one_critic:judge", "kit.critic:judge"} and sources_of(name) == before
+    for file, changed in {
+        "one_helper.py": {"one_critic:judge"},
+        "kit/deep/helper.py": {"kit.critic:judge"},
+        "beside.py": set(),
+    }.items():
+        (tmp_path / file).write_text(files[file] + "y = 2\n")
+        now = sources_of(name)
+        assert {key for key in now if now[key] != before[key]} == changed
+        (tmp_path / file).write_text(files[file])

@@ -80,11 +80,11 @@ class ReplyMemory(Closable):
         """Whether the question is now ours to ask. Where it is not, somebody is asking it: look again a little later,
         for their reply first."""
         until = time.time() + LEASE
-        taken = self._base.execute("INSERT OR IGNORE INTO claims VALUES (?, ?, ?)", (key, self._holder, until))
-        if taken.rowcount == 1:
-            return True
         held = self._base.execute("SELECT holder, until FROM claims WHERE key = ?", (key,)).fetchone()
-        if held is None or not _stale(*held):
+        if held is None:
+            taken = "INSERT OR IGNORE INTO claims VALUES (?, ?, ?)"
+            return self._base.execute(taken, (key, self._holder, until)).rowcount == 1
+        if not _stale(*held):
             return False
         over = "UPDATE claims SET holder = ?, until = ? WHERE key = ? AND holder = ? AND until = ?"
         return self._base.execute(over, (self._holder, until, key, *held)).rowcount == 1

@@ -75,7 +75,7 @@ def models_in(critic: Any) -> list[OpenAICritic]:
 
 def sources_of(name: str) -> dict[str, str]:
     """Of each `module:object` in a critic's name, which has been imported: a hash of its source. That is the module's
-    file, that of the object where it is another, and those of the modules of the same package that are loaded.
+    file, that of the object where it is another, and those of the loaded modules of its package, or beside it.
 
     >>> sources_of("first(people, openai:m)")
     {}
@@ -92,13 +92,16 @@ def _hashed(module: str, path: str) -> str:
     for part in path.split("."):
         here = getattr(here, part)
     homes = {module, str(getattr(here, "__module__", None) or type(here).__module__)}
-    package = module.partition(".")[0]
-    homes |= {name for name in sys.modules if "." in module and name.partition(".")[0] == package}
-    files = {name: getattr(sys.modules.get(name), "__file__", None) for name in homes}
+    files = {name: Path(getattr(home, "__file__", None) or "") for name, home in list(sys.modules.items())}
+    package, folder = module.partition(".")[0], files[module].parent
+    if "." in module:
+        homes |= {name for name in files if name.partition(".")[0] == package}
+    elif folder.name not in ("site-packages", "dist-packages"):
+        homes |= {name for name, file in files.items() if file.parent == folder}
     digest = hashlib.sha256()
-    for name, file in sorted(files.items()):
-        if file is not None and Path(file).is_file():
-            digest.update(f"{name}\0".encode() + hashlib.sha256(Path(file).read_bytes()).digest())
+    for name in sorted(homes):
+        if files.get(name, Path()).is_file():
+            digest.update(f"{name}\0".encode() + hashlib.sha256(files[name].read_bytes()).digest())
     return digest.hexdigest()
 
 

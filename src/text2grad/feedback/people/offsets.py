@@ -72,8 +72,9 @@ def to_characters(
 
 def _suggested(text: str, region: Region, ours: Collection[Place]) -> bool:
     """Whether a region is what this package suggested, untouched; its text, where it has one, must agree."""
-    said = text[region.start : region.end] if 0 <= region.start < region.end <= len(text) else None
-    return (region.start, region.end) in ours and said is not None and region.text in (None, said)
+    if (region.start, region.end) not in ours or not 0 <= region.start < region.end <= len(text):
+        return False
+    return region.text is None or _alike(text[region.start : region.end], region.text)
 
 
 def _found(text: str, regions: Sequence[Region], first: Units) -> list[Place]:
