@@ -115,7 +115,7 @@ def test_a_prediction_that_is_submitted_as_it_is_comes_back_exactly(rows: list[d
                 each["annotations"][0]["prediction"] = predicted
                 each["predictions"] = []
         marked = {**task([region(5, 10, text="Seven")]), "id": "another"}
-        *found, other = read(Path(folder), [*tasks, marked])
+        other, *found = read(Path(folder), [marked, *tasks])
     assert [places(row) for row in found if isinstance(row, dict)] == [places(row) for row in rows], found
     assert places(other) == [(3, 8, "poor")]
 
