@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.feedback.people.rows import marked_rows, places
@@ -103,6 +103,7 @@ def test_a_text_that_no_reading_gives_is_reported(tmp_path: Path) -> None:
 
 
 @given(st.lists(marked_rows(), min_size=1, max_size=3, unique_by=lambda row: str(row["id"])), st.booleans())
+@example([{"id": 1, "completion": "🦩aaaa", "spans": [{"start": 3, "end": 4, "verdict": "poor"}]}], True)
 def test_a_prediction_that_is_submitted_as_it_is_comes_back_exactly(rows: list[dict[str, Any]], named: bool) -> None:
     """Whatever the Unicode, with the settings that nobody touched, in an export whose other offsets are UTF-16."""
     with TemporaryDirectory() as folder:
