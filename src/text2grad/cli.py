@@ -12,6 +12,7 @@ import importlib
 import io
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol, TextIO, cast
@@ -63,6 +64,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except Text2GradError as problem:
+        if os.environ.get("TEXT2GRAD_DEBUG"):
+            traceback.print_exc()
         print(f"text2grad {name}: {problem}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

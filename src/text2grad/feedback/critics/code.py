@@ -14,10 +14,10 @@ from typing import Annotated, Any
 
 from annotated_types import Ge, Gt
 
-from text2grad._checked import Int, Real
+from text2grad._checked import Int, Real, shorten
 from text2grad.config import settings
 from text2grad.feedback.critics.lint import syntax_error, undefined_names
-from text2grad.feedback.critics.protocol import Critiques, Prompt
+from text2grad.feedback.critics.protocol import Answers, Prompt
 from text2grad.feedback.critics.source import Place, Source, find
 from text2grad.feedback.critics.spectrum import Suspect, blamed
 from text2grad.sandbox import Job, Limits, Report, Sandbox, TestResult, UnusableTests, plan
@@ -82,22 +82,34 @@ class CodeCritic:
             unsafe=chosen.unsafe,
         )
 
-    def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]) -> Critiques:
+    def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]) -> Answers:
         empty = [None] * len(completions)
         tests, entries = columns.get("tests", empty), columns.get("entry_point", empty)
         setups = columns.get("test_setup", empty)
-        found: Critiques = [None] * len(completions)
+        found = Answers([None] * len(completions))
         jobs: dict[int, Job] = {}
         sources: dict[int, Source] = {}
         for index, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
             job = _job(tests[index], entries[index], setups[index])
-            if job is None:
+            if isinstance(job, str):
+                found.reasons[index] = job
                 continue
             sources[index] = source = find(prompt, completion, _wanted(job))
             jobs[index] = Job(source.text, job.tests, job.setup, job.entry_point)
         for index, report in zip(jobs, self.sandbox.run_many(jobs.values()), strict=True):
             found[index] = self.critique(sources[index], report)
+            if found[index] is None:
+                found.reasons[index] = self._why_not(report)
         return found
+
+    def _why_not(self, report: Report) -> str:
+        """Why a report has no test that counts."""
+        if report.unusable is not None:
+            return f"its tests cannot be used: {report.unusable}"
+        if report.results:
+            return "all its tests run in one process with the program, and critics.code.in_process is false"
+        left_out = "; ".join(f"{name[:60]}: {reason}" for name, reason in report.skipped[:5])
+        return f"no test was left to run: {left_out}" if left_out else "no test was left to run"
 
     def critique(self, source: Source, report: Report) -> Critique | None:
         """Words for a report; None where no test counts."""
@@ -127,8 +139,8 @@ class CodeCritic:
         return Critique(" ".join(said.sentences), tuple(said.quotes), score=score)
 
 
-def _job(tests: Any, entry_point: Any, setup: Any) -> Job | None:
-    """A row's tests, or None where there are none to speak of. A mapping is a row as MBPP or HumanEval publish it."""
+def _job(tests: Any, entry_point: Any, setup: Any) -> Job | str:
+    """A row's tests, or why there are none to speak of. A mapping is a row as MBPP or HumanEval publish it."""
     parts = [setup] if isinstance(setup, str) else list(setup or ())
     if isinstance(tests, Mapping):
         parts += [*(tests.get("test_imports") or ()), tests.get("test_setup_code") or ""]
@@ -137,9 +149,11 @@ def _job(tests: Any, entry_point: Any, setup: Any) -> Job | None:
     if not isinstance(tests, str) and not (
         isinstance(tests, Sequence) and all(isinstance(test, str) for test in tests)
     ):
-        return None
-    if not tests or not all(isinstance(part, str) for part in parts):
-        return None
+        return "it has no tests" if tests is None else f"tests should be texts, got {shorten(tests)}"
+    if not tests:
+        return "it has no tests"
+    if not all(isinstance(part, str) for part in parts):
+        return f"test_setup should be a text or a list of texts, got {shorten(setup)}"
     return Job("", tests, "\n".join(parts), entry_point if isinstance(entry_point, str) else None)
 
 

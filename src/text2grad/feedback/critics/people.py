@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from text2grad.errors import InvalidData
-from text2grad.feedback.critics.protocol import Critiques, Prompt
+from text2grad.feedback.critics.protocol import Answers, Prompt
 from text2grad.types import Critique
 
 
@@ -15,20 +15,23 @@ def people(
     revision: Sequence[Any] | None = None,
     spans: Sequence[Any] | None = None,
     **_columns: Sequence[Any],
-) -> Critiques:
+) -> Answers:
     """Rows without critique, correction and spans are not scored; neither are rows whose critique cannot be read."""
+    found = Answers()
     nothing = [None] * len(completions)
     rows = zip(prompts, critique or nothing, revision or nothing, spans or nothing, strict=True)
-    return [_said(words, corrected, marked) for _, words, corrected, marked in rows]
+    for _, words, corrected, marked in rows:
+        try:
+            found.add(_said(words, corrected, marked), "the row has no critique, no revision and no spans")
+        except InvalidData as problem:
+            found.add(None, f"its critique cannot be read: {problem}")
+    return found
 
 
 def _said(words: Any, corrected: Any, marked: Any) -> Critique | None:
     revision = corrected if isinstance(corrected, str) and corrected.strip() else None
     if isinstance(words, dict):
-        try:
-            said = Critique.from_json(words)
-        except InvalidData:
-            return None
+        said = Critique.from_json(words)
         return said if said.revision or not revision else _with_revision(said, revision)
     feedback = words if isinstance(words, str) else ""
     if not feedback.strip() and revision is None and not marked:
