@@ -68,7 +68,7 @@ class Candidate:
     def call(self, request: dict[str, Any]) -> dict[str, Any]:
         assert self.program is not None
         function = self.program.module.__dict__.get(request["name"])
-        args, kwargs = decode(request["args"]), dict(decode(request["kwargs"]))
+        args, kwargs = decode(request["given"])
 
         def run() -> dict[str, Any]:
             if function is None:
@@ -128,7 +128,7 @@ def described(problem: BaseException) -> dict[str, Any]:
 def _after(args: list[Any], kwargs: dict[str, Any]) -> Any:
     """The arguments as the call left them, for functions that sort in place."""
     try:
-        return encode([args, kwargs])
+        return encode([args, kwargs], seen={})
     except (Unplain, RecursionError):
         return None
 
