@@ -131,7 +131,7 @@ class Sandbox:
             "program": program,
             "setup": parts.setup,
             "names": parts.names,
-            "wanted": [*parts.wanted, "candidate"],
+            "wanted": [*parts.wanted, "candidate", "solution"],
             "imports": parts.imports,
             "units": units,
             "seconds": self.limits.seconds,

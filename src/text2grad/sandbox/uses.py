@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 UNUSED = "never uses the program"
+SETUPS = {"setup_module", "setUpModule", "setup_function"}
+"""Functions that run before every test of a module."""
 
 
 def parts_of(node: ast.AST, inner: bool = True) -> Iterator[ast.AST]:
@@ -71,7 +73,8 @@ def _told(node: ast.stmt) -> Iterator[tuple[set[str], set[str]]]:
     of a function only its name is seen outside, of a method what it gives to `self`."""
     if isinstance(node, _FUNCTIONS):
         if not node.name.startswith("test"):
-            yield _names(node), {node.name}
+            outer = {name for part in ast.walk(node) if isinstance(part, ast.Global) for name in part.names}
+            yield _names(node), _names(node) if node.name in SETUPS else {node.name, *outer}
     elif isinstance(node, ast.ClassDef):
         yield _names(node), {node.name}
         for inner in node.body:

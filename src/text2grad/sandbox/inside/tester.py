@@ -17,7 +17,7 @@ from signal import setitimer as _set_timer
 from types import FrameType
 from typing import Any
 
-from text2grad.sandbox.inside import fakepytest, guard
+from text2grad.sandbox.inside import fakepytest, guard, runner
 from text2grad.sandbox.inside.asserts import Mismatch, checks, rewrite
 from text2grad.sandbox.inside.program import Program, frames, inside
 from text2grad.sandbox.inside.remote import NeedsLive, Remote, Stop
@@ -121,8 +121,8 @@ class Tester:
             exec(self.code, names)
         except BaseException as problem:  # noqa: BLE001 - whatever published tests may raise
             raise fakepytest.Unusable(f"the tests' set-up raises {type(problem).__name__}: {problem}") from None
-        functions = {unit["index"]: _found(unit["function"], names) for unit in self.job["units"] if unit["function"]}
-        reasons = {index: fakepytest.refusal(found, names) for index, found in functions.items()}
+        functions = {unit["index"]: unit["function"] for unit in self.job["units"] if unit["function"]}
+        reasons = {index: runner.refusal(function, names) for index, function in functions.items()}
         self.refused = {index: reason for index, reason in reasons.items() if reason}
 
     def namespace(self) -> dict[str, Any]:
@@ -147,7 +147,7 @@ class Tester:
             names = self.namespace()
             exec(self.bodies[unit["index"]], names)
             if unit["function"]:
-                _call(unit["function"], names, self.checks["__compare__"] if self.guarded else None)
+                runner.call(unit["function"], names, self.checks["__compare__"] if self.guarded else None)
             result["passed"] = self.untouched(names)
             if not result["passed"]:
                 result.update(kind="test_error", message="the program changed the test")
@@ -164,41 +164,6 @@ class Tester:
             where = fault.frames or result.get("frames", [])
             result.update(passed=False, kind=fault.kind, message=fault.message, frames=where)
         return result
-
-
-def _found(qualified: str, names: dict[str, Any]) -> Any:
-    """The function of a test, a method without its `self` among the arguments."""
-    holder, _, name = qualified.rpartition(".")
-    if not holder:
-        return names[name]
-    function = getattr(names.get(holder), name, None)
-    return types.MethodType(function, names[holder]) if isinstance(function, types.FunctionType) else function
-
-
-def _call(qualified: str, names: dict[str, Any], compare: Callable[..., None] | None) -> None:
-    """A test function, a method of a test class, or one of a `unittest.TestCase`, made to use `compare`."""
-    holder, _, name = qualified.rpartition(".")
-    if not holder:
-        fakepytest.call(names[name], names)
-        return
-    cls = names[holder]
-    if hasattr(cls, "assertEqual"):
-        if compare is not None:
-            cls.assertEqual = lambda _, first, second, msg=None: compare("==", first, second, False, lambda: msg or "")
-        cls.setUpClass()
-        cls(name).debug()
-        return
-    if (first := getattr(cls, "setup_class", None)) is not None:
-        first(*([] if isinstance(first, types.MethodType) else [cls]))  # pytest takes it with or without `classmethod`
-    made = cls()
-    for step in ("setup_method", "setUp"):
-        if hasattr(made, step):
-            getattr(made, step)(*([None] if _takes_method(getattr(made, step)) else []))
-    fakepytest.call(getattr(made, name), names)
-
-
-def _takes_method(function: Any) -> bool:
-    return bool(function.__code__.co_argcount > 1)
 
 
 def _failure(problem: BaseException) -> Result:
