@@ -13,8 +13,9 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from text2grad.sandbox.inside.asserts import is_check
 from text2grad.sandbox.live import needs_objects
-from text2grad.sandbox.uses import UNUSED, never_runs, reached, uses
+from text2grad.sandbox.uses import UNCHECKED, UNUSED, may_check, never_runs, reached, uses
 
 _OWN = {"solution", "pytest"}
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
@@ -143,6 +144,7 @@ def _from_code(body: list[ast.stmt], entry_point: str | None) -> Plan:
     skipped: list[tuple[str, str]] = []
     for name, holder, node in functions:
         reason = never_runs(node) or (None if uses([node], tainted, found) else UNUSED)
+        reason = reason or (None if may_check(node, body) else UNCHECKED)
         if reason is None:
             units.append(Unit(name, lead_in, name, needs_objects([*tainted, holder], known, body)))
         else:
@@ -170,7 +172,7 @@ def _checks(node: ast.stmt, asserting: Collection[str]) -> bool:
 
 
 def _asserts(node: ast.AST) -> bool:
-    return any(isinstance(part, ast.Assert) for part in ast.walk(node))
+    return any(is_check(part) for part in ast.walk(node))
 
 
 def _called(node: ast.stmt) -> str | None:

@@ -146,7 +146,7 @@ def _keeps_objects(parts: Sequence[ast.AST], known: set[str]) -> bool:
 
 def _given(parts: Iterable[ast.AST], known: set[str]) -> dict[str, str]:
     """Functions of the tests, helpers and fixtures, that give what a call of the program gives: {helper: callee}."""
-    found = {}
+    found: dict[str, str] = {}
     for part in parts:
         if isinstance(part, _FUNCTIONS) and not part.name.startswith("test"):
             inner = list(ast.walk(part))

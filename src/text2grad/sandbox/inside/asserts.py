@@ -3,11 +3,14 @@
 Enters: the tests' source and the names that belong to the program. Leaves: code in which `assert f(2) == 4` raises
 `Mismatch` with both sides. Where program and tests share a process (`guarded`), a comparison of plain data with an
 object of the program's own making does not ask that object: it is a mismatch.
+
+What is checked is counted as it runs: asserts, `pytest.raises`, unittest's methods, conditions under which a test
+fails, and exceptions caught where the test would fail without them. A test that checked nothing is not passed.
 """
 
 import ast
 import operator
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from text2grad.sandbox.inside.wire import Unplain, decode, encode
@@ -49,15 +52,74 @@ class Mismatch(AssertionError):
         self.said, self.expected, self.got = message, expected, got
 
 
-def rewrite(source: str, names: Collection[str], file: str, guarded: bool = False) -> Any:
+def rewrite(source: str, names: Collection[str], file: str, guarded: bool = False, own: Collection[str] = ()) -> Any:
     """Compiled test code. `names` tell which side of a comparison comes from the program; `guarded`: comparisons
-    outside asserts are looked after too."""
-    return compile(ast.fix_missing_locations(_Rewrite(names, guarded).visit(ast.parse(source, file))), file, "exec")
+    outside asserts are looked after too; `own`: functions of the tests, which check what their asserts check."""
+    tree = _Rewrite(names, guarded, own).visit(ast.parse(source, file))
+    return compile(ast.fix_missing_locations(tree), file, "exec")
+
+
+def is_check(node: ast.AST) -> bool:
+    """`assert`, `pytest.raises(…)`, `self.assertEqual(…)`, `mock.assert_called_once()`."""
+    name = _called(node)
+    return isinstance(node, ast.Assert) or name in ("raises", "warns") or name.startswith("assert")
+
+
+def is_failure(node: ast.AST) -> bool:
+    """What makes a test fail once it is reached: `raise`, `pytest.fail()`, `assert False`."""
+    never = isinstance(node, ast.Assert) and isinstance(node.test, ast.Constant) and not node.test.value
+    return never or isinstance(node, ast.Raise) or _called(node) == "fail"
+
+
+def _called(node: ast.AST) -> str:
+    if not isinstance(node, ast.Call):
+        return ""
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+
+
+def _fails_in(body: Iterable[ast.stmt]) -> bool:
+    return any(is_failure(part) for node in body for part in ast.walk(node))
 
 
 class _Rewrite(ast.NodeTransformer):
-    def __init__(self, names: Collection[str], guarded: bool) -> None:
-        self.names, self.guarded = names, guarded
+    def __init__(self, names: Collection[str], guarded: bool, own: Collection[str]) -> None:
+        self.names, self.guarded, self.own = names, guarded, own
+        self.fails = False
+
+    def visit_Module(self, node: ast.Module) -> ast.AST:
+        return self._scope(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        return self._scope(node)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
+        return self._scope(node)
+
+    def _scope(self, node: ast.Module | ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
+        outer, self.fails = self.fails, _fails_in(node.body)
+        self.generic_visit(node)
+        self.fails = outer
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        counts = is_check(node) and _called(node) not in self.own
+        return ast.copy_location(_call("__checked__", node), node) if counts else node
+
+    def visit_If(self, node: ast.If) -> ast.stmt:
+        counts = _fails_in([*node.body, *node.orelse])
+        self.generic_visit(node)
+        if counts:
+            node.test = ast.copy_location(_call("__checked__", node.test), node.test)
+        return node
+
+    def visit_Try(self, node: ast.Try) -> ast.stmt:
+        """An exception that keeps the function from a failure it would come to otherwise was expected."""
+        self.generic_visit(node)
+        for handler in node.handlers if self.fails else ():
+            seen = ast.copy_location(ast.Expr(_call("__checked__", ast.Constant(None))), handler)
+            handler.body = [seen, *handler.body]
+        return node
 
     def visit_Assert(self, node: ast.Assert) -> ast.stmt:
         test = node.test
@@ -96,17 +158,25 @@ def _call(name: str, *args: ast.expr) -> ast.Call:
     return ast.Call(ast.Name(name, ast.Load()), list(args), [])
 
 
-def checks(guarded: bool) -> dict[str, Any]:
-    """The functions that rewritten asserts call."""
+def checks(guarded: bool) -> tuple[dict[str, Any], Callable[[], int]]:
+    """The functions that rewritten asserts call, and how many checks were made so far."""
     trusted = _trusted() if guarded else ()
+    made = 0
+
+    def checked(value: Any) -> Any:
+        nonlocal made
+        made += 1
+        return value
 
     def compare(sign: str, left: Any, right: Any, swapped: bool, said: Callable[[], Any] | None) -> None:
+        checked(None)
         if not (judge((sign,), (left, right)) if guarded and sign in _ORDINARY else _COMPARE[sign](left, right)):
             got, expected = (right, left) if swapped else (left, right)
             wanted = shown(expected) if sign == "==" else f"{sign} {shown(expected)}"
             raise Mismatch(_text(said), wanted, shown(got))
 
     def truth(value: Any, wanted: bool, said: Callable[[], Any] | None) -> None:
+        checked(None)
         if bool(value) is not wanted:
             expected = "True" if wanted else "False"
             raise Mismatch(
@@ -124,7 +194,7 @@ def checks(guarded: bool) -> dict[str, Any]:
                 return False
         return True
 
-    return {"__compare__": compare, "__truth__": truth, "__judge__": judge}
+    return {"__compare__": compare, "__truth__": truth, "__judge__": judge, "__checked__": checked}, lambda: made
 
 
 def _trusted() -> tuple[type, ...]:

@@ -175,8 +175,13 @@ skips: list[Unusable] = []
 def _skip(reason: str = "", **_: Any) -> None:
     if inside(_frame(1)):
         raise Failed("the program skips its own test")
-    skips.append(Unusable(f"skips itself: {reason}"))
-    raise skips[-1]
+    raise skipped(f"skips itself: {reason}")
+
+
+def skipped(reason: str) -> Unusable:
+    """To be raised where a test turns out to be none while it runs."""
+    skips.append(Unusable(reason))
+    return skips[-1]
 
 
 class _Request:

@@ -36,6 +36,8 @@ class Remote:
         self.deadline = 0.0
         self.fault: Stop | None = None
         self.lost = False
+        self.asked = 0
+        """How often a test called the program, or took one of its values."""
         self.longest = 0
 
     def ask(self, **request: Any) -> dict[str, Any]:
@@ -87,6 +89,7 @@ class Remote:
         """A value of the program, or a function that stands for one of its functions."""
         reply = self.ask(op="kind", name=name)
         if reply.get("kind") == "value":
+            self.asked += 1
             try:
                 return decode(reply.get("value"))
             except (WireError, RecursionError):
@@ -117,6 +120,7 @@ class Remote:
             given = encode([args, kwargs], seen={})
         except (Unplain, RecursionError) as problem:
             raise NeedsLive(str(problem)) from None
+        self.asked += 1
         reply = self.ask(op="call", name=name, given=given)
         self._raise(reply)
         try:

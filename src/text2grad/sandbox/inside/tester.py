@@ -5,13 +5,14 @@ candidate process. Leaves: one line of JSON an event, each with the nonce. Witho
 process (`in_process`), which only tests that need live objects ask for.
 """
 
+import ast
 import importlib.util
 import json
 import os
 import signal
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from signal import ITIMER_PROF as _PROCESSOR
 from signal import setitimer as _set_timer
 from types import FrameType
@@ -23,6 +24,7 @@ from text2grad.sandbox.inside.program import Program, frames, inside
 from text2grad.sandbox.inside.remote import NeedsLive, Remote, Stop
 
 _TESTS = "tests.py"
+_NOTHING = "nothing was checked: the test ended without reaching one of its asserts"
 Result = dict[str, Any]
 
 
@@ -33,6 +35,7 @@ class Local:
         self.seconds = seconds
         self.fault: Stop | None = None
         self.lost = False
+        self.asked = 0
         signal.signal(signal.SIGPROF, self._ring)
 
     def _ring(self, _signal: int, frame: FrameType | None) -> None:
@@ -77,6 +80,12 @@ class Local:
         return self.program.module
 
 
+def _functions(sources: Iterable[str]) -> set[str]:
+    """Names of the functions that the tests define."""
+    parts = [part for source in sources for part in ast.walk(ast.parse(source))]
+    return {part.name for part in parts if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+
 def _missing(name: str) -> Callable[..., Any]:
     def function(*_: Any, **__: Any) -> Any:
         raise NameError(f"name {name!r} is not defined")
@@ -98,7 +107,7 @@ class Tester:
         self.job, self.program = job, program
         self.names = job["names"]
         self.guarded = isinstance(program, Local)
-        self.checks = checks(self.guarded)
+        self.checks, self.checked = checks(self.guarded)
         self.imports_late = any(line[:1].isspace() and "pytest" in line for line in job["setup"].splitlines())
 
     def setup(self) -> None:
@@ -109,8 +118,10 @@ class Tester:
             raise fakepytest.Unusable(f"the tests import {', '.join(absent)}, which the sandbox does not have")
         try:
             known, guarded = self.job["wanted"], self.guarded
-            self.code = rewrite(self.job["setup"], known, _TESTS, guarded)
-            self.bodies = {u["index"]: rewrite(u["source"], known, _TESTS, guarded) for u in self.job["units"]}
+            sources = {unit["index"]: unit["source"] for unit in self.job["units"]}
+            own = _functions([self.job["setup"], *sources.values()])
+            self.code = rewrite(self.job["setup"], known, _TESTS, guarded, own)
+            self.bodies = {index: rewrite(text, known, _TESTS, guarded, own) for index, text in sources.items()}
         except (SyntaxError, ValueError, RecursionError) as problem:
             raise fakepytest.Unusable(f"the tests are not Python: {problem}") from None
         sys.modules["solution"] = _Stage("solution")
@@ -144,6 +155,7 @@ class Tester:
         result: Result = {"index": unit["index"], "passed": False, "kind": "passed"}
         try:
             self.program.begin()
+            before, asked = self.checked(), self.program.asked
             names = self.namespace()
             exec(self.bodies[unit["index"]], names)
             if unit["function"]:
@@ -151,6 +163,10 @@ class Tester:
             result["passed"] = self.untouched(names)
             if not result["passed"]:
                 result.update(kind="test_error", message="the program changed the test")
+            elif self.checked() == before:
+                if not self.guarded and self.program.asked == asked:
+                    raise fakepytest.skipped("checks nothing, and never asks the program")
+                result.update(passed=False, kind="assertion", message=_NOTHING)
         except BaseException as problem:
             if isinstance(problem, NeedsLive) and not self.guarded:
                 raise
