@@ -10,9 +10,11 @@ fails, and exceptions caught where the test would fail without them. A test that
 
 import ast
 import operator
+import warnings
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
+from text2grad.sandbox.inside.watch import bound
 from text2grad.sandbox.inside.wire import Unplain, decode, encode
 
 LONGEST = 200
@@ -41,7 +43,6 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "in": lambda left, right: left in right,
     "not in": lambda left, right: left not in right,
 }
-_ORDINARY = {"==", "!=", "<", "<=", ">", ">="}
 
 
 class Mismatch(AssertionError):
@@ -52,11 +53,25 @@ class Mismatch(AssertionError):
         self.said, self.expected, self.got = message, expected, got
 
 
-def rewrite(source: str, names: Collection[str], file: str, guarded: bool = False, own: Collection[str] = ()) -> Any:
+def rewrite(
+    source: str,
+    names: Collection[str],
+    file: str,
+    judges: dict[str, Callable[..., Any]],
+    guarded: bool = False,
+    own: Collection[str] = (),
+) -> Any:
     """Compiled test code. `names` tell which side of a comparison comes from the program; `guarded`: comparisons
-    outside asserts are looked after too; `own`: functions of the tests, which check what their asserts check."""
+    outside asserts are looked after too; `own`: functions of the tests, which check what their asserts check.
+    `judges` (see `checks`) are constants of the code, so no name that could be bound anew leads to them."""
     tree = _Rewrite(names, guarded, own).visit(ast.parse(source, file))
-    return compile(ast.fix_missing_locations(tree), file, "exec")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a text is not callable: it will not be one
+        code = compile(ast.fix_missing_locations(tree), file, "exec")
+    return bound(code, {_MARK + name: judge for name, judge in judges.items()})
+
+
+_MARK = "\0judge "
 
 
 def is_check(node: ast.AST) -> bool:
@@ -104,20 +119,20 @@ class _Rewrite(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
         counts = is_check(node) and _called(node) not in self.own
-        return ast.copy_location(_call("__checked__", node), node) if counts else node
+        return ast.copy_location(_call("checked", node), node) if counts else node
 
     def visit_If(self, node: ast.If) -> ast.stmt:
         counts = _fails_in([*node.body, *node.orelse])
         self.generic_visit(node)
         if counts:
-            node.test = ast.copy_location(_call("__checked__", node.test), node.test)
+            node.test = ast.copy_location(_call("checked", node.test), node.test)
         return node
 
     def visit_Try(self, node: ast.Try) -> ast.stmt:
         """An exception that keeps the function from a failure it would come to otherwise was expected."""
         self.generic_visit(node)
         for handler in node.handlers if self.fails else ():
-            seen = ast.copy_location(ast.Expr(_call("__checked__", ast.Constant(None))), handler)
+            seen = ast.copy_location(ast.Expr(_call("checked", ast.Constant(None))), handler)
             handler.body = [seen, *handler.body]
         return node
 
@@ -134,33 +149,34 @@ class _Rewrite(ast.NodeTransformer):
             left, right = test.left, test.comparators[0]
             swapped = self._calls(right) and not self._calls(left)
             sign = ast.Constant(_OPERATORS[type(test.ops[0])])
-            call = _call("__compare__", sign, left, right, ast.Constant(swapped), said)
+            call = _call("compare", sign, left, right, ast.Constant(swapped), said)
         elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-            call = _call("__truth__", test.operand, ast.Constant(False), said)
+            call = _call("truth", test.operand, ast.Constant(False), said)
         else:
-            call = _call("__truth__", test, ast.Constant(True), said)
+            call = _call("truth", test, ast.Constant(True), said)
         return ast.copy_location(ast.Expr(call), node)
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         self.generic_visit(node)
         signs = [_OPERATORS[type(sign)] for sign in node.ops]
-        if not self.guarded or not _ORDINARY.issuperset(signs):
+        if not self.guarded or {"is", "is not"} & {*signs}:
             return node
         values = ast.Tuple([node.left, *node.comparators], ast.Load())
         words = ast.Tuple([ast.Constant(sign) for sign in signs], ast.Load())
-        return ast.copy_location(_call("__judge__", words, values), node)
+        return ast.copy_location(_call("judge", words, values), node)
 
     def _calls(self, node: ast.expr) -> bool:
         return any(isinstance(part, ast.Name) and part.id in self.names for part in ast.walk(node))
 
 
 def _call(name: str, *args: ast.expr) -> ast.Call:
-    return ast.Call(ast.Name(name, ast.Load()), list(args), [])
+    return ast.Call(ast.Constant(_MARK + name), list(args), [])
 
 
-def checks(guarded: bool) -> tuple[dict[str, Any], Callable[[], int]]:
+def checks(guarded: bool) -> tuple[dict[str, Callable[..., Any]], Callable[[], int]]:
     """The functions that rewritten asserts call, and how many checks were made so far."""
     trusted = _trusted() if guarded else ()
+    plain = dict(_COMPARE)
     made = 0
 
     def checked(value: Any) -> Any:
@@ -168,9 +184,19 @@ def checks(guarded: bool) -> tuple[dict[str, Any], Callable[[], int]]:
         made += 1
         return value
 
+    def holds(sign: str, left: Any, right: Any) -> bool:
+        """One comparison; guarded, the program's objects are not asked about plain data."""
+        if not guarded or sign in ("is", "is not"):
+            return bool(plain[sign](left, right))
+        if sign in ("in", "not in"):
+            return _contains(left, right, trusted) is (sign == "in")
+        if sign in ("==", "!=") and (left is None or right is None):
+            return (left is right) is (sign == "==")
+        return bool(plain[sign](*_plain_sides(left, right, trusted)))
+
     def compare(sign: str, left: Any, right: Any, swapped: bool, said: Callable[[], Any] | None) -> None:
         checked(None)
-        if not (judge((sign,), (left, right)) if guarded and sign in _ORDINARY else _COMPARE[sign](left, right)):
+        if not holds(sign, left, right):
             got, expected = (right, left) if swapped else (left, right)
             wanted = shown(expected) if sign == "==" else f"{sign} {shown(expected)}"
             raise Mismatch(_text(said), wanted, shown(got))
@@ -184,17 +210,10 @@ def checks(guarded: bool) -> tuple[dict[str, Any], Callable[[], int]]:
             )
 
     def judge(signs: tuple[str, ...], values: tuple[Any, ...]) -> bool:
-        """A comparison, or a chain of them, in which the program's objects are not asked about plain data."""
-        for sign, left, right in zip(signs, values, values[1:], strict=False):
-            if sign in ("==", "!=") and (left is None or right is None):
-                holds = (left is right) is (sign == "==")
-            else:
-                holds = bool(_COMPARE[sign](*_plain_sides(left, right, trusted)))
-            if not holds:
-                return False
-        return True
+        """A comparison, or a chain of them."""
+        return all(holds(sign, left, right) for sign, left, right in zip(signs, values, values[1:], strict=False))
 
-    return {"__compare__": compare, "__truth__": truth, "__judge__": judge, "__checked__": checked}, lambda: made
+    return {"compare": compare, "truth": truth, "judge": judge, "checked": checked}, lambda: made
 
 
 def _trusted() -> tuple[type, ...]:
@@ -209,21 +228,46 @@ def _trusted() -> tuple[type, ...]:
 
 
 def _plain_sides(left: Any, right: Any, trusted: tuple[type, ...]) -> tuple[Any, Any]:
-    """Both sides, copied into exact built-in types where one of them is plain data; else as they are."""
-    sides = []
-    for side in (left, right):
-        try:
-            sides.append((True, decode(encode(side, strip=True))))
-        except (Unplain, RecursionError):
-            sides.append((False, side))
-    (plain_left, new_left), (plain_right, new_right) = sides
-    if plain_left and plain_right:
-        return new_left, new_right
-    if plain_left != plain_right:
-        foreign, other = (right, left) if plain_left else (left, right)
-        if type(foreign) not in trusted:
-            raise Mismatch("", shown(other), f"an object of type {type(foreign).__name__}, which is not plain data")
-    return left, right
+    """Both sides, copied into exact built-in types where they are plain data; what is neither that nor a trusted class
+    is not compared with what is."""
+    (plain_left, new_left), (plain_right, new_right) = _copied(left), _copied(right)
+    known_left, known_right = plain_left or type(left) in trusted, plain_right or type(right) in trusted
+    if known_left != known_right:
+        foreign, other = (right, left) if known_left else (left, right)
+        raise Mismatch("", shown(other), f"an object of type {type(foreign).__name__}, which is not plain data")
+    return (new_left, new_right) if known_left else (left, right)
+
+
+def _copied(side: Any) -> tuple[bool, Any]:
+    """(whether it is plain data, a copy in exact built-in types or the value itself)."""
+    try:
+        return True, decode(encode(side, strip=True))
+    except (Unplain, RecursionError):
+        return False, side
+
+
+def _contains(item: Any, holder: Any, trusted: tuple[type, ...]) -> bool:
+    """`item in holder`: a holder that is, or is derived from, a built-in one is searched item by item; only a holder of
+    the program's own kind is asked, as the test means to."""
+    plain, copied = _copied(holder)
+    if plain:
+        known, value = _copied(item)
+        return (known or type(item) in trusted) and value in copied
+    for base in _HOLDERS:
+        if isinstance(holder, base):
+            return any(_equal(item, other, trusted) for other in base.__iter__(holder))
+    return item in holder
+
+
+_HOLDERS: tuple[Any, ...] = (list, tuple, set, frozenset, dict)
+
+
+def _equal(left: Any, right: Any, trusted: tuple[type, ...]) -> bool:
+    try:
+        one, other = _plain_sides(left, right, trusted)
+    except Mismatch:
+        return False
+    return one is other or bool(one == other)
 
 
 def _text(said: Callable[[], Any] | None) -> str:

@@ -13,6 +13,7 @@ import signal
 import sys
 import types
 from collections.abc import Callable, Iterable
+from json.encoder import encode_basestring_ascii
 from signal import ITIMER_PROF as _PROCESSOR
 from signal import setitimer as _set_timer
 from types import FrameType
@@ -80,6 +81,14 @@ class Local:
         return self.program.module
 
 
+def _imported(source: str) -> list[str]:
+    """Names that imports at the top bind, other than the program's."""
+    found = [part for part in ast.parse(source).body if isinstance(part, ast.Import | ast.ImportFrom)]
+    foreign = [part for part in found if getattr(part, "module", "") not in ("solution", "__future__")]
+    aliases = [alias for part in foreign for alias in part.names if alias.name not in ("*", "solution")]
+    return [alias.asname or alias.name.partition(".")[0] for alias in aliases]
+
+
 def _functions(sources: Iterable[str]) -> set[str]:
     """Names of the functions that the tests define."""
     parts = [part for source in sources for part in ast.walk(ast.parse(source))]
@@ -120,65 +129,66 @@ class Tester:
             known, guarded = self.job["wanted"], self.guarded
             sources = {unit["index"]: unit["source"] for unit in self.job["units"]}
             own = _functions([self.job["setup"], *sources.values()])
-            self.code = rewrite(self.job["setup"], known, _TESTS, guarded, own)
-            self.bodies = {index: rewrite(text, known, _TESTS, guarded, own) for index, text in sources.items()}
+            how: Any = (known, _TESTS, self.checks, guarded, own)
+            self.code = rewrite(self.job["setup"], *how)
+            self.bodies = {index: rewrite(text, *how) for index, text in sources.items()}
         except (SyntaxError, ValueError, RecursionError) as problem:
             raise fakepytest.Unusable(f"the tests are not Python: {problem}") from None
         sys.modules["solution"] = _Stage("solution")
-        names: dict[str, Any] = {"__name__": "tests", "__builtins__": __builtins__, **self.checks}
+        names: dict[str, Any] = {"__name__": "tests", "__builtins__": __builtins__}
         names.update({name: getattr(sys.modules["solution"], name) for name in self.names})
         fakepytest.install()
         try:
             exec(self.code, names)
         except BaseException as problem:  # noqa: BLE001 - whatever published tests may raise
             raise fakepytest.Unusable(f"the tests' set-up raises {type(problem).__name__}: {problem}") from None
+        self.lent = guard.lend({name: names[name] for name in _imported(self.job["setup"])}) if self.guarded else {}
+        runner.keep_unittest()
         functions = {unit["index"]: unit["function"] for unit in self.job["units"] if unit["function"]}
         reasons = {index: runner.refusal(function, names) for index, function in functions.items()}
         self.refused = {index: reason for index, reason in reasons.items() if reason}
 
     def namespace(self) -> dict[str, Any]:
-        names: dict[str, Any] = {"__name__": "tests", "__builtins__": guard.copied_builtins(), **self.checks}
+        names: dict[str, Any] = {"__name__": "tests", "__builtins__": guard.copied_builtins()}
         for name in self.names:
             names[name] = self.program.find(name)
         fakepytest.install()
         exec(self.code, names)
+        names.update(self.lent)
         if self.guarded and not self.imports_late:
             del sys.modules["pytest"]  # the program has no business with it
         return names
 
-    def untouched(self, names: dict[str, Any]) -> bool:
-        """Whether the test still compares with what it was given: a program can reach it through a function it gets."""
-        return all(names.get(name) is check for name, check in self.checks.items())
-
     def run(self, unit: dict[str, Any]) -> Result:
         """One test's result: passed only if it ran to its end and nothing was wrong on the way."""
-        result: Result = {"index": unit["index"], "passed": False, "kind": "passed"}
+        result: Result = {"index": unit["index"], "kind": "passed"}
+        passed = False
         try:
             self.program.begin()
             before, asked = self.checked(), self.program.asked
             names = self.namespace()
             exec(self.bodies[unit["index"]], names)
             if unit["function"]:
-                runner.call(unit["function"], names, self.checks["__compare__"] if self.guarded else None)
-            result["passed"] = self.untouched(names)
-            if not result["passed"]:
-                result.update(kind="test_error", message="the program changed the test")
-            elif self.checked() == before:
+                runner.call(unit["function"], names, self.checks["compare"] if self.guarded else None)
+            passed = self.checked() > before
+            if not passed:
                 if not self.guarded and self.program.asked == asked:
                     raise fakepytest.skipped("checks nothing, and never asks the program")
-                result.update(passed=False, kind="assertion", message=_NOTHING)
+                result.update(kind="assertion", message=_NOTHING)
         except BaseException as problem:
+            passed = False
             if isinstance(problem, NeedsLive) and not self.guarded:
                 raise
-            if any(problem is skip for skip in fakepytest.skips):
+            if not self.guarded and any(problem is skip for skip in fakepytest.skips):
                 self.program.end()
                 raise
             result.update(_failure(problem))
         result["ran"] = self.program.end()
-        if self.program.fault is not None:
-            fault = self.program.fault
+        if (fault := self.program.fault) is not None:
+            passed = False
             where = fault.frames or result.get("frames", [])
-            result.update(passed=False, kind=fault.kind, message=fault.message, frames=where)
+            result.update(kind=fault.kind, message=fault.message, frames=where)
+        result["passed"] = passed
         return result
 
 
@@ -200,13 +210,7 @@ def conduct(job_fd: int, events: int, *wire: int) -> None:
     while part := os.read(job_fd, 1 << 16):
         parts.append(part)
     job = json.loads(b"".join(parts))
-    nonce, write = job["nonce"], os.write
-
-    def say(**event: Any) -> None:
-        view = memoryview(guard.as_json({"nonce": nonce, **event}).encode() + b"\n")
-        while view:
-            view = view[write(events, view) :]
-
+    say = _speaker(events, job.pop("nonce"))
     say(ready=True)
     program = Remote(wire[0], wire[1], job["seconds"], job["wall"]) if wire else Local(job["seconds"])
     tester = Tester(job, program)
@@ -215,7 +219,8 @@ def conduct(job_fd: int, events: int, *wire: int) -> None:
     except fakepytest.Unusable as reason:
         say(unusable=str(reason))
         return
-    whole = guard.seal()
+    whole, run = guard.seal(), tester.run
+    changed = {"passed": False, "kind": "test_error", "message": "the program changed what judges it"}
     problem = program.load(job["program"])
     if problem is not None:
         say(load={"kind": problem.kind, "message": problem.message, "frames": problem.frames})
@@ -228,16 +233,44 @@ def conduct(job_fd: int, events: int, *wire: int) -> None:
             continue
         say(start=unit["index"])
         try:
-            result = tester.run(unit)
-            if not whole():
-                changed = "the program changed what judges it"
-                result = {"index": unit["index"], "passed": False, "kind": "test_error", "message": changed}
+            result = run(unit) if whole() else {}
+            if not (result and whole()):
+                result = {"index": unit["index"], **changed}
             say(result=result)
             late += result["kind"] == "timeout"
         except NeedsLive:
             say(live=unit["index"])
         except fakepytest.Unusable as reason:
+            if not wire:
+                raise
             say(skipped=unit["index"], reason=str(reason))
         if program.lost or late == job["chances"]:
             return
     say(done=True)
+
+
+def _speaker(events: int, nonce: str) -> Callable[..., None]:
+    """What reports events, by nothing that a program can patch: no module is looked up after this. Dicts, lists, texts,
+    whole numbers and None."""
+    write, text, kind, view, quoted = os.write, str, type, memoryview, encode_basestring_ascii
+    whole_number, items, pairs = int, list, dict
+
+    def as_json(value: Any) -> str:
+        if value is None:
+            return "null"
+        if value is True or value is False:
+            return "true" if value else "false"
+        if kind(value) is whole_number:
+            return text(value)
+        if kind(value) is items:
+            return f"[{', '.join([as_json(item) for item in value])}]"
+        if kind(value) is pairs:
+            return f"{{{', '.join([f'{quoted(key)}: {as_json(item)}' for key, item in value.items()])}}}"
+        return quoted(value)
+
+    def say(**event: Any) -> None:
+        left = view(as_json({"nonce": nonce, **event}).encode() + b"\n")
+        while left:
+            left = left[write(events, left) :]
+
+    return say
