@@ -139,7 +139,8 @@ DETERMINED = {
         FIND + "import threading, time\nnames = judge('Tester').run.__globals__\nold = names['os']\n"
         "class Fake:\n    def __getattr__(self, name): return getattr(old, name)\n"
         "    def write(self, fd, data): return old.write(fd, bytes(data).replace(b'false', b'true'))\n"
-        "def patch():\n    while True:\n        names['os'] = Fake()\n        time.sleep(0)\n        names['os'] = old\n"
+        "def patch():\n    while True:\n        names['os'] = Fake()\n        time.sleep(0)\n"
+        "        names['os'] = old\n"
         "threading.Thread(target=patch, daemon=True).start()\n" + ZERO
     ),
     "writes at exit": (

@@ -232,6 +232,14 @@ class TestResults:
         report = Sandbox(Limits(chances=1)).run("import os\ndef f(x): os._exit(0)", ["assert f(1)", "assert f(2)"])
         assert [result.kind for result in report.results] == ["died", "not_run"]
 
+    def test_a_program_that_uses_up_the_clock_breaks_no_sandbox(self) -> None:
+        program = "import os, time\ndef f(x):\n    time.sleep(0.2)\n    os._exit(0)"
+        for wall in (0.22, 0.3, 0.4):
+            report = Sandbox(Limits(seconds=0.2, wall=wall, chances=9)).run(
+                program, [f"assert f({k})" for k in range(4)]
+            )
+            assert report.score == 0.0
+
     def test_arguments_changed_in_place_are_seen(self, sandbox: Sandbox) -> None:
         program = "def f(a, b, c):\n    a.sort()\n    b[0].append(9)\n    c['k'] = {1}\n    del c['old']"
         tests = ["a, b, c = [2, 1], ([3],), {'old': 0}\ninner = b[0]\nf(a, b, c=c)\n"]

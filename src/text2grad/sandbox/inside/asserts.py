@@ -173,14 +173,19 @@ def _call(name: str, *args: ast.expr) -> ast.Call:
     return ast.Call(ast.Constant(_MARK + name), list(args), [])
 
 
-def checks(guarded: bool) -> tuple[dict[str, Callable[..., Any]], Callable[[], int]]:
-    """The functions that rewritten asserts call, and how many checks were made so far."""
+def checks(
+    guarded: bool, sound: Callable[[], bool] | None = None
+) -> tuple[dict[str, Callable[..., Any]], Callable[[], int]]:
+    """The functions that rewritten asserts call, and how many checks were made so far. `sound` is asked before each: no
+    check holds while what it checks with is changed, even if it is put back later."""
     trusted = _trusted() if guarded else ()
-    plain = dict(_COMPARE)
+    plain, problem = dict(_COMPARE), Mismatch
     made = 0
 
     def checked(value: Any) -> Any:
         nonlocal made
+        if sound is not None and not sound():
+            raise problem("the program changed what judges it", None, None)
         made += 1
         return value
 
@@ -211,6 +216,8 @@ def checks(guarded: bool) -> tuple[dict[str, Callable[..., Any]], Callable[[], i
 
     def judge(signs: tuple[str, ...], values: tuple[Any, ...]) -> bool:
         """A comparison, or a chain of them."""
+        if sound is not None and not sound():
+            raise problem("the program changed what judges it", None, None)
         return all(holds(sign, left, right) for sign, left, right in zip(signs, values, values[1:], strict=False))
 
     return {"compare": compare, "truth": truth, "judge": judge, "checked": checked}, lambda: made

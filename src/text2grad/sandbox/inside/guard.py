@@ -36,38 +36,43 @@ def close_doors() -> None:
     watch()
 
 
-def seal() -> Callable[[], bool]:
-    """Taken before the doors close: tells whether the judge's modules, classes and built-in names are still what they
-    were, and the functions of what tests compute with. A program finds the classes by `object.__subclasses__()`."""
+def seal() -> tuple[Callable[[], bool], Callable[[], bool]]:
+    """Taken before the doors close. (whether the judge's modules, classes and built-in names are still what they were;
+    the same, and the functions of what tests compute with). A program finds the classes by `object.__subclasses__()`.
+    Neither looks anything up that a program could change."""
     modules = [vars(module) for name, module in sys.modules.items() if name.startswith("text2grad.sandbox.inside.")]
     found = {id(value): vars(value) for names in modules for value in names.values() if _ours(value)}
     own = {id(names["__builtins__"]): names["__builtins__"] for names in modules}
-    kept = [(names, dict(names)) for names in (*modules, *found.values(), *own.values())]
+    tables = {id(value): value for names in modules for value in names.values() if type(value) is dict}
+    kept = [(names, dict(names)) for names in (*modules, *found.values(), *{**own, **tables}.values())]
     lent = [(names, _functions(names)) for names in _lent()]
     missing, size = object(), len
 
-    def whole() -> bool:
+    def sound() -> bool:
         for names, before in kept:
             if size(names) != size(before):
                 return False
             for name, value in before.items():
                 if names.get(name, missing) is not value:
                     return False
+        return True
+
+    def whole() -> bool:
         for names, before in lent:
             for name, value in before.items():
                 if names.get(name, missing) is not value:
                     return False
-        return True
+        return sound()
 
-    return whole
+    return sound, whole
 
 
 def _ours(value: Any) -> bool:
     return isinstance(value, type) and value.__module__.startswith("text2grad.")
 
 
-PURE = ("math", "cmath", "operator", "itertools", "functools", "collections", "re", "json", "string", "statistics")
-PURE += ("copy", "decimal", "fractions", "numbers", "unittest", "unittest.case", "heapq", "bisect")
+PURE = {"math", "cmath", "operator", "itertools", "functools", "collections", "re", "json", "string", "statistics"}
+PURE |= {"copy", "decimal", "fractions", "numbers", "unittest", "unittest.case", "heapq", "bisect"}
 """Modules that tests compute with and that have no state worth changing."""
 
 

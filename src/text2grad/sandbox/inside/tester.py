@@ -116,8 +116,10 @@ class Tester:
         self.job, self.program = job, program
         self.names = job["names"]
         self.guarded = isinstance(program, Local)
-        self.checks, self.checked = checks(self.guarded)
-        self.imports_late = any(line[:1].isspace() and "pytest" in line for line in job["setup"].splitlines())
+        self.sound: Callable[[], bool] = lambda: True
+        self.checks, self.checked = checks(self.guarded, (lambda: self.sound()) if self.guarded else None)
+        late = [line for line in job["setup"].splitlines() if line[:1].isspace()]
+        self.imports_late = any("pytest" in line for line in (*late, *(unit["source"] for unit in job["units"])))
 
     def setup(self) -> None:
         """Compile everything, and rehearse the set-up code before the program is loaded: what fails here is the tests'
@@ -219,7 +221,8 @@ def conduct(job_fd: int, events: int, *wire: int) -> None:
     except fakepytest.Unusable as reason:
         say(unusable=str(reason))
         return
-    whole, run = guard.seal(), tester.run
+    tester.sound, whole = guard.seal()
+    run = tester.run
     changed = {"passed": False, "kind": "test_error", "message": "the program changed what judges it"}
     problem = program.load(job["program"])
     if problem is not None:

@@ -27,7 +27,8 @@ _NEVER = {
     "gc.get_referents",
 }
 _SELDOM = {"sys._getframe", "code.__new__", "function.__new__"}
-_ATTRIBUTES = {"tb_frame", "gi_frame", "cr_frame", "ag_frame", "__code__", "__defaults__", "__kwdefaults__"}
+_FAIR = {"__code__", "__defaults__", "__kwdefaults__"}
+_ATTRIBUTES = {"tb_frame", "gi_frame", "cr_frame", "ag_frame", *_FAIR}
 _MODULES = {"ctypes", "_ctypes", "_signal", "_imp", "_testcapi", "_testinternalcapi", "_xxsubinterpreters"}
 _MODULES |= {"_interpreters", "_testlimitedcapi", "_xxtestfuzz", "gc"}
 _NEEDS_FRAMES = {("collections/__init__.py", "namedtuple"), ("typing.py", "_caller"), ("enum.py", "_create_")}
@@ -51,13 +52,16 @@ def _hook(frame_of: Callable[[int], Any], folders: tuple[str, ...]) -> Any:
         return file == "tests.py" or file.startswith(("<frozen ", *folders))
 
     def program_asks() -> bool:
-        """Whether code of the program is at work, however far up; all that is not known is the program's."""
+        """Whether code of the program is at work, however far up; all that is not known is the program's. What a module
+        of the library does while it is imported is its own doing."""
         frame = frame_of(3)
         if (*_place(frame),) in _NEEDS_FRAMES or _logs(frame):
             return False
         while frame is not None:
             if not known(frame.f_code.co_filename):
                 return True
+            if frame.f_code.co_name == "<module>":
+                return False
             frame = frame.f_back
         return False
 
@@ -109,8 +113,8 @@ def _logs(frame: Any) -> bool:
 
 
 def _harmless(function: Any, name: str) -> bool:
-    """`f.__code__` of a function that holds nothing of the judge's: how many arguments it takes is a fair question."""
-    if name != "__code__" or type(function) is not types.FunctionType:
+    """A function that holds nothing of the judge's: which arguments it takes is a fair question."""
+    if name not in _FAIR or type(function) is not types.FunctionType:
         return False
     return not _holds_functions(function.__code__)
 
