@@ -45,6 +45,11 @@ DETERMINED = {
     "says it itself, from a frame, under the library's name": (
         AS_LIBRARY + f"names = {{}}\nexec(compile({GRAB!r}, FILE, 'exec'), names)\ngrab = names['grab']\n" + CALLS
     ),
+    "says it itself, from a frame, by another way to the library": (
+        AS_LIBRARY + f"open('/tmp/x.py', 'w').write({GRAB!r})\n"
+        "FILE = '/'.join(FILE.split('/')[:-2]) + '/..' * (FILE.count('/') - 2) + '/tmp/x.py'\n"
+        f"names = {{}}\nexec(compile({GRAB!r}, FILE, 'exec'), names)\ngrab = names['grab']\n" + CALLS
+    ),
     "says it itself, from a frame, under the tests' name": (
         f"names = {{}}\nexec(compile({GRAB!r}, 'tests.py', 'exec'), names)\ngrab = names['grab']\n" + CALLS
     ),
@@ -85,6 +90,21 @@ DETERMINED = {
     "loads foreign functions": "import ctypes\n" + BOX + "        return 5 if self.a == 2 else 6",
     "loads foreign functions by another way": (
         "import importlib\nimportlib.import_module('ctypes')\n" + BOX + "        return 5 if self.a == 2 else 6"
+    ),
+    "loads a library of its own": (
+        "import importlib.machinery as m, glob, os, sysconfig\n"
+        "found = glob.glob(sysconfig.get_path('stdlib') + '/lib-dynload/*.so')[0]\n"
+        "open('/tmp/' + os.path.basename(found), 'wb').write(open(found, 'rb').read())\n"
+        "name = os.path.basename(found).partition('.')[0]\n"
+        "loader = m.ExtensionFileLoader(name, '/tmp/' + os.path.basename(found))\n"
+        "loader.create_module(m.ModuleSpec(name, loader, origin=loader.path))\n"
+        + BOX
+        + "        return 5 if self.a == 2 else 6"
+    ),
+    "takes the timer away by the judge's own hand": (
+        FIND + "import time\nstop = judge('Tester').run.__globals__['_set_timer']\n" + BOX + "        stop(2, 0)\n"
+        "        end = time.process_time() + 0.7\n        while time.process_time() < end: pass\n"
+        "        return self.a + b"
     ),
     "traces": (
         "import sys, threading\nsys.settrace(lambda *a: None)\n" + BOX + "        return 5 if self.a == 2 else 6"

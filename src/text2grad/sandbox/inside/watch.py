@@ -49,7 +49,7 @@ def _hook(frame_of: Callable[[int], Any], folders: tuple[str, ...]) -> Any:
     blocked, busy, thread = PermissionError, set[int](), _thread
 
     def known(file: str) -> bool:
-        return file == "tests.py" or file.startswith(("<frozen ", *folders))
+        return file == "tests.py" or (file.startswith(("<frozen ", *folders)) and "/../" not in file)
 
     def program_asks() -> bool:
         """Whether code of the program is at work, however far up; all that is not known is the program's. What a module
@@ -69,7 +69,7 @@ def _hook(frame_of: Callable[[int], Any], folders: tuple[str, ...]) -> Any:
         if event in _NEVER or event.startswith("ctypes."):
             return True
         if event == "import":
-            return args[0] in _MODULES
+            return args[0] in _MODULES or not (args[1] is None or known(args[1]))
         if event in ("compile", "marshal.loads", "marshal.load"):
             return _false_name(event, args, frame_of(2), known)
         if event in _SELDOM:
