@@ -2,9 +2,9 @@
 
 Not a wall: in one process a determined program can reach everything. It closes the doors that are known: the modules of
 the judge are taken out of sight; program, tests and judge each have their own copy of the built-in names, so that
-patching them reaches no further; and asking Python for frames, the garbage collector's objects, trace hooks or foreign
-functions is refused to the program. Its verdicts are marked `in_process`, so that whoever trains on them can leave them
-out.
+patching them reaches no further; what judges is compared with what it was; tests compute with copies of the library's
+modules; and questions that lead to frames and memory are refused (`watch`). Its verdicts are marked `in_process`, so
+that whoever trains on them can leave them out. What is left open: docs/sandbox.md.
 """
 
 import builtins

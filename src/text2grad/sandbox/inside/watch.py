@@ -30,7 +30,7 @@ _SELDOM = {"sys._getframe", "code.__new__", "function.__new__"}
 _FAIR = {"__code__", "__defaults__", "__kwdefaults__"}
 _ATTRIBUTES = {"tb_frame", "gi_frame", "cr_frame", "ag_frame", *_FAIR}
 _MODULES = {"ctypes", "_ctypes", "_signal", "_imp", "_testcapi", "_testinternalcapi", "_xxsubinterpreters"}
-_MODULES |= {"_interpreters", "_testlimitedcapi", "_xxtestfuzz", "gc"}
+_MODULES |= {"_interpreters", "_testlimitedcapi", "_xxtestfuzz"}
 _NEEDS_FRAMES = {("collections/__init__.py", "namedtuple"), ("typing.py", "_caller"), ("enum.py", "_create_")}
 """Functions of the library that look at a frame and hand none on."""
 _LIBRARY = os.path.dirname(os.__file__) + "/"  # noqa: PTH120
