@@ -212,6 +212,28 @@ def test_what_equals_everything_is_not_asked(sandbox: Sandbox, tests: str, lie: 
     ]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "self.assertEqual(box.add(2), 3)",
+        "self.assertAlmostEqual(box.add(2), 3)",
+        "self.assertAlmostEqual(3, box.add(2), delta=0.1)",
+        "self.assertIn(box.add(2), [3])",
+        "self.assertNotEqual(box.add(2), 4); self.assertGreater(box.add(2), 2)",
+        "self.assertListEqual([box.add(2)], [3])",
+        "self.assertDictEqual({'a': box.add(2)}, {'a': 3})",
+        "self.assertTrue(box.add(2) == 3)",
+        "self.assertCountEqual([box.add(2)], [3]); self.assertEqual(box.add(2), 3)",
+    ],
+)
+def test_unittest_asks_no_object_that_equals_everything(sandbox: Sandbox, line: str) -> None:
+    tests = "import unittest\nfrom solution import Box\nclass T(unittest.TestCase):\n    def test_a(self):\n"
+    tests += f"        box = Box(1)\n        {line}\n"
+    lies = EQUALS_ALL.format(base="") + "    __lt__ = __gt__ = __eq__\n" + BOX + "        return Any()"
+    assert sandbox.run(BOX + "        return self.a + b", tests).score == 1.0
+    assert sandbox.run(lies, tests).score == 0.0
+
+
 PATCH = "\nold = {0}\ndef fake(*a, **k):\n    {1}\n    return {2}\n"
 
 

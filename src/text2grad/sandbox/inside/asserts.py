@@ -237,7 +237,7 @@ def _trusted() -> tuple[type, ...]:
 def _plain_sides(left: Any, right: Any, trusted: tuple[type, ...]) -> tuple[Any, Any]:
     """Both sides, copied into exact built-in types where they are plain data; what is neither that nor a trusted class
     is not compared with what is."""
-    (plain_left, new_left), (plain_right, new_right) = _copied(left), _copied(right)
+    (plain_left, new_left), (plain_right, new_right) = copied(left), copied(right)
     known_left, known_right = plain_left or type(left) in trusted, plain_right or type(right) in trusted
     if known_left != known_right:
         foreign, other = (right, left) if known_left else (left, right)
@@ -245,7 +245,7 @@ def _plain_sides(left: Any, right: Any, trusted: tuple[type, ...]) -> tuple[Any,
     return (new_left, new_right) if known_left else (left, right)
 
 
-def _copied(side: Any) -> tuple[bool, Any]:
+def copied(side: Any) -> tuple[bool, Any]:
     """(whether it is plain data, a copy in exact built-in types or the value itself)."""
     try:
         return True, decode(encode(side, strip=True))
@@ -256,10 +256,10 @@ def _copied(side: Any) -> tuple[bool, Any]:
 def _contains(item: Any, holder: Any, trusted: tuple[type, ...]) -> bool:
     """`item in holder`: a holder that is, or is derived from, a built-in one is searched item by item; only a holder of
     the program's own kind is asked, as the test means to."""
-    plain, copied = _copied(holder)
+    plain, held = copied(holder)
     if plain:
-        known, value = _copied(item)
-        return (known or type(item) in trusted) and value in copied
+        known, value = copied(item)
+        return (known or type(item) in trusted) and value in held
     for base in _HOLDERS:
         if isinstance(holder, base):
             return any(_equal(item, other, trusted) for other in base.__iter__(holder))

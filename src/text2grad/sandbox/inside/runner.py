@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from text2grad.sandbox.inside import fakepytest
+from text2grad.sandbox.inside.asserts import copied
 
 _FUNCTION, _METHOD = types.FunctionType, types.MethodType
 _Compare = Callable[..., None]
@@ -91,10 +92,7 @@ def _method(cls: Any, name: str, names: dict[str, Any]) -> None:
 
 def _unittest(cls: Any, name: str, compare: _Compare | None) -> None:
     if compare is not None:
-        for own, method in _PRISTINE.items():
-            if getattr(cls, own, None) is not None and own not in vars(cls):
-                setattr(cls, own, method)
-        cls.assertEqual = lambda _, first, second, msg=None: compare("==", first, second, False, lambda: msg or "")
+        _guard(cls, compare)
     cls.setUpClass()
     try:
         cls(name).debug()
@@ -102,6 +100,39 @@ def _unittest(cls: Any, name: str, compare: _Compare | None) -> None:
         _end([(cls.tearDownClass, None)])
         raise
     cls.tearDownClass()
+
+
+def _guard(cls: Any, compare: _Compare) -> None:
+    """Its methods as they were before the program was loaded; those that compare do not ask the program's objects."""
+    for name, method in _PRISTINE.items():
+        if name in vars(cls) or not name.startswith(("assert", "fail", "_")):
+            continue
+        if name in _SIGNS:
+            method = _comparing(compare, _SIGNS[name])
+        elif "AlmostEqual" in name:
+            method = _near(method)
+        setattr(cls, name, method)
+
+
+_SIGNS = {"assertEqual": "==", "assertNotEqual": "!=", "assertIn": "in", "assertNotIn": "not in", "assertLess": "<"}
+_SIGNS |= {"assertLessEqual": "<=", "assertGreater": ">", "assertGreaterEqual": ">="}
+_SIGNS |= {f"assert{kind}Equal": "==" for kind in ("List", "Tuple", "Set", "Dict", "Sequence", "MultiLine")}
+
+
+def _comparing(compare: _Compare, sign: str) -> Any:
+    return lambda _, first, second, msg=None, **__: compare(sign, first, second, False, lambda: msg or "")
+
+
+def _near(method: Any) -> Any:
+    def near(self: Any, first: Any, second: Any, *args: Any, **kwargs: Any) -> None:
+        (plain, one), (same, other) = copied(first), copied(second)
+        if not (plain and same):
+            raise fakepytest.Failed(
+                f"expected a number, got an object of type {type(second if plain else first).__name__}"
+            )
+        method(self, one, other, *args, **kwargs)
+
+    return near
 
 
 _PRISTINE: dict[str, Any] = {}

@@ -149,7 +149,9 @@ class Tester:
             exec(self.code, names)
         except BaseException as problem:  # noqa: BLE001 - whatever published tests may raise
             raise fakepytest.Unusable(f"the tests' set-up raises {type(problem).__name__}: {problem}") from None
-        self.lent = guard.lend({name: names[name] for name in _imported(self.job["setup"])}) if self.guarded else {}
+        self.lent = (
+            guard.lend({n: names[n] for n in _imported(self.job["setup"]) if n in names}) if self.guarded else {}
+        )
         runner.keep_unittest()
         functions = {unit["index"]: unit["function"] for unit in self.job["units"] if unit["function"]}
         reasons = {index: runner.refusal(function, names) for index, function in functions.items()}
