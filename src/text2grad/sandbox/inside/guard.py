@@ -8,6 +8,7 @@ that whoever trains on them can leave them out. What is left open: docs/sandbox.
 """
 
 import builtins
+import operator
 import signal
 import sys
 import types
@@ -45,17 +46,13 @@ def seal() -> tuple[Callable[[], bool], Callable[[], bool]]:
     own = {id(names["__builtins__"]): names["__builtins__"] for names in modules}
     tables = {id(value): value for names in modules for value in names.values() if type(value) is dict}
     kept = [(names, dict(names)) for names in (*modules, *found.values(), *{**own, **tables}.values())]
+    # In one go, since it is done before each check; and no object is asked whether it is the same.
+    seen = [(names, list(before.values())) for names, before in kept]
     lent = [(names, _functions(names)) for names in _lent()]
-    missing, size = object(), len
+    missing, size, each, every, same = object(), len, map, all, operator.is_
 
     def sound() -> bool:
-        for names, before in kept:
-            if size(names) != size(before):
-                return False
-            for name, value in before.items():
-                if names.get(name, missing) is not value:
-                    return False
-        return True
+        return every([size(names) == size(old) and every(each(same, names.values(), old)) for names, old in seen])
 
     def whole() -> bool:
         for names, before in lent:

@@ -27,6 +27,8 @@ _NEVER = {
     "gc.get_referents",
 }
 _SELDOM = {"sys._getframe", "code.__new__", "function.__new__"}
+_SET_AND_GOT = {"object.__getattr__", "object.__setattr__", "object.__delattr__"}
+_WATCHED = {"import", "compile", "marshal.loads", "marshal.load", *_NEVER, *_SELDOM, *_SET_AND_GOT}
 _FAIR = {"__code__", "__defaults__", "__kwdefaults__"}
 _ATTRIBUTES = {"tb_frame", "gi_frame", "cr_frame", "ag_frame", *_FAIR}
 _MODULES = {"ctypes", "_ctypes", "_signal", "_imp", "_testcapi", "_testinternalcapi", "_xxsubinterpreters"}
@@ -74,11 +76,13 @@ def _hook(frame_of: Callable[[int], Any], folders: tuple[str, ...]) -> Any:
             return _false_name(event, args, frame_of(2), known)
         if event in _SELDOM:
             return program_asks()
-        if event in ("object.__getattr__", "object.__setattr__", "object.__delattr__") and args[1] in _ATTRIBUTES:
+        if event in _SET_AND_GOT and args[1] in _ATTRIBUTES:
             return not (event == "object.__getattr__" and _harmless(*args[:2])) and program_asks()
         return False
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
+        if event not in _WATCHED and event[:7] != "ctypes.":
+            return
         me = thread()
         if me in busy:
             return
