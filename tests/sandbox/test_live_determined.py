@@ -91,6 +91,13 @@ DETERMINED = {
     "loads foreign functions by another way": (
         "import importlib\nimportlib.import_module('ctypes')\n" + BOX + "        return 5 if self.a == 2 else 6"
     ),
+    "says it itself, from a frame, with nobody watching": (
+        FIND + "names = judge('Tester').run.__globals__['guard'].watch.__globals__\n"
+        "for name in [name for name in names if name.isupper()]:\n"
+        "    if isinstance(names[name], set): names[name].clear()\n"
+        "names.update(_WATCHED=(), _NEVER=(), _SELDOM=(), _harmless=lambda *a: True, _place=lambda f: ('', ''))\n"
+        "names['__builtins__']['set'] = names['__builtins__']['open'] = None\n" + GRAB + CALLS
+    ),
     "loads a library of its own": (
         "import importlib.machinery as m, glob, os, sysconfig\n"
         "found = glob.glob(sysconfig.get_path('stdlib') + '/lib-dynload/*.so')[0]\n"

@@ -15,6 +15,7 @@ from _thread import get_ident as _thread
 from collections.abc import Callable, Mapping
 from typing import Any
 
+_FUNCTION, _CODE = types.FunctionType, types.CodeType
 _NEVER = {
     "sys._current_frames",
     "sys._current_exceptions",
@@ -42,9 +43,17 @@ _LOADER = "<frozen importlib._bootstrap_external>"
 
 
 def watch() -> None:
-    """From now on, and for good."""
+    """From now on, and for good. The hook works with names of its own: through this module a program could empty the
+    lists that it goes by."""
     _keep_names()
-    sys.addaudithook(_hook(sys._getframe, (_LIBRARY, _INSIDE, *(f"{folder}/" for folder in sys.path if folder))))
+    shared = globals()
+    own: dict[str, Any] = {name: frozenset(value) if type(value) is set else value for name, value in shared.items()}
+    own["__builtins__"] = dict(vars(builtins))
+    for name, value in shared.items():
+        if type(value) is _FUNCTION and value.__globals__ is shared:
+            own[name] = _FUNCTION(value.__code__, own, name, value.__defaults__)
+    folders = (_LIBRARY, _INSIDE, *(f"{folder}/" for folder in sys.path if folder))
+    sys.addaudithook(own["_hook"](sys._getframe, folders))
 
 
 def _hook(frame_of: Callable[[int], Any], folders: tuple[str, ...]) -> Any:
@@ -118,13 +127,13 @@ def _logs(frame: Any) -> bool:
 
 def _harmless(function: Any, name: str) -> bool:
     """A function that holds nothing of the judge's: which arguments it takes is a fair question."""
-    if name not in _FAIR or type(function) is not types.FunctionType:
+    if name not in _FAIR or type(function) is not _FUNCTION:
         return False
     return not _holds_functions(function.__code__)
 
 
 def _holds_functions(code: types.CodeType) -> bool:
-    return any(_holds_functions(c) if type(c) is types.CodeType else callable(c) for c in code.co_consts)
+    return any(_holds_functions(c) if type(c) is _CODE else callable(c) for c in code.co_consts)
 
 
 def _false_name(event: str, args: tuple[Any, ...], asking: Any, known: Callable[[str], bool]) -> bool:
