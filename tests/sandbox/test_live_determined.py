@@ -96,7 +96,9 @@ DETERMINED = {
         "for name in [name for name in names if name.isupper()]:\n"
         "    if isinstance(names[name], set): names[name].clear()\n"
         "names.update(_WATCHED=(), _NEVER=(), _SELDOM=(), _harmless=lambda *a: True, _place=lambda f: ('', ''))\n"
-        "names['__builtins__']['set'] = names['__builtins__']['open'] = None\n" + GRAB + CALLS
+        + GRAB
+        + "try: grab()\nexcept PermissionError: pass\n"
+        + ZERO
     ),
     "loads a library of its own": (
         "import importlib.machinery as m, glob, os, sysconfig\n"
