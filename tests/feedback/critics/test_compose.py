@@ -60,6 +60,26 @@ def test_merging_keeps_what_each_says_and_waits_for_those_that_are_async() -> No
     assert found.score == pytest.approx((0.5 + 0.25 + 1.0) / 3)
 
 
+def test_the_most_doubtful_verdict_stays_and_quotes_alone_count_if_all_say_so() -> None:
+    def says(**fields: Any) -> Any:
+        return lambda _, completions, **__: [Critique("x", score=1.0, **fields) for _ in completions]
+
+    plain, isolated = says(), says(verdict="isolated", quotes_only=True)
+    shared = says(verdict="in_process", quotes_only=True)
+    for critics, verdict, alone in (
+        ((plain, plain), None, False),
+        ((plain, isolated), "isolated", False),
+        ((shared, isolated), "in_process", True),
+        ((isolated, plain, shared), "in_process", False),
+    ):
+        (critique,) = judged(merged(*critics), "a")
+        assert critique is not None
+        assert (critique.verdict, critique.quotes_only) == (verdict, alone)
+    (first,) = judged(FirstThatAnswers((shared, plain)), "a")
+    assert first is not None
+    assert first.verdict == "in_process"
+
+
 @pytest.mark.parametrize(
     ("result", "message"),
     [

@@ -6,6 +6,8 @@ a syntax error, a name that nobody defines, the statement that raises or never e
 tests run and passing ones do not. Rows without usable tests are not scored. Knows nothing of processes: see `sandbox`.
 
 A program that passes everything is praised without a quote: every line had a part in it, and none more than another.
+Counts of tests, values and messages are no words about lines: a critique says `quotes_only`, and its `verdict` is
+`in_process` as soon as one test shared a process with the program.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +23,7 @@ from text2grad.feedback.critics.protocol import Answers, Prompt
 from text2grad.feedback.critics.source import Place, Source, find
 from text2grad.feedback.critics.spectrum import Suspect, blamed
 from text2grad.sandbox import Job, Limits, Report, Sandbox, TestResult, UnusableTests, plan
-from text2grad.types import Critique, Quote
+from text2grad.types import Critique, Judged, Quote
 
 
 @settings
@@ -119,8 +121,9 @@ class CodeCritic:
         failed = [result for result in results if not result.passed]
         score = (len(results) - len(failed)) / len(results)
         shared = sum(result.verdict == "in_process" for result in results)
+        judged: Judged = "in_process" if shared else "isolated"
         if not failed:
-            return Critique(_praise(len(results), shared), score=score)
+            return Critique(_praise(len(results), shared), score=score, verdict=judged, quotes_only=True)
         said = _Said(source)
         said.sentences.append(_opening(len(failed), len(results)))
         if shared:
@@ -136,7 +139,8 @@ class CodeCritic:
             explained = _undefined(said, failed)
             explained |= _raised(said, [result for result in failed if result.name not in explained])
             _suspected(said, results, [r for r in failed if r.name not in explained], self.settings.most_suspects)
-        return Critique(" ".join(said.sentences), tuple(said.quotes), score=score)
+        feedback = " ".join(said.sentences)
+        return Critique(feedback, tuple(said.quotes), score=score, verdict=judged, quotes_only=True)
 
 
 def _job(tests: Any, entry_point: Any, setup: Any) -> Job | str:
@@ -236,8 +240,7 @@ def _opening(failed: int, total: int) -> str:
 
 
 def _praise(total: int, shared: int) -> str:
-    """Of the whole, in words that no line of a program shares: alignment reads "passes", "tests" or "program" in a
-    critique without quotes as hints at lines. For the same reason what shared a process stands in brackets."""
+    """Of the whole, in words that no line of a program shares, should somebody align the words alone."""
     cases = "the only case" if total == 1 else f"all {total} cases"
     return f"Correct in {cases} ({shared} with verdict: in_process)." if shared else f"Correct in {cases}."
 

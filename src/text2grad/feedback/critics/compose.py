@@ -7,11 +7,14 @@ none of them scores is not scored, and the reason is what each of them says.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from text2grad.errors import CriticError
 from text2grad.feedback.critics.protocol import Answers, Critic, Prompt, ask, ask_all, name_of
-from text2grad.types import Critique, Quote
+from text2grad.types import Critique, Judged, Quote
+
+_DOUBTFUL = get_args(Judged)
+"""Verdicts about tests, the most doubtful last; several critics' critiques have the most doubtful of theirs."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,8 @@ class Weighted:
             tuple(dict.fromkeys(omission for critique, _ in pairs for omission in critique.omissions)),
             sum(score * weight for score, weight in scored) / total if scored else None,
             revision=next((critique.revision for critique, _ in pairs if critique.revision), None),
+            verdict=max((c.verdict for c, _ in pairs if c.verdict), key=_DOUBTFUL.index, default=None),
+            quotes_only=all(critique.quotes_only for critique, _ in pairs),
         )
 
 

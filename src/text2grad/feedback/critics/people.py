@@ -1,6 +1,7 @@
 """The critic `people`: what a row brings with it. Critique, correction and spans were written by somebody already."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from text2grad.errors import InvalidData
@@ -32,12 +33,8 @@ def _said(words: Any, corrected: Any, marked: Any) -> Critique | None:
     revision = corrected if isinstance(corrected, str) and corrected.strip() else None
     if isinstance(words, dict):
         said = Critique.from_json(words)
-        return said if said.revision or not revision else _with_revision(said, revision)
+        return said if said.revision or not revision else replace(said, revision=revision)
     feedback = words if isinstance(words, str) else ""
     if not feedback.strip() and revision is None and not marked:
         return None
     return Critique(feedback, revision=revision)
-
-
-def _with_revision(said: Critique, revision: str) -> Critique:
-    return Critique(said.feedback, said.quotes, said.omissions, said.score, said.quality, revision)
