@@ -23,6 +23,7 @@ STAGES = {
     "align": "critiques → spans, no model needed",
     "annotate": "completions → critiques → spans, by people, programs or models",
     "env": "versions and devices, for bug reports",
+    "report": "run folders → one HTML file: charts, completions, critiques",
 }
 """Name → one line of help; the stage itself is `text2grad.stages.NAME`."""
 
