@@ -5,6 +5,7 @@ critiques quote what nobody wrote, one completion is a script, and some hold emo
 """
 
 import json
+import math
 import random
 import re
 from collections.abc import Iterable
@@ -59,7 +60,12 @@ def bulletin(chance: random.Random, skill: float, words: int = 0) -> tuple[Examp
     good = sum(span.verdict == "good" for span in spans)
     score = (2 * good - len(spans) - len(omissions)) / 3
     critique = Critique(" ".join(sentences), omissions=omissions, score=score)
-    return Example(f"report-{chance.randrange(10_000)}", prompt), text, critique, Alignment(tuple(spans), tuple(missed), omissions)
+    return (
+        Example(f"report-{chance.randrange(10_000)}", prompt),
+        text,
+        critique,
+        Alignment(tuple(spans), tuple(missed), omissions),
+    )
 
 
 def row(update: int, chance: random.Random, skill: float, *, held_out: bool = False, **extra: Any) -> dict[str, Any]:
@@ -68,7 +74,12 @@ def row(update: int, chance: random.Random, skill: float, *, held_out: bool = Fa
     made = rewarded(example, text, critique, alignment, chance, held_out)
     if extra.pop("unscored", False):
         made = RewardedCompletion(example, made.completion, logprobs_before=made.logprobs_before)
-    return {"update": update, **({"held_out": True} if held_out else {"index": 0, "truncated": False}), **extra, **made.to_json()}
+    return {
+        "update": update,
+        **({"held_out": True} if held_out else {"index": 0, "truncated": False}),
+        **extra,
+        **made.to_json(),
+    }
 
 
 def rewarded(
@@ -91,7 +102,7 @@ def rewarded(
 
 def skill_at(update: int, updates: int, arm: str) -> float:
     pace = {"span": 5.0, "scalar": 1.6}.get(arm, 3.0)
-    return 0.45 + 0.45 * (1 - 2.718 ** (-pace * update / max(updates, 1)))
+    return 0.45 + 0.45 * (1 - math.exp(-pace * update / max(updates, 1)))
 
 
 def metrics(arm: str, seed: int, updates: int, every: int) -> Iterable[dict[str, Any]]:
@@ -103,14 +114,26 @@ def metrics(arm: str, seed: int, updates: int, every: int) -> Iterable[dict[str,
             made |= {"held_out/score": 2 * skill - 1 + chance.gauss(0, 0.015), "held_out/length": 16 + skill}
             made |= {"held_out/diversity": 0.7, "held_out/repetition": 0.02}
         if update:
-            made |= {"score/mean": 2 * skill - 1 + chance.gauss(0, 0.06), "reward/mean": 2 * skill - 1 + chance.gauss(0, 0.06)}
-            made |= {"kl/reference": 0.04 * (1 - 2.718 ** (-update / 12)) + abs(chance.gauss(0, 0.002))}
+            made |= {
+                "score/mean": 2 * skill - 1 + chance.gauss(0, 0.06),
+                "reward/mean": 2 * skill - 1 + chance.gauss(0, 0.06),
+            }
+            made |= {"kl/reference": 0.04 * (1 - math.exp(-update / 12)) + abs(chance.gauss(0, 0.002))}
             made |= {"length/mean": 15 + 3 * skill + chance.gauss(0, 0.4), "text/diversity": 0.74 - 0.1 * skill}
             made |= {"text/repetition": 0.02 + abs(chance.gauss(0, 0.004)), "critic/unscored_frac": 0.03}
             local = 0.06 if arm == "span" else 0.012
-            made |= {"locality/good": local * abs(chance.gauss(1, 0.3)), "locality/poor": -local * abs(chance.gauss(1.4, 0.4))}
+            made |= {
+                "locality/good": local * abs(chance.gauss(1, 0.3)),
+                "locality/poor": -local * abs(chance.gauss(1.4, 0.4)),
+            }
             made |= {"locality/unlabelled": chance.gauss(0, 0.004), "align/missed_frac": abs(chance.gauss(0.05, 0.02))}
-            made |= {"time/sample": 0.62, "time/critic": 0.05, "time/align": 0.02, "time/forward": 0.21, "time/update": 0.44}
+            made |= {
+                "time/sample": 0.62,
+                "time/critic": 0.05,
+                "time/align": 0.02,
+                "time/forward": 0.21,
+                "time/update": 0.44,
+            }
             made |= {"time/other": 0.03}
         if update == 3:
             made["warnings"] = ["reward/residual_ratio is 1.2: span rewards add variance"]
@@ -118,11 +141,19 @@ def metrics(arm: str, seed: int, updates: int, every: int) -> Iterable[dict[str,
 
 
 def write_run(
-    folder: Path, arm: str = "span", seed: int = 1, updates: int = 40, sampled: int = 2, held_out: int = 6, words: int = 0
+    folder: Path,
+    arm: str = "span",
+    seed: int = 1,
+    updates: int = 40,
+    sampled: int = 2,
+    held_out: int = 6,
+    words: int = 0,
 ) -> Path:
     """A whole run folder; the first rows of training are the odd ones."""
     folder.mkdir(parents=True)
-    (folder / "config.yaml").write_text(f"seed: {seed}\nupdates: {updates}\ncredit: {arm}\noptim:\n  learning_rate: 1.0e-05\n")
+    (folder / "config.yaml").write_text(
+        f"seed: {seed}\nupdates: {updates}\ncredit: {arm}\noptim:\n  learning_rate: 1.0e-05\n"
+    )
     versions = {"text2grad": "0.1.0", "torch": "2.9.0", "transformers": "5.10.1", "python": "3.11.9", "device": "cpu"}
     command = ["text2grad", "train", f"credit={arm}", f"seed={seed}", "out=runs/my run"]
     facts = {**versions, "platform": "Linux-6.1", "command": command, "seed": seed, "started": "2026-11-15T16:00:00Z"}
@@ -130,8 +161,14 @@ def write_run(
     (folder / "run.json").write_text(json.dumps(facts))
     write_rows(folder / "metrics.jsonl", metrics(arm, seed, updates, max(1, updates // 8)))
     chance = random.Random(f"rows {arm} {seed}")
-    rows = [odd_row(1, SCRIPT, "script-1"), row(1, chance, 0.5, unscored=True), odd_row(2, "Nine ships 🦩🦩.\nFine.", "emoji-1")]
-    rows += [row(u, chance, skill_at(u, updates, arm), words=words) for u in range(1, updates + 1) for _ in range(sampled)]
+    rows = [
+        odd_row(1, SCRIPT, "script-1"),
+        row(1, chance, 0.5, unscored=True),
+        odd_row(2, "Nine ships 🦩🦩.\nFine.", "emoji-1"),
+    ]
+    rows += [
+        row(u, chance, skill_at(u, updates, arm), words=words) for u in range(1, updates + 1) for _ in range(sampled)
+    ]
     for prompt in range(held_out):
         for update in (0, updates // 2, updates):
             # The same example each time: the facts come first from the generator.

@@ -4,7 +4,6 @@ Enters: `Run`s. Leaves: `Arm`s, and their numbers over updates as `Point`s. Know
 into words.
 """
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -86,10 +85,7 @@ def _differences(runs: Sequence[Run]) -> list[str]:
 def _name(group: Sequence[Run]) -> str:
     if len(group) == 1:
         return group[0].name
-    stems = [_without_seed(run.name) for run in group]
-    if len(set(stems)) == 1:
-        return stems[0]
-    return os.path.commonprefix(stems).strip("-_./ ") or stems[0]
+    return _without_seed(group[0].name)
 
 
 def _without_seed(name: str) -> str:

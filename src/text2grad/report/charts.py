@@ -40,6 +40,8 @@ class Chart:
     title: str
     note: str
     lines: Sequence[Line]
+    beside: Sequence[Line] = ()
+    """Lines of charts that stand beside this one, so that all of them have the same axes."""
 
     @property
     def smoothed(self) -> bool:
@@ -47,13 +49,16 @@ class Chart:
 
     def svg(self, width: int, height: int, labels: bool = False) -> Markup:
         """`labels`: names at the ends of the lines, where there is room for them."""
-        frame = _Frame.around(self.lines, width, height, 44 + 7 * self._longest() if labels else 14)
+        frame = _Frame.around([*self.lines, *self.beside], width, height, 44 + 7 * self._longest() if labels else 14)
         parts = [*frame.axes()]
         for line in self.lines:
             parts += _drawn(line, frame)
         if labels:
             parts += _end_labels(self.lines, frame)
-        return _svg(width, height, f"{self.title}. {self.note} The table below holds the numbers.", parts)
+        places = Markup('data-left="{}" data-right="{}" data-last="{}" data-foot="{}"').format(
+            frame.left, width - frame.right, frame.x_ticks[-1], height - frame.bottom
+        )
+        return _svg(width, height, f"{self.title}. {self.note} The table below holds the numbers.", parts, places)
 
     def _longest(self) -> int:
         return min(max((len(line.label) for line in self.lines), default=0), 20)
@@ -110,9 +115,7 @@ class Bars:
 
     def table(self) -> tuple[list[str], list[list[str]], str]:
         header = ["seconds an update", *(name for name, _ in self.bars)]
-        rows = [
-            [part, *(number(values[index]) for _, values in self.bars)] for index, part in enumerate(self.parts)
-        ]
+        rows = [[part, *(number(values[index]) for _, values in self.bars)] for index, part in enumerate(self.parts)]
         return header, rows, ""
 
 
@@ -125,6 +128,8 @@ class _Frame:
     right: int
     x_ticks: Sequence[float]
     y_ticks: Sequence[float]
+    low: float
+    high: float
     left: int = 46
     top: int = 10
     bottom: int = 30
@@ -136,14 +141,21 @@ class _Frame:
         x_ticks = [tick for tick in ticks(0, last, 5) if tick == int(tick) and tick <= last]
         x_ticks = [*[tick for tick in x_ticks if last - tick > last * 0.06], last]
         low, high = min((p.low for p in points), default=0.0), max((p.high for p in points), default=1.0)
-        return cls(width, height, right, x_ticks, ticks(low, high, 4))
+        if 0 < low < high / 3 or 0 < low == high:
+            low = 0.0  # Close to nothing, or flat: then nothing is on the paper, too, as the measure.
+        y_ticks = ticks(low, high, 5 if height < 350 else 6)
+        room = (y_ticks[-1] - y_ticks[0]) / 40
+        inside = [tick for tick in y_ticks if low - room <= tick <= high + room]
+        if len(inside) < 3:
+            return cls(width, height, right, x_ticks, y_ticks, y_ticks[0], y_ticks[-1])
+        return cls(width, height, right, x_ticks, inside, min(low - room, inside[0]), max(high + room, inside[-1]))
 
     def x(self, update: float) -> float:
         return self.left + (self.width - self.left - self.right) * update / self.x_ticks[-1]
 
     def y(self, value: float) -> float:
-        low, high = self.y_ticks[0], self.y_ticks[-1]
-        return self.height - self.bottom - (self.height - self.top - self.bottom) * (value - low) / (high - low)
+        share = (value - self.low) / (self.high - self.low)
+        return self.height - self.bottom - (self.height - self.top - self.bottom) * share
 
     def axes(self) -> Iterator[Markup]:
         step = self.y_ticks[1] - self.y_ticks[0]
@@ -151,7 +163,7 @@ class _Frame:
         if step < 1 and abs(round(step, digits) - step) > step / 100:
             digits += 1
         for tick in self.y_ticks:
-            kind = "zero" if tick == 0 and self.y_ticks[0] < 0 else "grid"
+            kind = "zero" if tick == 0 else "grid"
             shape = '<path class="{}" d="M{} {}H{}"/><text class="tick end" x="{}" y="{}">{}</text>'
             label = f"{tick:,.{digits}f}".replace("-", "−") if digits < 5 else number(tick)
             yield Markup(shape).format(
@@ -215,8 +227,9 @@ def _thin(points: Sequence[Point]) -> list[Point]:
     return [*points[: -1 : max(step, 1)], *points[-1:]]
 
 
-def _path(kind: str, places: Iterator[tuple[float, float]] | Sequence[tuple[float, float]], frame: _Frame,
-          end: str = "") -> Markup:
+def _path(
+    kind: str, places: Iterator[tuple[float, float]] | Sequence[tuple[float, float]], frame: _Frame, end: str = ""
+) -> Markup:
     path = "L".join(f"{_px(frame.x(x))} {_px(frame.y(y))}" for x, y in places)
     return Markup('<path class="{}" d="M{}{}"/>').format(kind, path, end)
 
@@ -243,9 +256,7 @@ def _end_labels(lines: Sequence[Line], frame: _Frame) -> Iterator[Markup]:
         lowest = y
         label = line.label if len(line.label) <= 20 else f"{line.label[:19]}…"
         x = _px(frame.x(line.points[-1].update) + 12)
-        shape = (
-            '<text class="label t{}" x="{}" y="{}">{}</text><text class="value" x="{}" y="{}">{}</text>'
-        )
+        shape = '<text class="label t{}" x="{}" y="{}">{}</text><text class="value" x="{}" y="{}">{}</text>'
         yield Markup(shape).format(line.style, x, _px(y), label, x, _px(y + 15), number(line.points[-1].mean))
 
 
@@ -256,9 +267,10 @@ def swatch(style: int) -> Markup:
     )
 
 
-def _svg(width: float, height: float, label: str, parts: Sequence[Markup]) -> Markup:
+def _svg(width: float, height: float, label: str, parts: Sequence[Markup], places: Markup | str = "") -> Markup:
+    """`places`: what the page's script needs to read an update off the paper."""
     role = Markup('role="img" aria-label="{}"').format(label) if label else Markup('aria-hidden="true"')
-    head = Markup('<svg viewBox="0 0 {} {}" {} focusable="false">').format(width, height, role)
+    head = Markup('<svg viewBox="0 0 {} {}" {} {} focusable="false">').format(width, height, role, places)
     return head + Markup("").join(parts) + Markup("</svg>")
 
 

@@ -28,8 +28,10 @@ PAIRS_SHARE = 0.4
 LONGEST_TEXT = 20_000
 """Characters of a prompt that are shown; what is cut off is counted."""
 
-_FIELDS = ("example", "completion", "critique", "alignment", "token_rewards", "advantages")
-_FIELDS += ("logprobs_before", "logprobs_after")
+_FIELDS = (
+    *("example", "completion", "critique", "alignment"),
+    *("token_rewards", "advantages", "logprobs_before", "logprobs_after"),
+)
 
 
 @dataclass(frozen=True)
@@ -127,24 +129,23 @@ def _entries(path: Path, shown: Shown) -> Iterator[Entry]:
 
 def _score(row: dict[str, Any]) -> float | None:
     """The critic's; else the sum of the rewards; None where the row is not scored."""
-    critique, rewards = row.get("critique"), row.get("token_rewards")
+    critique = row.get("critique")
     if not isinstance(critique, dict):
         return None
     score = critique.get("score")
     if isinstance(score, int | float):
         return float(score)
-    return math.fsum(rewards) if _numbers(rewards) else None
+    return math.fsum(_numbers(row.get("token_rewards")))
 
 
 def _change(row: dict[str, Any]) -> float:
-    before, after = row.get("logprobs_before"), row.get("logprobs_after")
-    if not (_numbers(before) and _numbers(after)) or len(before) != len(after):
-        return 0.0
-    return max((abs(b - a) for a, b in zip(before, after, strict=True)), default=0.0)
+    before, after = _numbers(row.get("logprobs_before")), _numbers(row.get("logprobs_after"))
+    return max((abs(b - a) for a, b in zip(before, after, strict=False)), default=0.0)
 
 
-def _numbers(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, int | float) for item in value)
+def _numbers(value: object) -> list[float]:
+    """Of a row that has not been checked yet: what is no number is passed over, the row is refused later."""
+    return [item for item in value if isinstance(item, int | float)] if isinstance(value, list) else []
 
 
 def _pairs(entries: Iterable[Entry]) -> list[tuple[Entry, Entry]]:

@@ -85,7 +85,7 @@ def _is_run(path: Path) -> bool:
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
-    """As few last parts of the path as tell them apart: `seed-1`, or `span/seed-1` where `scalar/seed-1` is there too."""
+    """As few last parts of the path as tell them apart: `seed-1`; `span/seed-1` where `scalar/seed-1` is there too."""
     parts = [folder.resolve().parts[1:] or ("run",) for folder in folders]
     for count in range(1, max(map(len, parts), default=1) + 1):
         names = ["/".join(part[-count:]) for part in parts]
@@ -108,7 +108,7 @@ def _read(path: Path, name: str) -> Run:
 
 
 def lines(path: Path) -> Iterator[tuple[int, int, dict[str, Any] | None]]:
-    """(byte where the line begins, its number, its object); None for a line that is none. A torn last line is nothing."""
+    """(byte where a line begins, its number, its object, or None where it is none); a torn last line is passed over."""
     with path.open("rb") as file:
         start = 0
         for number, line in enumerate(file, 1):

@@ -41,6 +41,10 @@ def build(runs: Sequence[Run], budget: int = BYTES) -> Page:
     arms = arms_of(runs)
     comparison = compare(arms)
     shown = [read_completions(run.rollouts, budget // len(runs)) for run in runs]
+    shared = _shared(runs)
+    same_data = len(runs) > 1 and all(_hashes(run) == _hashes(runs[0]) for run in runs)
+    said = {*shared, *(("data",) if same_data else ())}
+    charts = list(panels.over_updates(arms))
     style, script = _asset("report.css"), _asset("report.js")
     page = _environment().get_template("report.html.j2")
     html = page.render(
@@ -53,11 +57,14 @@ def build(runs: Sequence[Run], budget: int = BYTES) -> Page:
         main=_main(arms, comparison),
         arms=[_arm(index, arm, comparison) for index, arm in enumerate(arms)],
         key=[(swatch(panels.style_of(index)), arm.name) for index, arm in enumerate(arms)],
-        over_updates=[_figure(chart) for chart in panels.over_updates(arms)],
+        over_updates=[_figure(chart) for chart in charts],
         locality=[_figure(chart, labels=True) for chart in panels.locality(arms)],
         truth=[_figure(chart, labels=True) for chart in panels.against_truth(arms)],
+        drawing=_drawing(charts),
         time=_figure(bars) if (bars := panels.time_by_part(arms)) else None,
-        runs=[_run(run, rows) for run, rows in zip(runs, shown, strict=True)],
+        shared=shared,
+        shared_data=_hashes(runs[0]) if same_data else [],
+        runs=[_run(run, rows, said) for run, rows in zip(runs, shown, strict=True)],
         any_rows=any(rows.during or rows.pairs for rows in shown),
         version=__version__,
     )
@@ -147,14 +154,25 @@ def _main(arms: Sequence[Arm], comparison: Comparison) -> dict[str, Any] | None:
     }
 
 
+def _drawing(charts: Sequence[Chart]) -> str:
+    """How to read the lines, where that needs saying."""
+    lines = [line for chart in charts for line in chart.lines]
+    said = []
+    if any(chart.smoothed for chart in charts):
+        said.append(
+            "Lines are running means" + ("" if all(line.spread for line in lines) else ", single updates faint")
+        )
+    if any(line.spread for line in lines):
+        said.append("bands reach from the lowest to the highest seed")
+    text = "; ".join(said)
+    return f"{text[0].upper()}{text[1:]}." if text else ""
+
+
 def _figure(chart: Chart | Bars, labels: bool = False) -> dict[str, Any]:
     header, rows, remark = chart.table()
     figure = {"title": chart.title, "note": chart.note, "header": header, "rows": rows, "remark": remark}
     if isinstance(chart, Bars):
         return {**figure, "wide": chart.svg(WIDE[0]), "narrow": chart.svg(NARROW[0]), "parts": chart.parts}
-    if chart.smoothed:
-        faint = "" if any(line.spread for line in chart.lines) else "; faint: single updates"
-        figure["note"] = f"{chart.note} Lines: running mean{faint}."
     return {**figure, "svg": chart.svg(*SMALL, labels=labels)}
 
 
@@ -176,19 +194,36 @@ def _spread(point: Point) -> str:
     return number(point.mean) + (f" ({number(point.low)}–{number(point.high)})" if point.low != point.high else "")
 
 
-def _run(run: Run, shown: Shown) -> dict[str, Any]:
+def _shared(runs: Sequence[Run]) -> dict[str, str]:
+    """Facts that several runs have in common are said once."""
+    if len(runs) < 2:
+        return {}
+    return {
+        key: str(runs[0].facts[key])
+        for key in _VERSIONS
+        if runs[0].facts.get(key) is not None and len({str(run.facts.get(key)) for run in runs}) == 1
+    }
+
+
+def _hashes(run: Run) -> list[tuple[str, str]]:
+    data = run.facts.get("data")
+    return [(str(key), str(value)) for key, value in data.items()] if isinstance(data, Mapping) else []
+
+
+def _run(run: Run, shown: Shown, said: set[str]) -> dict[str, Any]:
     trouble = list(run.trouble)
     if shown.unreadable:
         were = counted(shown.unreadable, "row")
         trouble.append(f"rollouts.jsonl: {were} could not be read, the first because: {shown.reason}")
-    data = run.facts.get("data")
     return {
         "name": run.name,
         "path": str(run.path),
         "seed": "–" if run.seed is None else str(run.seed),
         "updates": run.last_update,
-        "facts": [(key, str(run.facts[key])) for key in _VERSIONS if run.facts.get(key) is not None],
-        "data": [(str(key), str(value)) for key, value in data.items()] if isinstance(data, Mapping) else [],
+        "facts": [
+            (key, str(run.facts[key])) for key in _VERSIONS if key not in said and run.facts.get(key) is not None
+        ],
+        "data": [] if "data" in said else _hashes(run),
         "command": command(run),
         "guessed": not isinstance(run.facts.get("command"), list),
         "config": run.config_text,

@@ -47,11 +47,13 @@ def over_updates(arms: Sequence[Arm]) -> Iterator[Chart]:
 
 def locality(arms: Sequence[Arm]) -> Iterator[Chart]:
     """One chart an arm: does an update move the tokens that the critique spoke of, and those only?"""
+    note = "Mean change of log-prob by one update, by what the critique said of the token."
+    drawn = {}
     for arm in arms:
         series = [(name, arm.series(f"locality/{name}"), style) for name, style in _LOCALITY]
-        lines = [Line(name, points, style) for name, points, style in series if points]
-        if lines:
-            yield Chart(arm.name, "Mean change of log-prob by one update, by what the critique said of the token.", lines)
+        drawn[arm.name] = [Line(name, points, style) for name, points, style in series if points]
+    everything = [line for lines in drawn.values() for line in lines]
+    yield from (Chart(name, note, lines, everything) for name, lines in drawn.items() if lines)
 
 
 def against_truth(arms: Sequence[Arm]) -> Iterator[Chart]:
@@ -59,7 +61,7 @@ def against_truth(arms: Sequence[Arm]) -> Iterator[Chart]:
     for arm in arms:
         learned, true = arm.series("held_out/score"), arm.series("held_out/true_score")
         if learned and true:
-            note = "Held-out score by the learned critic and by the true one. Apart means that the policy fools the critic."
+            note = "Held-out score by the learned critic and by the true one. Apart: the policy fools the critic."
             yield Chart(arm.name, note, [Line("learned", learned, POOR), Line("true", true, GOOD)])
 
 

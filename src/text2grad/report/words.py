@@ -86,7 +86,7 @@ def _journey(arm: Arm, points: Sequence[Point], measure: str) -> str:
     first, last = points[0], points[-1]
     seeds = ""
     if len(arm.runs) > 1:
-        seeds = f" ({counted(len(arm.runs), 'seed')}, from {number(last.low)} to {number(last.high)} at the end)"
+        seeds = f" ({counted(len(arm.runs), 'seed')}, {number(last.low)} to {number(last.high)})"
     if len(points) == 1:
         return f"{arm.name}: {measure} {number(last.mean)} at update {last.update}{seeds}."
     if number(first.mean) == number(last.mean):

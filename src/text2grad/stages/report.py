@@ -1,4 +1,4 @@
-"""`text2grad report`: run folders → one HTML file that needs nothing else. Reads folders, builds the page, writes it."""
+"""`text2grad report`: run folders → one HTML file that needs nothing else. Reads folders, calls `build`, writes."""
 
 import argparse
 import webbrowser
@@ -10,7 +10,9 @@ from text2grad.runs import write_atomic
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "text2grad report RUN… [--out FILE] [--open]"
-    parser.add_argument("runs", nargs="*", metavar="RUN", help="run folders; those that differ in the seed alone are one arm")
+    parser.add_argument(
+        "runs", nargs="*", metavar="RUN", help="run folders; those that differ in the seed alone are one arm"
+    )
     parser.add_argument(
         "--out", metavar="FILE", help="the page; RUN/report.html for one run, ./report.html for several by default"
     )

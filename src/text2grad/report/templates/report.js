@@ -1,4 +1,4 @@
-// Draws the completions. Text reaches the page through textContent alone; cards are made as they are scrolled to.
+// Draws the completions. Text reaches the page through textContent alone; cards are made as they are asked for.
 "use strict";
 (() => {
   const at = (id) => document.getElementById(id);
@@ -13,13 +13,19 @@
     at("theme").setAttribute("aria-pressed", isDark());
   });
 
+  // On paper nothing can be opened.
+  const closed = document.querySelectorAll(".run:not([open])");
+  addEventListener("beforeprint", () => closed.forEach((run) => (run.open = true)));
+  addEventListener("afterprint", () => closed.forEach((run) => (run.open = false)));
+
+  const tip = at("tip");
+  readCharts();
+
   const list = at("list");
   if (!list) return;
-
   const data = JSON.parse(at("data").textContent);
-  const tip = at("tip");
   const MODES = { rewards: "reward", advantages: "advantage", change: "change of log-prob" };
-  const AT_ONCE = 8;
+  const AT_ONCE = 12;
   const sides = new WeakMap(); // element of a completion and its critique → { row, tokens, phrases }
   let shown = []; // what the filter leaves, in order
   let drawn = 0;
@@ -36,6 +42,39 @@
     const size = Math.abs(value);
     const text = size === 0 ? "0" : size.toFixed(size >= 99.95 ? 0 : size >= 9.995 ? 1 : size >= 0.0995 ? 2 : 3);
     return (value < 0 ? "−" : sign && value > 0 ? "+" : "") + text;
+  }
+
+  // ---- the numbers of a chart, at the update that is pointed at: read from its table
+
+  function readCharts() {
+    document.querySelectorAll("svg[data-last]").forEach((svg) => {
+      const table = svg.closest("figure").querySelector("table");
+      const cells = (row) => [...row.children].map((cell) => cell.textContent);
+      const names = cells(table.tHead.rows[0]);
+      const rows = [...table.tBodies[0].rows].map(cells);
+      const { left, right, last, foot } = Object.fromEntries(Object.entries(svg.dataset).map(([key, value]) => [key, Number(value)]));
+      const hair = document.createElementNS("http://www.w3.org/2000/svg", "path");
+      hair.setAttribute("class", "hair");
+      svg.addEventListener("pointermove", (event) => {
+        const box = svg.getBoundingClientRect();
+        const x = ((event.clientX - box.left) * svg.viewBox.baseVal.width) / box.width;
+        const update = ((x - left) / (right - left)) * last;
+        const row = rows.reduce((best, each) => (Math.abs(each[0] - update) < Math.abs(best[0] - update) ? each : best));
+        hair.setAttribute("d", `M${left + ((right - left) * row[0]) / last} 8V${foot}`);
+        svg.append(hair);
+        const title = make("p", "tip-title", `update ${row[0]}`);
+        tip.replaceChildren(title, lines(names.slice(1).map((name, index) => [name, row[index + 1]])));
+        tip.hidden = false;
+        const where = hair.getBoundingClientRect();
+        const beside = where.right + 14 + tip.offsetWidth < innerWidth ? where.right + 14 : where.left - 14 - tip.offsetWidth;
+        if (innerWidth >= 640) Object.assign(tip.style, { left: `${beside}px`, top: `${Math.max(8, where.top)}px` });
+        else tip.style.left = tip.style.top = "";
+      });
+      svg.addEventListener("pointerleave", () => {
+        hair.remove();
+        tip.hidden = true;
+      });
+    });
   }
 
   // ---- the numbers of a token
@@ -96,7 +135,7 @@
       const token = make("span", "", tokenText(row, index));
       const last = index === row.pieces.length - 1;
       token.dataset.base =
-        "t" + (nearest < 0 ? "" : ` s-${row.spans[nearest][2]}`) + (piece ? "" : " bare") + (last && row.omissions && row.omissions.length ? " lacks" : "");
+        "t" + (nearest < 0 ? "" : ` s-${row.spans[nearest][2]}`) + (piece ? "" : row.empty.includes(index) ? " bare" : " bare byte") + (last && row.omissions && row.omissions.length ? " lacks" : "");
       token.dataset.index = index;
       token.tabIndex = index ? -1 : 0;
       paint(row, token, index);
@@ -192,7 +231,7 @@
     const [row, after] = entry.rows;
     if (after) {
       const known = row.critique && after.critique;
-      facts(known && `score ${format(row.score)} → ${format(after.score)}`, known && format(after.score - row.score, true));
+      facts(known && `score ${format(row.score)} → ${format(after.score)}`, known && (after.score === row.score ? "no change" : format(after.score - row.score, true)));
       box.append(head, promptOf(row));
       const both = make("div", "columns");
       both.append(side(row, `Before training${row.update ? ` (update ${row.update})` : ""}`), side(after, `After ${after.update} updates`));
@@ -245,14 +284,17 @@
     at("count").textContent =
       (shown.length === all.length ? `${all.length.toLocaleString("en")} ${noun}` : `${shown.length.toLocaleString("en")} of ${all.length.toLocaleString("en")} ${noun} match`) +
       (total > all.length ? `. This page holds ${all.length.toLocaleString("en")} of the run’s ${total.toLocaleString("en")}: chosen evenly, and the worst, most changed and unscored ones.` : ".");
+    const mode = at("mode").value;
+    const coloured = shown.some((entry) => entry.rows.some((row) => valueOf(row, mode, 0) !== undefined));
+    if (shown.length && !coloured) at("count").textContent += ` The run kept no ${MODES[mode]} for them, so they have no colour.`;
     hide();
     list.replaceChildren();
     drawn = 0;
     more();
-    const scale = data.scales[at("mode").value];
+    const scale = data.scales[mode];
     at("scale-low").textContent = format(-scale);
     at("scale-high").textContent = format(scale, true);
-    at("scale-name").textContent = MODES[at("mode").value];
+    at("scale-name").textContent = MODES[mode];
   }
 
   function more() {
@@ -260,6 +302,7 @@
     list.append(...next.map(card));
     drawn += next.length;
     at("more").hidden = drawn >= shown.length;
+    at("more").textContent = `Show ${Math.min(AT_ONCE, shown.length - drawn)} more of ${(shown.length - drawn).toLocaleString("en")}`;
     if (!shown.length) list.append(make("p", "intro", "Nothing matches. Choose “all, in order”, or search for something else."));
   }
 
@@ -337,6 +380,7 @@
           : phrase.dataset.kind === "omission" && ends),
     ];
     lit.forEach((each) => each.classList.add("on"));
+    element.classList.add("here");
     element.setAttribute("aria-describedby", "tip");
     tip.hidden = false;
     place(element);
@@ -355,7 +399,7 @@
 
   function hide() {
     lit.forEach((each) => {
-      each.classList.remove("on");
+      each.classList.remove("on", "here");
       each.removeAttribute("aria-describedby");
     });
     lit = [];
@@ -400,7 +444,12 @@
     clearTimeout(waiting);
     waiting = setTimeout(choose, 120);
   });
-  at("more").addEventListener("click", more);
-  new IntersectionObserver((seen) => seen.some((each) => each.isIntersecting) && more(), { rootMargin: "400px" }).observe(at("more"));
+  // A button, not an endless list: what stands below the completions can be reached, and print has an end.
+  at("more").addEventListener("click", () => {
+    const next = drawn;
+    more();
+    list.children[next].querySelector(".t, .ph, summary").focus({ preventScroll: true });
+    hide();
+  });
   settle();
 })();
