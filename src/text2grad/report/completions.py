@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from text2grad.errors import InvalidData
 from text2grad.report.folders import lines, parse
@@ -72,48 +72,65 @@ def read_completions(path: Path, budget: int = BYTES) -> Shown:
     pairs = _pairs(entries)
     shown.during_total, shown.pairs_total = len(during), len(pairs)
     with path.open("rb") as file:
-
-        def encoded(entry: Entry) -> dict[str, Any] | None:
-            file.seek(entry.place)
-            try:
-                return encode(parse(file.readline()) or {})
-            except InvalidData as problem:
-                shown.unreadable += 1
-                shown.reason = shown.reason or str(problem)
-                return None
-
-        left = budget - _take_pairs(shown, pairs, encoded, budget * PAIRS_SHARE)
-        chosen: list[tuple[int, dict[str, Any]]] = []
-        for entry in _preference(during):
-            row = encoded(entry)
-            if row is None:
-                continue
-            left -= _size(row)
-            if left < 0:
-                break
-            chosen.append((entry.place, row))
-    shown.during = [row for _, row in sorted(chosen, key=lambda item: item[0])]
+        shelf = _Shelf(file, shown)
+        # Those that changed most come first, should there not be room for all of them.
+        pairs.sort(key=lambda pair: -abs((pair[1].score or 0) - (pair[0].score or 0)))
+        before_and_after = shelf.take(pairs, budget * PAIRS_SHARE)
+        samples = shelf.take([(entry,) for entry in _preference(during)], budget)
+    shown.pairs = sorted(((rows[0], rows[1]) for _, rows in before_and_after), key=lambda pair: str(pair[0]["id"]))
+    shown.during = [rows[0] for _, rows in sorted(samples, key=lambda taken: taken[0])]
     return shown
 
 
-def _take_pairs(shown: Shown, pairs: Sequence[tuple[Entry, Entry]], encoded: Any, budget: float) -> int:
-    """Fill in the pairs, those that changed most first; the bytes that they take."""
-    taken = 0
-    for first, last in sorted(pairs, key=lambda pair: -abs((pair[1].score or 0) - (pair[0].score or 0))):
-        before, after = encoded(first), encoded(last)
-        if before is None or after is None:
-            continue
-        size = _size(before) + _size(after)
-        if taken + size > budget:
-            break
-        taken += size
-        shown.pairs.append((before, after))
-    shown.pairs.sort(key=lambda pair: pair[0]["id"])
-    return taken
+@dataclass
+class _Shelf:
+    """Rows, fetched from the file as long as there is room for them."""
+
+    file: BinaryIO
+    shown: Shown
+    used: int = 0
+    prompts: set[str] = field(default_factory=set)
+
+    def take(self, groups: Iterable[Sequence[Entry]], budget: float) -> list[tuple[int, list[dict[str, Any]]]]:
+        """(place, rows) of each group that can be read, in the order given, until the bytes are used up."""
+        taken = []
+        for group in groups:
+            rows = [row for entry in group if (row := self._read(entry)) is not None]
+            if len(rows) < len(group):
+                continue
+            prompts = {row["prompt"] for row in rows} - self.prompts
+            size = sum(_size({**row, "prompt": 0}) for row in rows) + sum(map(_size, prompts))
+            if self.used + size > budget:
+                break
+            self.used += size
+            self.prompts |= prompts
+            taken.append((group[0].place, rows))
+        return taken
+
+    def _read(self, entry: Entry) -> dict[str, Any] | None:
+        self.file.seek(entry.place)
+        try:
+            return encode(parse(self.file.readline()) or {})
+        except InvalidData as problem:
+            self.shown.unreadable += 1
+            self.shown.reason = self.shown.reason or str(problem)
+            return None
 
 
-def _size(row: dict[str, Any]) -> int:
-    return len(json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace"))
+def _size(value: object) -> int:
+    return len(embedded(value).encode("utf-8", "replace"))
+
+
+def embedded(data: object) -> str:
+    """JSON that cannot end the element it stands in, whatever it says.
+
+    >>> embedded(["</script><!--", "a & b"])
+    '["\\\\u003c/script\\\\u003e\\\\u003c!--","a \\\\u0026 b"]'
+    """
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
 
 
 def _entries(path: Path, shown: Shown) -> Iterator[Entry]:

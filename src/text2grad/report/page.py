@@ -7,7 +7,6 @@ hashes, and nothing from outside.
 
 import base64
 import hashlib
-import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from text2grad import __version__
 from text2grad.report import panels
 from text2grad.report.arms import Arm, Point, arms_of
 from text2grad.report.charts import Bars, Chart, swatch
-from text2grad.report.completions import BYTES, Shown, read_completions
+from text2grad.report.completions import BYTES, Shown, embedded, read_completions
 from text2grad.report.folders import Run
 from text2grad.report.words import Comparison, compare, counted, number, signed
 
@@ -71,18 +70,6 @@ def build(runs: Sequence[Run], budget: int = BYTES) -> Page:
     count = sum(len(rows.during) + 2 * len(rows.pairs) for rows in shown)
     # A path may hold bytes that are no text; they become question marks.
     return Page(html.encode("utf-8", "replace"), comparison, count)
-
-
-def embedded(data: Any) -> str:
-    """JSON that cannot end the element it stands in, whatever it says.
-
-    >>> embedded(["</script><!--", "a & b"])
-    '["\\\\u003c/script\\\\u003e\\\\u003c!--","a \\\\u0026 b"]'
-    """
-    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
 
 
 def _environment() -> Environment:
