@@ -189,7 +189,7 @@ def ticks(low: float, high: float, wanted: int) -> list[float]:
         low, high = low - room, high + room
     rough = (high - low) / wanted
     scale = 10.0 ** math.floor(math.log10(rough))
-    step = scale * next(factor for factor in (1, 2, 5, 10) if factor * scale >= rough * 0.999)
+    step = scale * next(factor for factor in (1, 2, 5, 10) if factor * scale >= rough * 0.8)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [float(f"{index * step:.12g}") for index in range(first, max(last, first + 1) + 1)]
 

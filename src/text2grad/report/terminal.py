@@ -35,6 +35,8 @@ def visible(text: str) -> str:
     >>> visible("a\\x1b[31mb\\u202ec")
     'a␛[31mb‹202E›c'
     """
+    if text.isprintable():
+        return text
     return "".join(_picture(character) if _unprintable(character) else character for character in text)
 
 

@@ -238,7 +238,7 @@
       box.append(both);
     } else {
       const change = largestChange(row);
-      facts(`update ${row.update}`, row.critique ? `score ${format(row.score)}` : "not scored", change && `largest change ${format(change, true)}`);
+      facts(`update ${row.update}`, row.critique ? `score ${format(row.score)}` : "not scored", change && `largest log-prob change ${format(change, true)}`);
       box.append(head, promptOf(row));
       const one = side(row, "");
       one.classList.add("beside");
