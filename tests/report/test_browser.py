@@ -1,12 +1,14 @@
 """The page in a real browser: what it shows, what it never does, and that hands without a mouse can use it."""
 
+import random
+import re
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.report.conftest import Open
-from tests.report.made_runs import write_run
+from tests.report.made_runs import row, write_rows, write_run
 from text2grad.report.folders import read_runs
 from text2grad.report.page import build
 
@@ -261,3 +263,26 @@ def test_500_completions_are_drawn_as_they_are_asked_for(open_page: Open, tmp_pa
     # What is drawn grows with what is shown, not with what is there.
     assert page.locator("*").count() < 2.5 * few
     assert page.locator(".card .t").count() > 12 * 150
+
+
+def test_what_did_not_fit_is_said(open_page: Open, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "long", updates=40, sampled=5)
+    page_file = tmp_path / "report.html"
+    page_file.write_bytes(build(read_runs([run]), budget=80_000).html)
+    page = open_page(page_file)
+    page.select_option("#view", "during")
+    expect(page.locator("#count")).to_contain_text(re.compile(r"^(\d+) completions\. Showing \1 of 203: chosen evenly"))
+
+
+def test_a_run_that_has_only_begun_is_a_page_without_errors(open_page: Open, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "begun", updates=6)
+    page_file = tmp_path / "report.html"
+    (run / "metrics.jsonl").write_text('{"update": 0, "held_out/score": 0.25}\n')
+    (run / "rollouts.jsonl").write_bytes(b"")
+    page_file.write_bytes(build(read_runs([run])).html)
+    expect(open_page(page_file).locator("#completions")).to_contain_text("no completions to show")
+    write_rows(run / "rollouts.jsonl", [row(0, random.Random(1), 0.5, held_out=True)])
+    page_file.write_bytes(build(read_runs([run])).html)
+    page = open_page(page_file)
+    expect(page.locator(".card")).to_have_count(1)
+    expect(page.locator("#runs .trouble")).to_have_text("not finished: 0 of 6 updates so far")

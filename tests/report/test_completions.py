@@ -95,6 +95,12 @@ def test_pairs_are_the_first_and_the_last_of_a_held_out_prompt(tmp_path: Path) -
     assert (shown.during_total, len(shown.during), shown.pairs_total) == (23, 23, 3)
 
 
+def test_a_held_out_prompt_that_was_completed_once_stands_alone(tmp_path: Path) -> None:
+    write_rows(tmp_path / "rollouts.jsonl", [row(0, random.Random(1), 0.5, held_out=True)])
+    shown = read_completions(tmp_path / "rollouts.jsonl")
+    assert [len(pair) for pair in shown.pairs] == [1] and shown.pairs_total == 1
+
+
 def test_unreadable_rows_are_counted_with_a_reason(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "a", updates=4, held_out=0)
     good = (folder / "rollouts.jsonl").read_bytes()

@@ -53,8 +53,8 @@ class Shown:
 
     during: list[dict[str, Any]] = field(default_factory=list)
     """Rows of training, in the order of the file."""
-    pairs: list[tuple[dict[str, Any], dict[str, Any]]] = field(default_factory=list)
-    """(before, after) of one held-out prompt."""
+    pairs: list[list[dict[str, Any]]] = field(default_factory=list)
+    """[before, after] of one held-out prompt; one alone where it was completed at one update only."""
     during_total: int = 0
     pairs_total: int = 0
     unreadable: int = 0
@@ -74,10 +74,10 @@ def read_completions(path: Path, budget: int = BYTES) -> Shown:
     with path.open("rb") as file:
         shelf = _Shelf(file, shown)
         # Those that changed most come first, should there not be room for all of them.
-        pairs.sort(key=lambda pair: -abs((pair[1].score or 0) - (pair[0].score or 0)))
+        pairs.sort(key=lambda pair: -abs((pair[-1].score or 0) - (pair[0].score or 0)))
         before_and_after = shelf.take(pairs, budget * PAIRS_SHARE)
         samples = shelf.take([(entry,) for entry in _preference(during)], budget)
-    shown.pairs = sorted(((rows[0], rows[1]) for _, rows in before_and_after), key=lambda pair: str(pair[0]["id"]))
+    shown.pairs = [rows for _, rows in sorted(before_and_after, key=lambda taken: taken[0])]
     shown.during = [rows[0] for _, rows in sorted(samples, key=lambda taken: taken[0])]
     return shown
 
@@ -165,17 +165,17 @@ def _numbers(value: object) -> list[float]:
     return [item for item in value if isinstance(item, int | float)] if isinstance(value, list) else []
 
 
-def _pairs(entries: Iterable[Entry]) -> list[tuple[Entry, Entry]]:
-    """The first and the last completion of each held-out prompt that was completed at two updates or more."""
+def _pairs(entries: Iterable[Entry]) -> list[tuple[Entry, ...]]:
+    """The first and the last completion of each held-out prompt."""
     seen: dict[str, list[Entry]] = {}
     for entry in entries:
         if entry.held_out:
             seen.setdefault(entry.example, []).append(entry)
-    ends = [
-        (min(group, key=lambda entry: entry.update), max(group, key=lambda entry: entry.update))
-        for group in seen.values()
-    ]
-    return [(first, last) for first, last in ends if first.update < last.update]
+    pairs: list[tuple[Entry, ...]] = []
+    for group in seen.values():
+        first, last = min(group, key=lambda entry: entry.update), max(group, key=lambda entry: entry.update)
+        pairs.append((first, last) if first.update < last.update else (first,))
+    return pairs
 
 
 def _preference(entries: Sequence[Entry]) -> Iterator[Entry]:

@@ -25,6 +25,7 @@ from text2grad.report.folders import Run
 from text2grad.report.words import Comparison, compare, counted, number, signed
 
 WIDE, NARROW, SMALL = (960, 380), (400, 300), (440, 236)
+_SCRIPTS = ("base.js", "charts.js", "completions.js")
 _VERSIONS = ("text2grad", "torch", "transformers", "python", "platform", "device", "started")
 
 
@@ -44,7 +45,7 @@ def build(runs: Sequence[Run], budget: int = BYTES) -> Page:
     same_data = len(runs) > 1 and all(_hashes(run) == _hashes(runs[0]) for run in runs)
     said = {*shared, *(("data",) if same_data else ())}
     charts = list(panels.over_updates(arms))
-    style, script = _asset("report.css"), _asset("report.js")
+    style, script = _asset("report.css"), "\n".join(map(_asset, _SCRIPTS))
     page = _environment().get_template("report.html.j2")
     html = page.render(
         policy=f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; base-uri 'none'; "
@@ -67,7 +68,7 @@ def build(runs: Sequence[Run], budget: int = BYTES) -> Page:
         any_rows=any(rows.during or rows.pairs for rows in shown),
         version=__version__,
     )
-    count = sum(len(rows.during) + 2 * len(rows.pairs) for rows in shown)
+    count = sum(len(rows.during) + sum(map(len, rows.pairs)) for rows in shown)
     # A path may hold bytes that are no text; they become question marks.
     return Page(html.encode("utf-8", "replace"), comparison, count)
 
@@ -101,7 +102,7 @@ def _data(runs: Sequence[Run], shown: Sequence[Shown]) -> dict[str, Any]:
         {
             "name": run.name,
             "during": [lean(row) for row in rows.during],
-            "pairs": [[lean(before), lean(after)] for before, after in rows.pairs],
+            "pairs": [[lean(row) for row in pair] for pair in rows.pairs],
             "duringTotal": rows.during_total,
             "pairsTotal": rows.pairs_total,
         }
