@@ -32,6 +32,15 @@ class Line:
     def spread(self) -> bool:
         return any(point.low != point.high for point in self.points)
 
+    @property
+    def many(self) -> bool:
+        return len(self.points) > SMOOTHED
+
+    @property
+    def drawn(self) -> list[Point]:
+        """The points of the line on the paper."""
+        return _thin(smooth(self.points) if self.many else self.points)
+
 
 @dataclass(frozen=True)
 class Chart:
@@ -45,7 +54,7 @@ class Chart:
 
     @property
     def smoothed(self) -> bool:
-        return any(len(line.points) > SMOOTHED for line in self.lines)
+        return any(line.many for line in self.lines)
 
     def svg(self, width: int, height: int, labels: bool = False) -> Markup:
         """`labels`: names at the ends of the lines, where there is room for them."""
@@ -170,6 +179,8 @@ class _Frame:
                 kind, self.left, _px(self.y(tick)), self.width - self.right, self.left - 8, _px(self.y(tick) + 4), label
             )
         for tick in self.x_ticks:
+            if 0 < self.x(tick) - self.left < 66 and tick != self.x_ticks[-1]:
+                continue  # No room beside "update 0".
             place = "first" if tick == 0 else "mid"
             shape = '<text class="tick {}" x="{}" y="{}">{}</text>'
             label = "update 0" if tick == 0 else f"{tick:,.0f}"
@@ -195,23 +206,20 @@ def ticks(low: float, high: float, wanted: int) -> list[float]:
 
 
 def smooth(points: Sequence[Point]) -> list[Point]:
-    """A centred running mean over a twentieth of the series, shorter towards its ends, so that both ends stay put."""
+    """A centred running mean over a twentieth of the series; towards its ends over what there is of that."""
     half = max(1, len(points) // 40)
     made = []
     for index, point in enumerate(points):
-        reach = min(half, index, len(points) - 1 - index)
-        window = points[index - reach : index + reach + 1]
+        window = points[max(0, index - half) : index + half + 1]
         mean, low, high = (math.fsum(item[column] for item in window) / len(window) for column in (1, 2, 3))
         made.append(Point(point.update, mean, low, high))
     return made
 
 
 def _drawn(line: Line, frame: _Frame) -> Iterator[Markup]:
-    points = list(line.points)
-    many = len(points) > SMOOTHED
-    if many and not line.spread:
-        yield _path(f"faint c{line.style}", ((p.update, p.mean) for p in _thin(points)), frame)
-    points = _thin(smooth(points) if many else points)
+    if line.many and not line.spread:
+        yield _path(f"faint c{line.style}", ((p.update, p.mean) for p in _thin(line.points)), frame)
+    points = line.drawn
     if line.spread:
         there = [(p.update, p.high) for p in points]
         back = [(p.update, p.low) for p in reversed(points)]
@@ -249,15 +257,15 @@ def _mark(style: int, x: float, y: float) -> Markup:
 
 def _end_labels(lines: Sequence[Line], frame: _Frame) -> Iterator[Markup]:
     """Name and last value beside the end of each line, moved apart where they would meet."""
-    ends = sorted(((frame.y(line.points[-1].mean), line) for line in lines if line.points), key=lambda item: item[0])
+    ends = [(line, line.drawn[-1]) for line in lines if line.points]
     lowest = -math.inf
-    for y, line in ends:
-        y = max(y, lowest + 32)
+    for line, end in sorted(ends, key=lambda item: -item[1].mean):
+        y = max(frame.y(end.mean), lowest + 32)
         lowest = y
         label = line.label if len(line.label) <= 20 else f"{line.label[:19]}…"
-        x = _px(frame.x(line.points[-1].update) + 12)
+        x = _px(frame.x(end.update) + 12)
         shape = '<text class="label t{}" x="{}" y="{}">{}</text><text class="value" x="{}" y="{}">{}</text>'
-        yield Markup(shape).format(line.style, x, _px(y), label, x, _px(y + 15), number(line.points[-1].mean))
+        yield Markup(shape).format(line.style, x, _px(y), label, x, _px(y + 15), number(end.mean))
 
 
 def swatch(style: int) -> Markup:

@@ -131,10 +131,8 @@ def _main(arms: Sequence[Arm], comparison: Comparison) -> dict[str, Any] | None:
     lines = panels.lines_of(arms, comparison.key)
     if not lines:
         return None
-    seeds = any(line.spread for line in lines)
     note = f"{comparison.measure[0].upper()}{comparison.measure[1:]} against updates."
-    note += " Lines: mean of the seeds; bands: from the lowest to the highest of them." if seeds else ""
-    chart = Chart("Comparison", note, lines)
+    chart = Chart("Comparison", f"{note} {_drawing([Chart('', '', lines)])}".strip(), lines)
     return {
         **_figure(chart),
         "wide": chart.svg(*WIDE, labels=True),
@@ -144,16 +142,12 @@ def _main(arms: Sequence[Arm], comparison: Comparison) -> dict[str, Any] | None:
 
 def _drawing(charts: Sequence[Chart]) -> str:
     """How to read the lines, where that needs saying."""
-    lines = [line for chart in charts for line in chart.lines]
-    said = []
-    if any(chart.smoothed for chart in charts):
-        said.append(
-            "Lines are running means" + ("" if all(line.spread for line in lines) else ", single updates faint")
-        )
-    if any(line.spread for line in lines):
-        said.append("bands reach from the lowest to the highest seed")
-    text = "; ".join(said)
-    return f"{text[0].upper()}{text[1:]}." if text else ""
+    smoothed = any(chart.smoothed for chart in charts)
+    seeds = any(line.spread for chart in charts for line in chart.lines)
+    if seeds:
+        kind = "running means over" if smoothed else "means of"
+        return f"Lines are {kind} the seeds; bands reach from the lowest seed to the highest."
+    return "Lines are running means, single updates faint." if smoothed else ""
 
 
 def _figure(chart: Chart | Bars, labels: bool = False) -> dict[str, Any]:

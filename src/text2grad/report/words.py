@@ -63,12 +63,10 @@ def compare(arms: Sequence[Arm]) -> Comparison:
         return Comparison("", "", names, ("No scores yet: nothing has been measured that could be compared.",))
     measure = "held-out score" if key == HELD_OUT else "score of the completions trained on"
     sentences = [_journey(arm, points, measure) for arm, points in curves]
-    sentences += [
-        _reach(arm, points, other, target)
-        for arm, points in curves
-        for other, target in curves
-        if other is not arm and points[-1].mean >= target[-1].mean and len(points) > 1
-    ]
+    # The best arm against each of the others: every pair would be more than anybody reads.
+    best, points = max(curves, key=lambda item: item[1][-1].mean)
+    if len(points) > 1:
+        sentences += [_reach(best, points, other, target) for other, target in curves if other is not best]
     if key == TRAINING:
         sentences.append("There are no held-out scores in these runs, so these are scores on what was trained on.")
     silent = [arm.name for arm in arms if not arm.series(key)]

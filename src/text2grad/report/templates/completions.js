@@ -240,8 +240,8 @@ function showCompletions(list, data) {
     const some = `${counted(shown.length)} of ${counted(here)} ${noun} match.`;
     let said = shown.length === here ? `${counted(here)} ${noun}.` : some;
     if (total > here) {
-      const sampled = "chosen evenly, with the worst, the most changed and the unscored";
-      said += ` Showing ${counted(here)} of ${counted(total)}: ${view === "pairs" ? "those that changed most" : sampled}.`;
+      const how = view === "pairs" ? "those that changed most" : "chosen evenly, with the worst and the most changed";
+      said += ` Showing ${counted(here)} of ${counted(total)}: ${how}.`;
     }
     const coloured = shown.some((entry) => entry.rows.some((row) => valueOf(row, mode, 0) !== undefined));
     if (shown.length && !coloured) said += ` The run kept no ${MODES[mode]} for them, so they have no colour.`;
