@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.report.made_runs import SCRIPT, write_rows, write_run
 from text2grad.report.folders import read_runs
 from text2grad.report.page import build
@@ -122,3 +124,31 @@ def test_what_does_not_fit_is_said(tmp_path: Path) -> None:
     run = data_of(page.html.decode())["runs"][0]
     assert len(run["during"]) < run["duringTotal"] == 203
     assert len(page.html) < 60_000 + 160_000
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[index : index + 2], 16) / 255 for index in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    """As the Web Content Accessibility Guidelines reckon it; 4.5 is enough for text."""
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def mixed(colour: str, paper: str, share: float) -> str:
+    pairs = [(int(colour[index : index + 2], 16), int(paper[index : index + 2], 16)) for index in (1, 3, 5)]
+    return "#" + "".join(f"{round(a * share + b * (1 - share)):02x}" for a, b in pairs)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_can_be_read_on_every_ground(page_file: Path, scheme: str) -> None:
+    found = re.findall(r"--(\w+): light-dark\((#\w{6}), (#\w{6})\)", page_file.read_text(encoding="utf-8"))
+    colours = {name: light if scheme == "light" else dark for name, light, dark in found}
+    for name in ("ink", "soft", "blue", "orange", "green", "violet", "grey", "brown"):
+        assert contrast(colours[name], colours["paper"]) >= 4.5, name
+    for name in ("up", "down"):
+        # 55 % is the strongest colour that a token gets.
+        assert contrast(colours["ink"], mixed(colours[name], colours["card"], 0.55)) >= 4.5, name
