@@ -7,6 +7,7 @@ import pytest
 
 from text2grad.report.arms import Point, arms_of
 from text2grad.report.folders import Run
+from text2grad.report.panels import time_by_part
 from text2grad.report.words import compare
 
 
@@ -54,7 +55,7 @@ def test_the_comparison_names_the_update_that_reached_the_other_arm() -> None:
     assert said.sentences == (
         "scalar: held-out score rose from 0.120 to 0.450 in 40 updates.",
         "span: held-out score rose from 0.100 to 0.700 in 40 updates.",
-        "span reached the final score of scalar, 0.450, at update 10: 25 % of the 40 that scalar took.",
+        "span reached the final score of scalar, 0.450, by update 10: 25 % of the 40 that scalar took.",
     )
 
 
@@ -82,7 +83,7 @@ def test_no_speed_is_claimed_where_the_better_arm_began_better_or_was_slower() -
     assert ahead.sentences[-1] == "a was at the final score of b, 0.500, from the start."
     slow = compare(arms_of([run("a", {0: 0.1, 9: 0.2, 20: 0.7}, x=1), run("b", {0: 0.1, 9: 0.5}, x=2)]))
     assert slow.headline == "a ends at 0.700, b at 0.500"
-    assert slow.sentences[-1] == "a reached the final score of b, 0.500, at update 20."
+    assert slow.sentences[-1] == "a reached the final score of b, 0.500, by update 20."
 
 
 def test_without_held_out_scores_it_says_what_it_compares_instead() -> None:
@@ -90,3 +91,21 @@ def test_without_held_out_scores_it_says_what_it_compares_instead() -> None:
     assert said.key == "score/mean"
     assert "no held-out scores" in said.sentences[-2] and said.sentences[-1].endswith("in b.")
     assert "No scores yet" in compare(arms_of([run("a", {})])).sentences[0]
+
+
+def test_runs_of_the_same_seed_are_not_called_seeds() -> None:
+    (arm,) = arms_of([run("a-1", {0: 0.0, 4: 0.5}, seed=1), run("a-2", {0: 0.0, 4: 0.5}, seed=1)])
+    assert compare([arm]).sentences == ("a: held-out score rose from 0 to 0.500 in 4 updates (2 runs).",)
+
+
+def test_equal_ends_are_called_equal() -> None:
+    said = compare(arms_of([run("a", {0: 0.0, 4: 0.5}, x=1), run("b", {0: 0.1, 4: 0.5}, x=2)]))
+    assert said.headline == "a and b end at the same score, 0.500"
+    assert said.sentences[-1] == "a and b end at the same score, 0.500."
+
+
+def test_time_is_of_every_part_that_was_measured_over_all_updates() -> None:
+    rows = {1: {"time/sample": 2.0, "time/other": 1.0}, 2: {"time/sample": 4.0, "time/evaluate": 3.0, "time/new": 0.5}}
+    bars = time_by_part(arms_of([Run(Path("a"), "a", rows)]))
+    assert bars is not None
+    assert bars.parts == ["sample", "evaluate", "new", "other"] and bars.bars == [("a", [3.0, 1.5, 0.25, 0.5])]

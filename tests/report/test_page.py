@@ -152,3 +152,17 @@ def test_text_can_be_read_on_every_ground(page_file: Path, scheme: str) -> None:
     for name in ("up", "down"):
         # 55 % is the strongest colour that a token gets.
         assert contrast(colours["ink"], mixed(colours[name], colours["card"], 0.55)) >= 4.5, name
+
+
+@pytest.mark.parametrize(
+    ("words", "typed"),
+    [
+        (["/x/src/text2grad/__main__.py", "train", "a b"], "text2grad train &#39;a b&#39;"),
+        (["/x/bin/text2grad", "train"], "text2grad train"),
+        (["my_script.py", "7"], "my_script.py 7"),
+    ],
+)
+def test_the_command_is_what_a_reader_types(tmp_path: Path, words: list[str], typed: str) -> None:
+    folder = write_run(tmp_path / "a", updates=1)
+    (folder / "run.json").write_text(json.dumps({"command": words}))
+    assert f'tabindex="0">{typed}</pre>' in html_of(folder)

@@ -45,6 +45,12 @@ class Arm:
         return points
 
     @property
+    def repeats(self) -> str:
+        """What its runs are to each other: "3 seeds", or "2 runs" where seeds are the same or not known."""
+        seeds = {str(run.seed) for run in self.runs if run.seed is not None}
+        return f"{len(self.runs)} {'seeds' if len(seeds) == len(self.runs) else 'runs'}"
+
+    @property
     def updates(self) -> int:
         return min(run.last_update for run in self.runs)
 

@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -219,5 +220,8 @@ def command(run: Run) -> str:
     """What to type to get this run again; from the settings alone where the run does not say how it was called."""
     words = run.facts.get("command")
     if isinstance(words, list) and words:
-        return shlex.join(map(str, words))
+        first = Path(str(words[0]))
+        # However it was started: what a reader types is the command.
+        ours = first.name == "text2grad" or (first.name, first.parent.name) == ("__main__.py", "text2grad")
+        return shlex.join(["text2grad" if ours else str(words[0]), *map(str, words[1:])])
     return f"text2grad train --config {shlex.quote(str(run.path / 'config.yaml'))}" if run.config_text else ""

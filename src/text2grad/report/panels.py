@@ -24,7 +24,7 @@ _OVER_UPDATES = (
     ("align/missed_frac", "Missed quotes", "Share of the critiques’ quotes that were found nowhere."),
 )
 _LOCALITY = (("good", GOOD), ("poor", POOR), ("unlabelled", PLAIN))
-_PARTS = ("sample", "critic", "align", "forward", "update", "other")
+_PARTS = ("sample", "critic", "align", "forward", "update", "evaluate", "other")
 
 
 def style_of(index: int) -> int:
@@ -66,10 +66,15 @@ def against_truth(arms: Sequence[Arm]) -> Iterator[Chart]:
 
 
 def time_by_part(arms: Sequence[Arm]) -> Bars | None:
-    """Mean seconds an update."""
-    bars = []
-    for arm in arms:
-        series = [arm.series(f"time/{part}") for part in _PARTS]
-        if any(series):
-            bars.append((arm.name, [sum(p.mean for p in points) / len(points) if points else 0.0 for points in series]))
-    return Bars("Time by part", "Mean seconds an update.", _PARTS, bars) if bars else None
+    """Mean seconds an update; a part that is not known here comes last, before `other`."""
+    rows = [row for arm in arms for run in arm.runs for row in run.metrics.values()]
+    found = {key.removeprefix("time/") for row in rows for key in row if key.startswith("time/")}
+    parts = [*(part for part in _PARTS[:-1] if part in found), *sorted(found - set(_PARTS)), *({"other"} & found)]
+    bars = [(arm.name, [_mean_over_updates(arm, f"time/{part}") for part in parts]) for arm in arms]
+    bars = [(name, values) for name, values in bars if any(values)]
+    return Bars("Time by part", "Mean seconds an update.", parts, bars) if bars else None
+
+
+def _mean_over_updates(arm: Arm, key: str) -> float:
+    """Over all updates, those included that spent nothing on it: evaluations come every few updates only."""
+    return sum(point.mean for point in arm.series(key)) / max(arm.updates, 1)

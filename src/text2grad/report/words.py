@@ -84,7 +84,8 @@ def _journey(arm: Arm, points: Sequence[Point], measure: str) -> str:
     first, last = points[0], points[-1]
     seeds = ""
     if len(arm.runs) > 1:
-        seeds = f" ({counted(len(arm.runs), 'seed')}, {number(last.low)} to {number(last.high)})"
+        spread = f", {number(last.low)} to {number(last.high)}" if last.low != last.high else ""
+        seeds = f" ({arm.repeats}{spread})"
     if len(points) == 1:
         return f"{arm.name}: {measure} {number(last.mean)} at update {last.update}{seeds}."
     if number(first.mean) == number(last.mean):
@@ -98,11 +99,13 @@ def _journey(arm: Arm, points: Sequence[Point], measure: str) -> str:
 
 def _reach(arm: Arm, points: Sequence[Point], other: Arm, target: Sequence[Point]) -> str:
     score, theirs = target[-1].mean, target[-1].update
+    if points[-1].mean == score:
+        return f"{arm.name} and {other.name} end at the same score, {number(score)}."
     update = reached(points, score)
     assert update is not None, "asked only of curves that end at the score or above it"
     if update == points[0].update:
         return f"{arm.name} was at the final score of {other.name}, {number(score)}, from the start."
-    sentence = f"{arm.name} reached the final score of {other.name}, {number(score)}, at update {update}"
+    sentence = f"{arm.name} reached the final score of {other.name}, {number(score)}, by update {update}"
     if theirs and update < theirs:
         sentence += f": {math.ceil(100 * update / theirs)} % of the {theirs} that {other.name} took"
     return sentence + "."
@@ -118,6 +121,8 @@ def _headline(curves: Sequence[tuple[Arm, list[Point]]], measure: str) -> str:
         done = counted(last.update - first.update, "update")
         return f"{best.name}: {measure} {number(first.mean)} → {number(last.mean)} in {done}"
     second, theirs = ranked[1]
+    if points[-1].mean == theirs[-1].mean:
+        return f"{best.name} and {second.name} end at the same score, {number(points[-1].mean)}"
     update = reached(points, theirs[-1].mean)
     if points[0].update < (update or 0) < theirs[-1].update:
         return f"{best.name} reaches {second.name}’s final score in {update} of {theirs[-1].update} updates"
