@@ -358,6 +358,7 @@ function showCompletions(list, data) {
   list.addEventListener("pointerout", (event) => event.pointerType === "mouse" && !told(event.relatedTarget) && hide());
   list.addEventListener("focusin", (event) => told(event.target) && show(told(event.target)));
   list.addEventListener("focusout", hide);
+  // A tap moves the focus in Chromium; other browsers need not do so.
   list.addEventListener("click", (event) => (told(event.target) ? show(told(event.target)) : hide()));
   list.addEventListener("keydown", walk);
   addEventListener("keydown", (event) => event.key === "Escape" && hide());
