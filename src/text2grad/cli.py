@@ -25,6 +25,7 @@ STAGES = {
     "annotate": "completions → critiques → spans, by people, programs or models",
     "train": "span-level PPO of a policy, from critiques",
     "env": "versions and devices, for bug reports",
+    "report": "run folders → one HTML file: charts, completions, critiques",
 }
 """Name → one line of help; the stage itself is `text2grad.stages.NAME`."""
 
