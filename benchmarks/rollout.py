@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from text2grad.models.load import load_model
 from text2grad.models.sampling import SamplingSettings, make_sampler, uniforms
 
 GAP = 1e-4
@@ -118,6 +117,8 @@ def options() -> argparse.Namespace:
 def model_of(name: str, device: str, dtype: str) -> Any:
     if name == "small":
         return small_llama(device, getattr(torch, dtype))
+    from text2grad.models.load import load_model
+
     return load_model(name, device=device, dtype=dtype)[0]
 
 
