@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from tests.models.sampling.test_samplers import LENGTHS, assert_fresh, assert_gr
 from text2grad.errors import UnsupportedModel
 from text2grad.models.sampling import SamplingSettings, make_sampler
 from text2grad.models.sampling.fast import FastSampler
+from text2grad.models.sampling.graph import Replays
 from text2grad.models.sampling.requests import GROWTH, SLACK, alike
 from text2grad.models.sampling.steps import State, advance, emit, logits_of, new_state, prefill, step
 from text2grad.models.sampling.weights import Weights
@@ -278,3 +280,25 @@ def test_equal_prompts_are_read_once_and_padding_is_counted() -> None:
 def test_the_budget_of_a_first_pass_changes_nothing(prefill_tokens: int) -> None:
     model, prompts = build("llama-gqa-tied"), some_prompts((*LENGTHS, *LENGTHS))
     assert_greedy(model, prompts, fast(model, prefill_tokens=prefill_tokens, batch=9)(prompts, None), 12)
+
+
+def test_a_step_that_cannot_be_captured_is_run_and_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where there is no GPU, nothing can be captured: the warm-up fails after it has moved the state, say."""
+    monkeypatch.setattr(torch.cuda, "device", lambda _device: nullcontext())
+
+    def fails(replays: Replays, span: int, greedy: bool, _kept: list[Tensor]) -> None:
+        step(replays.weights, replays.state, span, greedy)
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(Replays, "_warm_up", fails)
+    monkeypatch.setattr(FastSampler, "replays", True)
+    model, prompts = build("llama-gqa-tied"), some_prompts(LENGTHS)
+    uniforms = some_uniforms(len(prompts), 12)
+    with caplog.at_level(logging.WARNING, "text2grad"):
+        found = fast(model)(prompts, uniforms)
+    assert_fresh(model, prompts, found)
+    assert [c.token_ids for c in found] == [c.token_ids for c in make(model, "plain")(prompts, uniforms)]
+    (line,) = caplog.messages
+    assert "without a CUDA graph" in line and "not permitted" in line
