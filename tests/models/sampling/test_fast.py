@@ -302,3 +302,21 @@ def test_a_step_that_cannot_be_captured_is_run_and_said_once(
     assert [c.token_ids for c in found] == [c.token_ids for c in make(model, "plain")(prompts, uniforms)]
     (line,) = caplog.messages
     assert "without a CUDA graph" in line and "not permitted" in line
+
+
+def test_rows_that_ended_leave_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, prompts = build("llama-gqa-tied"), some_prompts(LENGTHS)
+    free = fast(model, end_ids=(), batch=7)(prompts, None)
+    ends = {completion.token_ids[2] for completion in free[:4]}
+    rows = []
+
+    def counting(weights: Weights, state: State, span: int, greedy: bool) -> None:
+        rows.append(len(state.ids_B))
+        step(weights, state, span, greedy)
+
+    monkeypatch.setattr("text2grad.models.sampling.fast.step", counting)
+    completions = fast(model, end_ids=sorted(ends), batch=7)(prompts, None)
+    lengths = [len(completion.token_ids) for completion in completions]
+    assert max(lengths[:4]) <= 3
+    assert rows[0] == 7 and rows == sorted(rows, reverse=True) and min([*rows, 7]) <= 3
+    assert_fresh(model, prompts, completions)
