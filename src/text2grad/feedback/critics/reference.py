@@ -113,6 +113,7 @@ class ReferenceCritic:
             omissions=omissions,
             score=qualities[-1],
             quality=tuple(_at(words, qualities, sorted(cuts))),
+            quotes_only=True,
         )
 
     def _measure(self, words: Sequence[Word], references: Sequence[Sequence[Word]]) -> tuple[list[float], int]:

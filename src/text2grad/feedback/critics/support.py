@@ -126,11 +126,12 @@ class SupportCritic:
         asked = evidence_in((prompt,)) if prompt and self.settings.prompt_known else None
         judged = list(self._sentences(completion, evidence, asked))
         if not judged:
-            return Critique("The completion says nothing.", score=-1.0)
+            return Critique("The completion says nothing.", score=-1.0, quotes_only=True)
         quotes = [quote for sentence in judged for quote in _quotes(completion, sentence)]
         supported = sum(sentence.supported for sentence in judged)
         poor = sum(bool(sentence.problems) for sentence in judged)
-        return Critique(_feedback(completion, judged), quotes=tuple(quotes), score=(supported - poor) / len(judged))
+        score = (supported - poor) / len(judged)
+        return Critique(_feedback(completion, judged), quotes=tuple(quotes), score=score, quotes_only=True)
 
     def _sentences(self, completion: str, evidence: Evidence, asked: Evidence | None) -> Iterator[Judged]:
         text = Text(completion)
