@@ -37,6 +37,13 @@ class Processes:
         self.device: torch.device = self.accelerator.device if self.processes > 1 else torch.device(device)
 
     @property
+    def launched(self) -> str:
+        """The words of the command line that start as many processes again; empty for one."""
+        if self.processes == 1:
+            return ""
+        return f"--launch {'fsdp2' if self.sharded else 'ddp'} --processes {self.processes}"
+
+    @property
     def first(self) -> bool:
         """Whether this process writes."""
         return self.rank == 0

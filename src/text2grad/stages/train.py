@@ -10,7 +10,6 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt
 
-from text2grad import config
 from text2grad._checked import Int, Real
 from text2grad.config import settings
 from text2grad.errors import UsageError
@@ -145,8 +144,3 @@ def run(args: argparse.Namespace) -> int:
 
     trainer = Trainer(options, folders[0], show=not args.quiet)
     return trainer.train().status
-
-
-def resume_command(folder: str) -> str:
-    """What to type to go on."""
-    return f"text2grad train {config.inline(str(folder))} --config {config.inline(f'{folder}/config.yaml')}"
