@@ -13,9 +13,8 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import nn
 
-from text2grad.errors import RunError
 from text2grad.models.load import load_model
-from text2grad.models.parallel import Processes
+from text2grad.models.parallel import Processes, whole_weights
 from text2grad.models.policy import Policy
 from text2grad.runs import Closable
 from text2grad.stages import _state
@@ -183,11 +182,6 @@ class Loop(Closable):
         state = self.run.resumed()
         if state is None:
             return None
-        if len(state["random"]) != self.others.processes:
-            raise RunError(
-                f"{self.run.path} was begun with {len(state['random'])} processes; go on with as many, got "
-                f"{self.others.processes}"
-            )
         _state.restore_weights(self.policy, self.optimizer, state, self.others)
         self.done = state["update"]
         self._restore(state)
@@ -195,4 +189,5 @@ class Loop(Closable):
         return None if state["stopped"] is None else Stop(*state["stopped"])
 
     def _finish(self) -> Path:
-        return self.run.finish(lambda path: self.policy.save_pretrained(path, self.tokenizer))
+        weights = whole_weights(self.policy.model) if self.others.sharded else None
+        return self.run.finish(lambda path: self.policy.save_pretrained(path, self.tokenizer, weights))

@@ -14,7 +14,7 @@ from text2grad._checked import Int, Real
 from text2grad.config import settings
 from text2grad.errors import UsageError
 from text2grad.models.settings import PolicySettings
-from text2grad.stages import _settings
+from text2grad.stages import _launch, _settings
 
 
 @settings
@@ -88,9 +88,10 @@ class SftSettings:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "text2grad sft RUN data=FILE model=NAME [key=value …] [--config FILE]"
+    parser.usage = "text2grad sft RUN data=FILE model=NAME [key=value …] [--config FILE] [--launch ddp]"
     parser.add_argument("words", nargs="*", metavar="RUN key=value", help="the run folder, and settings")
     parser.add_argument("--quiet", action="store_true", help="no progress display")
+    _launch.add_launch(parser)
     _settings.add_settings(parser, SftSettings)
 
 
@@ -103,6 +104,9 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"wants one run folder, got {len(folders)}; see text2grad sft --help")
     if not options.data:
         raise UsageError("wants examples to learn from: data=FILE.jsonl; see text2grad sft --help")
+    if args.launch or args.processes:
+        return _launch.launch(args, "sft")
     from text2grad.stages.warm_start import WarmStart
 
-    return WarmStart(options, folders[0], show=not args.quiet).train().status
+    start = WarmStart(options, folders[0], show=not args.quiet)
+    return _launch.ended(start.train().status, first=start.others.first)

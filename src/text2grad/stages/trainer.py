@@ -23,7 +23,7 @@ from text2grad.feedback.critics.protocol import Critic
 from text2grad.feedback.score import Slope
 from text2grad.models.chat import end_ids, prompt_ids
 from text2grad.models.offsets import completion_of
-from text2grad.models.parallel import shard
+from text2grad.models.parallel import gathered_ends, shard
 from text2grad.models.policy import Policy, evaluating
 from text2grad.models.sampling import make_sampler, uniforms
 from text2grad.optim.advantages import Advantages, advantages
@@ -84,9 +84,16 @@ class Trainer(Loop):
         """(prompt ids, what was sampled) for each; numbers None: greedily."""
         prompts = [prompt_ids(self.tokenizer, example.prompt, self.settings.format) for example in examples]
         limit = self.settings.sampling.max_new_tokens
-        draws = None if numbers is None else uniforms(self.settings.seed, step, numbers, limit)
-        with memory_named("sampling", "sampling.batch or sampling.max_new_tokens"), evaluating(self.policy):
-            return list(zip(prompts, self.sampler(prompts, draws), strict=True))
+        # Where weights are gathered from other processes, all decode equally many; what is too much is thrown away.
+        spare = self.others.most(len(prompts)) - len(prompts) if self.others.sharded else 0
+        asked = prompts + [[self.tokenizer.pad_token_id]] * spare
+        draws = None if numbers is None else uniforms(self.settings.seed, step, [*numbers, *[0] * spare], limit)
+        with (
+            memory_named("sampling", "sampling.batch or sampling.max_new_tokens"),
+            evaluating(self.policy),
+            gathered_ends(self.policy),
+        ):
+            return list(zip(prompts, self.sampler(asked, draws), strict=False))
 
     # ------------------------------------------------------------------------------------------------ one update
 
@@ -216,7 +223,8 @@ class Trainer(Loop):
         metrics |= moved
         mine = [one.seen(*seen[one.number]).logged(number) for one in rolled[1] if one.number in logged & seen.keys()]
         times["forward"] += time.perf_counter() - began
-        return [row for part in self.others.gathered(mine) for row in part]
+        everybody = [row for part in self.others.gathered(mine) for row in part]
+        return sorted(everybody, key=lambda row: int(row["index"]))
 
     # ------------------------------------------------------------------------------------------------ around it
 
