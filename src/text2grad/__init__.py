@@ -8,8 +8,10 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from text2grad.errors import Text2GradError
     from text2grad.feedback.align import AlignSettings, align
+    from text2grad.stages.sft import SftSettings
     from text2grad.stages.train import TrainSettings
     from text2grad.stages.trainer import Trainer
+    from text2grad.stages.warm_start import WarmStart
     from text2grad.types import (
         Alignment,
         Completion,
@@ -36,18 +38,22 @@ __all__ = [
     "RewardedCompletion",
     "Rollout",
     "Scoring",
+    "SftSettings",
     "Span",
     "Text2GradError",
     "TrainSettings",
     "Trainer",
+    "WarmStart",
     "align",
 ]
 
 _HOMES = {
     "AlignSettings": "text2grad.feedback.align",
+    "SftSettings": "text2grad.stages.sft",
     "Text2GradError": "text2grad.errors",
     "TrainSettings": "text2grad.stages.train",
     "Trainer": "text2grad.stages.trainer",
+    "WarmStart": "text2grad.stages.warm_start",
     "align": "text2grad.feedback.align",
 }
 """Where a public name lives, if not in `types`."""

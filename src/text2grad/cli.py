@@ -23,6 +23,7 @@ from text2grad.errors import Text2GradError
 STAGES = {
     "align": "critiques → spans, no model needed",
     "annotate": "completions → critiques → spans, by people, programs or models",
+    "sft": "supervised warm start of a policy, from given completions",
     "train": "span-level PPO of a policy, from critiques",
     "env": "versions and devices, for bug reports",
     "report": "run folders → one HTML file: charts, completions, critiques",

@@ -36,6 +36,24 @@ def prompt_ids(tokenizer: Any, prompt: str | Sequence[Message], form: Format = "
     return list(tokenizer.apply_chat_template(said, add_generation_prompt=True, tokenize=True, return_dict=False))
 
 
+def completion_ids(tokenizer: Any, completion: str, end: int) -> list[int]:
+    """Ids of a given completion, closed by an end token: what a policy should have written after `prompt_ids`."""
+    return [*tokenizer(completion, add_special_tokens=False).input_ids, end]
+
+
+def turn_end(tokenizer: Any, prompt: str | Sequence[Message], ends: Sequence[int], form: Format = "auto") -> int:
+    """The one of the end tokens that closes a completion of this prompt: the template's, or the tokenizer's own."""
+    own = int(tokenizer.eos_token_id)
+    if not getattr(tokenizer, "chat_template", None) or (form == "plain" and isinstance(prompt, str)):
+        return own
+    asked = [{"role": "user", "content": "a"}]
+    said = [*asked, {"role": "assistant", "content": "a"}]
+    before, all_of_it = (
+        list(tokenizer.apply_chat_template(turns, tokenize=True, return_dict=False)) for turns in (asked, said)
+    )
+    return next((token for token in all_of_it[len(before) :] if token in ends), own)
+
+
 def end_ids(tokenizer: Any, model: Any) -> tuple[int, ...]:
     """Ids that end a completion: the tokenizer's end token, and those that the model's own settings name."""
     named = model.generation_config.eos_token_id

@@ -6,6 +6,8 @@ one it is, is accelerate's configuration (`accelerate launch --config_file`, see
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
@@ -13,6 +15,8 @@ from torch import Tensor, nn
 
 from text2grad.errors import ConfigError
 from text2grad.models.policy import Policy
+from text2grad.models.settings import NO_DEEPSPEED
+from text2grad.optim.batch import blank
 
 T = TypeVar("T")
 
@@ -26,15 +30,22 @@ class Processes:
         # Sharding is done here, so accelerate is kept from half-knowing about it.
         self.sharded = os.environ.pop("ACCELERATE_USE_FSDP", "false").lower() == "true"
         if os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() == "true":
-            raise ConfigError(
-                "DeepSpeed: its configuration is shipped, but the trainer does not run on it yet; use ddp or fsdp2"
-            )
+            raise ConfigError(NO_DEEPSPEED)
+        _check_trackers(trackers)
         self.accelerator = Accelerator(
             cpu=device == "cpu", log_with=list(trackers) or None, project_dir=folder if trackers else None
         )
         self.processes: int = self.accelerator.num_processes
         self.rank: int = self.accelerator.process_index
+        self.sharded = self.sharded and self.processes > 1
         self.device: torch.device = self.accelerator.device if self.processes > 1 else torch.device(device)
+
+    @property
+    def launched(self) -> str:
+        """The words of the command line that start as many processes again; empty for one."""
+        if self.processes == 1:
+            return ""
+        return f"--launch {'fsdp2' if self.sharded else 'ddp'} --processes {self.processes}"
 
     @property
     def first(self) -> bool:
@@ -44,9 +55,10 @@ class Processes:
     def total(self, numbers: Tensor) -> Tensor:
         if self.processes == 1:
             return numbers
-        summed = numbers.clone()
+        # On the device of this process: GPUs speak nccl, which knows no tensors of the CPU.
+        summed = numbers.to(self.device, copy=True)
         torch.distributed.all_reduce(summed)
-        return summed
+        return summed.to(numbers.device)
 
     def most(self, number: int) -> int:
         if self.processes == 1:
@@ -84,8 +96,10 @@ class Processes:
 
 def shard(policy: Policy) -> None:
     """FSDP2: each decoder layer its own shard, what is left (embeddings, value head) in one."""
+    from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
+    mesh = init_device_mesh(policy.device.type, (torch.distributed.get_world_size(),))
     blocks = [
         layer
         for module in policy.base.base_model.modules()
@@ -93,5 +107,44 @@ def shard(policy: Policy) -> None:
         for layer in module
     ]
     for layer in blocks:
-        fully_shard(layer)
-    fully_shard(policy)
+        fully_shard(layer, mesh=mesh)
+    # Left whole after a forward pass, as is usual for a root, its parameters would be others than the optimizer's.
+    fully_shard(policy, mesh=mesh, reshard_after_forward=True)
+    # The first module that is run becomes the root of the others, for good: it must be the policy, not a part of it.
+    with torch.no_grad():
+        policy(blank(policy.device))
+
+
+@contextmanager
+def gathered_ends(policy: nn.Module) -> Iterator[None]:
+    """For calls of parts of a sharded policy, not of the policy itself: embeddings, last norm, vocabulary projection
+    and value head are whole here; layers gather themselves. Changes nothing for a policy that is not sharded."""
+    if not hasattr(policy, "unshard"):
+        yield
+        return
+    policy.unshard()
+    try:
+        yield
+    finally:
+        policy.reshard()  # type: ignore[operator]
+
+
+def whole_weights(model: nn.Module) -> dict[str, Tensor]:
+    """All weights of a sharded model, on the CPU of the first process; empty on the others. All must ask together."""
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+
+    return get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+
+
+def _check_trackers(trackers: tuple[str, ...]) -> None:
+    """Accelerate passes over what is not installed without a word."""
+    from accelerate.tracking import get_available_trackers
+    from accelerate.utils import LoggerType
+
+    known = [str(kind.value) for kind in LoggerType if kind != LoggerType.ALL]
+    there = {str(getattr(kind, "value", kind)) for kind in get_available_trackers()}
+    for name in trackers:
+        if name not in known:
+            raise ConfigError(f"log.trackers: there is no tracker {name!r}; there are {', '.join(known)}")
+        if name not in there:
+            raise ConfigError(f"log.trackers={name} wants a package that is not installed: pip install {name}")

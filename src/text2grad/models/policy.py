@@ -115,12 +115,25 @@ class Policy(nn.Module):
     def trainable(self) -> dict[str, nn.Parameter]:
         return {name: weight for name, weight in self.named_parameters() if weight.requires_grad}
 
-    def save_pretrained(self, path: str | Path, tokenizer: Any) -> None:
-        """A folder that plain transformers loads: adapters are merged into the weights they adapt."""
-        model = copy.deepcopy(self.model).merge_and_unload() if self.options.lora.rank else self.model
+    def save_pretrained(self, path: str | Path, tokenizer: Any, weights: dict[str, Tensor] | None = None) -> None:
+        """A folder that plain transformers loads: adapters are merged into the weights they adapt.
+
+        `weights`: those of `model`, whole, where its own are shared out over processes."""
+        model = self.model if weights is None else self._rebuilt(weights)
+        if self.options.lora.rank:
+            model = (copy.deepcopy(model) if weights is None else model).merge_and_unload()
         with quiet_bars():
             model.save_pretrained(path)
             tokenizer.save_pretrained(path)
+
+    def _rebuilt(self, weights: dict[str, Tensor]) -> Any:
+        """The model again, in one piece, on the CPU."""
+        with torch.random.fork_rng():
+            model = type(self.base)(self.base.config).to(self.base.dtype)
+            model.generation_config = self.base.generation_config
+            model = _with_lora(model, self.options.lora) if self.options.lora.rank else model
+        model.load_state_dict(weights)
+        return model
 
     def _hidden(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Hidden states of the places where completion tokens were chosen, and those tokens."""
@@ -149,7 +162,8 @@ class ValueHead(nn.Module):
         nn.init.zeros_(self.linear.bias)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        values: Tensor = self.linear(hidden.float()).squeeze(-1)
+        # Not as a view: what a sharded module gives must bear being changed in place.
+        values: Tensor = self.linear(hidden.float()).squeeze(-1).clone()
         return values
 
 

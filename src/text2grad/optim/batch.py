@@ -132,6 +132,18 @@ def collate(
     ).to(device)
 
 
+def blank(device: torch.device | str = "cpu") -> Batch:
+    """One row of which nothing counts, for a process that has none while the others have some; in no minibatch.
+
+    >>> blank().mask_BT.tolist(), blank().number_B.tolist()
+    ([[False]], [-1])
+    """
+    # Two prompt tokens: the last one of a row is never run, and a model wants at least one.
+    row = Rollout((0, 0), (0,), logprobs=(0.0,), token_rewards=(0.0,), values=(0.0,))
+    batch = collate([row], device, [-1])
+    return replace(batch, mask_BT=torch.zeros_like(batch.mask_BT))
+
+
 def micro_batches(batch: Batch, index: Tensor, size: int) -> Iterator[Tensor]:
     """Row numbers in groups of at most `size`, neighbours in length: little is padded, and every row comes once."""
     total_B = (batch.prompt_B + batch.lengths_B)[index]

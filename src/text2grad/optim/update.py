@@ -6,7 +6,7 @@ weights, and numbers about the change. Deterministic: the order of the rows come
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -73,7 +73,6 @@ def update(
 
     `rows`: how many completions the update has over all processes, if these are not all.
     """
-    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     order = torch.Generator().manual_seed(seed)
     stats = Stats()
     for _ in range(options.epochs):
@@ -86,12 +85,18 @@ def update(
                 optimizer.zero_grad(set_to_none=True)
                 return stats
             if counted:
-                norm: Any = nn.utils.clip_grad_norm_(weights, options.max_grad_norm)
-                stats.grad_norm += float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
-                optimizer.step()
+                stats.grad_norm += clipped_step(optimizer, options.max_grad_norm)
                 stats.steps += 1
             optimizer.zero_grad(set_to_none=True)
     return stats
+
+
+def clipped_step(optimizer: torch.optim.Optimizer, max_grad_norm: float) -> float:
+    """One step with gradients that are no longer than this; gives how long they were, over all processes."""
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    norm: Any = nn.utils.clip_grad_norm_(weights, max_grad_norm)
+    optimizer.step()
+    return float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
 
 
 def _minibatch(
@@ -109,13 +114,10 @@ def _minibatch(
     # Gradients are averaged over the processes, so each loss counts `processes` times.
     weight = among.processes / max(counted, 1.0)
     sums_5 = torch.zeros(5, dtype=torch.float64, device=index.device)
-    parts = list(micro_batches(batch, index, options.micro_batch)) if len(index) else []
-    # All processes go through the model equally often; who has no rows left takes one that counts nothing.
-    spare = [index.new_zeros(1)] * (among.most(len(parts)) - len(parts))
-    for number, rows in enumerate(parts + spare):
+    for rows, counts, gradients_exchanged in passes(policy, batch, index, options.micro_batch, among):
         part = batch.rows(rows)
-        loss_of, value_loss_of = _losses(part, found, rows, weight if number < len(parts) else 0.0, options)
-        with _gradients_exchanged(policy, last=number == len(parts + spare) - 1):
+        loss_of, value_loss_of = _losses(part, found, rows, weight * counts, options)
+        with gradients_exchanged:
             out = policy(part, loss_of, value_loss_of, True)
             out.loss.backward()
         sums_5 += _sums(out, loss_of, value_loss_of, options)
@@ -150,9 +152,19 @@ def _losses(
     return loss_of, _ValueLoss(old_N, returns_N, weight_N * options.value_coefficient, options.value_clip)
 
 
-def _gradients_exchanged(policy: Any, *, last: bool) -> AbstractContextManager[Any]:
-    """With several processes, gradients are exchanged once a minibatch."""
-    return nullcontext() if last or not hasattr(policy, "no_sync") else policy.no_sync()
+def passes(
+    policy: Any, batch: Batch, index: Tensor, size: int, among: Exchange
+) -> Iterator[tuple[Tensor, bool, AbstractContextManager[Any]]]:
+    """The micro-batches of these rows: (rows, whether they count, what to run forward and backward in).
+
+    All processes go through the model equally often: who has no rows left takes one that counts nothing. Gradients are
+    exchanged once, in the last pass."""
+    parts = list(micro_batches(batch, index, size)) if len(index) else []
+    number = among.most(len(parts))
+    for place in range(number):
+        counts = place < len(parts)
+        waits = place < number - 1 and hasattr(policy, "no_sync")
+        yield parts[place] if counts else index.new_zeros(1), counts, policy.no_sync() if waits else nullcontext()
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +197,16 @@ def _sums(out: Any, loss_of: PolicyLoss, value_loss_of: _ValueLoss | None, optio
     )
 
 
-def learning_rate_factor(update_number: int, updates: int, options: UpdateSettings) -> float:
+class Schedule(Protocol):
+    """The settings of a learning rate over the updates of a run."""
+
+    @property
+    def schedule(self) -> str: ...
+    @property
+    def warmup(self) -> int: ...
+
+
+def learning_rate_factor(update_number: int, updates: int, options: Schedule) -> float:
     """What the peak learning rate is multiplied by in update 1, 2, …
 
     >>> [learning_rate_factor(n, 4, UpdateSettings(schedule="linear", warmup=2)) for n in (1, 2, 3, 4)]

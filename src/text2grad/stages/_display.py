@@ -47,10 +47,11 @@ class Display(Closable):
         numbers = "  ".join(f"{name} {self._latest[key]:.3g}" for key, name in SHOWN.items() if key in self._latest)
         self._progress.update(self._task, completed=done, numbers=numbers)
         if self._lines and (done % self._every == 0 or done == self._total):
-            self._console.print(f"{self._what} {done}/{self._total}  {numbers}", highlight=False)
+            self.note(f"{self._what} {done}/{self._total}  {numbers}")
 
     def note(self, words: str) -> None:
-        self._console.print(words, highlight=False)
+        # As it is: a command that was broken over lines cannot be pasted, and brackets are nobody's markup.
+        self._console.print(words, highlight=False, markup=False, soft_wrap=True)
 
     def close(self) -> None:
         self._progress.stop()

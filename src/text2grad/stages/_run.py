@@ -5,6 +5,7 @@ process writes; the others go through the same calls.
 """
 
 import hashlib
+import json
 import platform
 import random
 import signal
@@ -20,7 +21,7 @@ import numpy as np
 import torch
 
 from text2grad import __version__, config
-from text2grad.errors import RunError
+from text2grad.errors import RunError, Text2GradError
 from text2grad.models.parallel import Processes
 from text2grad.runs import Closable, RunFolder, aside, encode_row, write_atomic
 from text2grad.stages import _state
@@ -32,13 +33,33 @@ class Run(Closable):
 
     def __init__(self, path: str | Path, settings: Any, others: Processes, data: list[str]) -> None:
         self.path, self.others, self.settings = Path(path), others, settings
-        keep = settings.keep_checkpoints
-        self.folder = RunFolder(path, settings, keep) if others.first else None
-        if self.folder is not None and not (self.path / "run.json").exists():
-            write_atomic(self.path / "run.json", encode_row(_facts(settings, others, data)))
+        self.folder: RunFolder | None = None
+        problem: Text2GradError | None = None
+        if others.first:
+            try:
+                self.folder = self._opened(data)
+            except Text2GradError as found:
+                problem = found
+        # Nobody waits for a process that has given up.
+        if (problem := others.shared(problem)) is not None:
+            raise problem
         self._trackers = bool(getattr(settings, "log", None) and settings.log.trackers)
         if self._trackers:
             others.accelerator.init_trackers("text2grad", config=_flat(config.plain(settings)))
+
+    def _opened(self, data: list[str]) -> RunFolder:
+        folder = RunFolder(self.path, self.settings, self.settings.keep_checkpoints)
+        facts = self.path / "run.json"
+        if not facts.exists():
+            write_atomic(facts, encode_row(_facts(self.settings, self.others, data)))
+        begun, now = json.loads(facts.read_bytes())["processes"], self.others.processes
+        if begun != now:
+            folder.close()
+            raise RunError(
+                f"{self.path} was begun with --processes {begun}, and this is {now}; go on with as many, or choose "
+                f"another folder"
+            )
+        return folder
 
     def display(self, what: str, total: int, done: int, *, show: bool) -> Display:
         return Display(what, total, done, show=show and self.others.first)

@@ -2,6 +2,7 @@
 
 import argparse
 import re
+import shlex
 import sys
 import textwrap
 from typing import TypeVar
@@ -42,3 +43,13 @@ def resolve(args: argparse.Namespace, cls: type[S], overrides: list[str]) -> S |
         sys.stdout.write(config.dump(resolved))
         return None
     return resolved
+
+
+def resume_command(stage: str, folder: object, launched: str = "") -> str:
+    """What to type to go on; `launched`: the words that started several processes.
+
+    >>> resume_command("train", "runs/my first")
+    "text2grad train 'runs/my first' --config 'runs/my first/config.yaml'"
+    """
+    words = [str(folder), "--config", f"{folder}/config.yaml"]
+    return " ".join(["text2grad", stage, *map(shlex.quote, words), *([launched] if launched else [])])

@@ -10,7 +10,6 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt
 
-from text2grad import config
 from text2grad._checked import Int, Real
 from text2grad.config import settings
 from text2grad.errors import UsageError
@@ -19,7 +18,7 @@ from text2grad.feedback.critics.named import CriticSettings
 from text2grad.models.sampling.settings import SamplingSettings
 from text2grad.models.settings import PolicySettings
 from text2grad.optim.settings import CreditSettings, KLSettings, UpdateSettings
-from text2grad.stages import _settings
+from text2grad.stages import _launch, _settings
 from text2grad.stages._watch import GuardSettings
 from text2grad.types import Scoring
 
@@ -119,7 +118,7 @@ class TrainSettings:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "text2grad train RUN data=FILE critic=NAME model=NAME [key=value …] [--config FILE]"
+    parser.usage = "text2grad train RUN data=FILE critic=NAME model=NAME [key=value …] [--config FILE] [--launch ddp]"
     parser.add_argument("words", nargs="*", metavar="RUN key=value", help="the run folder, and settings")
     parser.add_argument(
         "--unsafe-no-sandbox",
@@ -127,6 +126,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="let the critic `code` run programs without a sandbox, as you: only on a machine that can be thrown away",
     )
     parser.add_argument("--quiet", action="store_true", help="no progress display")
+    _launch.add_launch(parser)
     _settings.add_settings(parser, TrainSettings)
 
 
@@ -141,12 +141,10 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"wants one run folder, got {len(folders)}; see text2grad train --help")
     if not options.data:
         raise UsageError("wants examples to train on: data=FILE.jsonl; see text2grad train --help")
+    if args.launch or args.processes:
+        flags = ["--unsafe-no-sandbox"] if args.unsafe_no_sandbox else []
+        return _launch.launch(args, "train", flags)
     from text2grad.stages.trainer import Trainer
 
     trainer = Trainer(options, folders[0], show=not args.quiet)
-    return trainer.train().status
-
-
-def resume_command(folder: str) -> str:
-    """What to type to go on."""
-    return f"text2grad train {config.inline(str(folder))} --config {config.inline(f'{folder}/config.yaml')}"
+    return _launch.ended(trainer.train().status, first=trainer.others.first)

@@ -10,60 +10,49 @@ nothing had happened.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from text2grad.errors import ConfigError, RunError
+from text2grad.errors import ConfigError
 from text2grad.feedback.critics.named import critic_named
 from text2grad.feedback.critics.protocol import Critic
 from text2grad.feedback.score import Slope
 from text2grad.models.chat import end_ids, prompt_ids
-from text2grad.models.load import load_model
 from text2grad.models.offsets import completion_of
-from text2grad.models.parallel import Processes, shard
+from text2grad.models.parallel import gathered_ends, shard
 from text2grad.models.policy import Policy, evaluating
 from text2grad.models.sampling import make_sampler, uniforms
 from text2grad.optim.advantages import Advantages, advantages
-from text2grad.optim.batch import Batch, collate
+from text2grad.optim.batch import Batch, blank, collate
 from text2grad.optim.kl import Coefficient, penalised
 from text2grad.optim.loss import approximate_kl
 from text2grad.optim.reduce import masked_mean
 from text2grad.optim.update import learning_rate_factor, update
-from text2grad.runs import Closable
 from text2grad.stages import _state
+from text2grad.stages._display import Display
 from text2grad.stages._judge import Judge
 from text2grad.stages._locality import look_back
+from text2grad.stages._loop import Callback, Loop, Stop
 from text2grad.stages._rolled import Rolled, describe, evenly, residual_ratio
-from text2grad.stages._run import Run, memory_named, seeded, stoppable
+from text2grad.stages._run import Run, memory_named
 from text2grad.stages._watch import Watch
-from text2grad.stages.train import TrainSettings, resume_command
+from text2grad.stages.train import TrainSettings
 from text2grad.tasks.examples import Stream, load_examples
-from text2grad.types import Example, Rollout
+from text2grad.types import Example
 
 Measure = Callable[[Example, str], float]
 """A number about one held-out completion, beside the critic's score: `held_out/NAME` is its mean."""
-Callback = Callable[["Trainer", Mapping[str, Any]], object]
-"""Called with the trainer and an update's metrics, after they are written."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a run ended."""
-
-    updates: int
-    status: int
-    """0: it went all the way. 1: it was stopped by a guard rail or by KL. 130: somebody pressed Ctrl-C."""
-    model: Path | None
-    """The trained policy, for plain transformers; none while the run is not over."""
-
-
-class Trainer(Closable):
+class Trainer(Loop):
     """One run. Everything that is not given is loaded by the names in the settings."""
+
+    stage = "train"
+    settings: TrainSettings
 
     def __init__(
         self,
@@ -79,61 +68,37 @@ class Trainer(Closable):
         callbacks: Sequence[Callback] = (),
         show: bool = False,
     ) -> None:
-        self.settings, self.callbacks, self.show = settings, callbacks, show
         self.measures = measures or {}
         _check(settings)
-        device = settings.device if settings.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
-        self.others = Processes(device, settings.log.trackers, str(folder))
         self.examples = list(examples) if examples is not None else load_examples(settings.data)
         self.held_out = list(held_out) if held_out is not None else _held_out(settings)
-        seeded(settings.seed)
-        if model is None or tokenizer is None:
-            model, tokenizer = load_model(settings.model, device=str(self.others.device))
-        self.tokenizer = tokenizer
-        self._build(model.to(self.others.device))
+        super().__init__(settings, folder, model=model, tokenizer=tokenizer, callbacks=callbacks, show=show)
+        self.updates = settings.updates
+        self._build(self.model)
         critic = critic or critic_named(settings.critic, settings.critics)
         self.judge = self._judge(critic)
         other = settings.evaluation.critic
         self.examiner = self.judge if other is None else self._judge(critic_named(other, settings.critics))
+        self.parts += [self.judge, self.examiner]
         self.beta, self.watch = Coefficient(settings.kl), Watch(settings.guard)
         self.run = Run(folder, settings, self.others, data=[settings.data, settings.held_out])
         self.buffer = _state.Buffer(Path(folder))
         self.stream = Stream(self.examples, settings.seed)
-        self._held_rows: list[dict[str, Any]] = []
-        self.done = 0
-        """Updates that are finished."""
-
-    def train(self) -> Outcome:
-        """From where the folder stands to the end."""
-        with self.run, self.judge, self.examiner, stoppable(self.run) as stop:
-            self._resume()
-            with self.run.display("train", self.settings.updates, self.done, show=self.show) as display:
-                if self.done == 0:
-                    self._log({"update": 0, **self._evaluate(0)}, [], display)
-                while self.done < self.settings.updates:
-                    metrics, rows = self._step(self.done + 1)
-                    self.done += 1
-                    reason = self._watch(metrics, display)
-                    self._log(metrics, rows, display)
-                    last = self.done == self.settings.updates or reason is not None
-                    stopped = bool(self.others.most(int(stop())))
-                    if last or stopped or self.done % self.settings.checkpoint_every == 0:
-                        self._save()
-                    if stopped and not last:
-                        display.note(f"saved at update {self.done}; go on with: {resume_command(str(self.run.path))}")
-                        return Outcome(self.done, 130, None)
-                    if reason is not None:
-                        display.note(reason)
-                        return Outcome(self.done, 1, self._finish())
-                return Outcome(self.done, 0, self._finish())
 
     def sample(self, examples: Sequence[Example], numbers: Sequence[int] | None, step: int) -> list[Any]:
         """(prompt ids, what was sampled) for each; numbers None: greedily."""
         prompts = [prompt_ids(self.tokenizer, example.prompt, self.settings.format) for example in examples]
         limit = self.settings.sampling.max_new_tokens
-        draws = None if numbers is None else uniforms(self.settings.seed, step, numbers, limit)
-        with memory_named("sampling", "sampling.batch or sampling.max_new_tokens"), evaluating(self.policy):
-            return list(zip(prompts, self.sampler(prompts, draws), strict=True))
+        # Where weights are gathered from other processes, all decode equally many; what is too much is thrown away.
+        spare = self.others.most(len(prompts)) - len(prompts) if self.others.sharded else 0
+        asked = prompts + [[self.tokenizer.pad_token_id]] * spare
+        draws = None if numbers is None else uniforms(self.settings.seed, step, [*numbers, *[0] * spare], limit)
+        with (
+            memory_named("sampling", "sampling.batch or sampling.max_new_tokens"),
+            evaluating(self.policy),
+            gathered_ends(self.policy),
+        ):
+            return list(zip(prompts, self.sampler(asked, draws), strict=False))
 
     # ------------------------------------------------------------------------------------------------ one update
 
@@ -152,7 +117,8 @@ class Trainer(Closable):
             rows += self._look_back(number, batch, found, (rolled, mine), metrics, times)
         if number % options.evaluation.every == 0 or number == options.updates:
             evaluating_from = time.perf_counter()
-            metrics |= self._evaluate(number)
+            found_out, held_rows = self._evaluate(number)
+            metrics, rows = metrics | found_out, rows + held_rows
             times["evaluate"] = time.perf_counter() - evaluating_from
         times["other"] = time.perf_counter() - began - sum(times.values())
         return metrics | {f"time/{part}": seconds for part, seconds in times.items()}, rows
@@ -203,14 +169,9 @@ class Trainer(Closable):
         began = time.perf_counter()
         scored = [one for one in mine if one.rollout is not None]
         rollouts = [one.rollout for one in scored if one.rollout is not None]
-        numbers = [one.number for one in scored]
-        if rollouts:
-            batch = collate(rollouts, self.others.device, numbers)
-        else:
-            # The others have something to learn from: take part with a row that counts nothing and is in no minibatch.
-            empty = Rollout((0,), (0,), logprobs=(0.0,), token_rewards=(0.0,), values=(0.0,))
-            batch = collate([empty], self.others.device, [-1])
-            batch = replace(batch, mask_BT=torch.zeros_like(batch.mask_BT))
+        # Where only the others have something to learn from, this process takes part with a row that counts nothing.
+        device = self.others.device
+        batch = collate(rollouts, device, [one.number for one in scored]) if rollouts else blank(device)
         size = self.settings.update.micro_batch
         with memory_named("reading completions", "update.micro_batch"), evaluating(self.policy):
             if self.settings.credit.kind == "gae" and batch.values_BT is None:
@@ -239,8 +200,7 @@ class Trainer(Closable):
     ) -> dict[str, float]:
         began, options = time.perf_counter(), self.settings.update
         factor = learning_rate_factor(number, self.settings.updates, options)
-        for group in self.optimizer.param_groups:
-            group["lr"] = group["peak"] * factor
+        self._set_rate(factor)
         seed = int(np.random.SeedSequence([self.settings.seed, number]).generate_state(1)[0])
         with memory_named("the update", "update.micro_batch, or set policy.gradient_checkpointing=true"):
             self.module.train()
@@ -268,14 +228,20 @@ class Trainer(Closable):
         metrics |= moved
         mine = [one.seen(*seen[one.number]).logged(number) for one in rolled[1] if one.number in logged & seen.keys()]
         times["forward"] += time.perf_counter() - began
-        return [row for part in self.others.gathered(mine) for row in part]
+        everybody = [row for part in self.others.gathered(mine) for row in part]
+        return sorted(everybody, key=lambda row: int(row["index"]))
 
     # ------------------------------------------------------------------------------------------------ around it
 
-    def _evaluate(self, number: int) -> dict[str, float]:
-        """The held-out examples, completed greedily and judged; nothing is learned from them, the slope included."""
+    def _start(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        metrics, rows = self._evaluate(0)
+        return {"update": 0, **metrics}, rows
+
+    def _evaluate(self, number: int) -> tuple[dict[str, float], list[dict[str, Any]]]:
+        """The held-out examples, completed greedily and judged: metrics, and rows to log. Nothing is learned from them,
+        the slope included."""
         if not self.held_out:
-            return {}
+            return {}, []
         chosen = self.held_out[: self.settings.evaluation.examples]
         places = range(self.others.rank, len(chosen), self.others.processes)
         drawn = self.sample([chosen[place] for place in places], None, number)
@@ -288,7 +254,7 @@ class Trainer(Closable):
         gathered = [Rolled.from_json(one) for part in self.others.gathered(mine) for one in part]
         everybody = sorted(gathered, key=lambda one: one.number)
         numbers = describe(everybody)
-        self._held_rows = [{**one.logged(number), "held_out": True} for one in everybody[: self.settings.log.rollouts]]
+        logged = [{**one.logged(number), "held_out": True} for one in everybody[: self.settings.log.rollouts]]
         wanted = {
             "score/mean": "score",
             "length/mean": "length",
@@ -301,9 +267,9 @@ class Trainer(Closable):
         for name, measure in self.measures.items():
             measured = [measure(one.row.example, one.row.completion.text) for one in everybody]
             found[f"held_out/{name}"] = float(np.mean(measured))
-        return found
+        return found, logged
 
-    def _watch(self, metrics: dict[str, Any], display: Any) -> str | None:
+    def _watch(self, metrics: dict[str, Any], display: Display) -> Stop | None:
         """Say what looks wrong; the reason to stop, if there is one."""
         warnings = self.watch.see(metrics)
         if metrics.get("reward/residual_ratio", 0) > 1 and "residual" not in self.watch.said:
@@ -315,46 +281,19 @@ class Trainer(Closable):
                 display.note(f"update {metrics['update']}: {words}")
         limit = self.settings.kl.stop
         if limit and metrics.get("kl/reference", 0.0) > limit:
-            return f"stopped: the KL to the reference is {metrics['kl/reference']:.3g} a token, over kl.stop={limit:g}"
+            kl = metrics["kl/reference"]
+            return Stop(f"stopped: the KL to the reference is {kl:.3g} a token, over kl.stop={limit:g}")
         if self.settings.guard.action == "stop" and warnings:
-            return f"stopped by guard.action=stop: {warnings[0]}"
+            return Stop(f"stopped by guard.action=stop: {warnings[0]}")
         return None
 
-    def _log(self, metrics: dict[str, Any], rows: list[dict[str, Any]], display: Any) -> None:
-        rows, self._held_rows = rows + self._held_rows, []
-        self.run.write(metrics, rows)
-        display.step(self.done, metrics)
-        for callback in self.callbacks:
-            callback(self, metrics)
+    def _own_state(self) -> dict[str, Any]:
+        return {"kl": self.beta.value, "slope": list(self.judge.slope.sums), "watch": self.watch.state()}
 
-    def _save(self) -> None:
-        state = {
-            "update": self.done,
-            **_state.weights_of(self.policy, self.optimizer, self.others),
-            "kl": self.beta.value,
-            "slope": list(self.judge.slope.sums),
-            "watch": self.watch.state(),
-            "random": self.others.gathered(_state.random_states()),
-        }
-        self.run.checkpoint(self.done, state)
-
-    def _resume(self) -> None:
-        state = self.run.resumed()
-        if state is None:
-            return
-        if len(state["random"]) != self.others.processes:
-            raise RunError(
-                f"{self.run.path} was begun with {len(state['random'])} processes; go on with as many, got "
-                f"{self.others.processes}"
-            )
-        _state.restore_weights(self.policy, self.optimizer, state, self.others)
-        self.done, self.beta.value = state["update"], state["kl"]
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        self.beta.value = state["kl"]
         self.judge.slope = Slope(*state["slope"])
         self.watch.restore(state["watch"])
-        _state.restore_random_states(state["random"][self.others.rank])
-
-    def _finish(self) -> Path:
-        return self.run.finish(lambda path: self.policy.save_pretrained(path, self.tokenizer))
 
     def _build(self, model: Any) -> None:
         settings = self.settings
@@ -365,15 +304,7 @@ class Trainer(Closable):
         self.module = self.others.prepare(self.policy)
         if self.others.sharded and self.reference is not None and self.reference.copy is not None:
             shard(self.reference.copy)
-        rates = {"value_head": settings.update.value_learning_rate or settings.update.learning_rate}
-        groups: dict[float, list[Any]] = {}
-        for name, weight in self.policy.trainable().items():
-            groups.setdefault(rates.get(name.split(".")[0], settings.update.learning_rate), []).append(weight)
-        self.optimizer = torch.optim.AdamW(
-            [{"params": weights, "lr": rate, "peak": rate} for rate, weights in groups.items()],
-            betas=(0.9, settings.update.beta2),
-            weight_decay=settings.update.weight_decay,
-        )
+        self.optimizer = self._adamw(settings.update, settings.update.value_learning_rate)
         self.sampler = make_sampler(
             self.policy.model,
             settings.sampling,

@@ -7,7 +7,7 @@ Training data should be right: the first bad line is an error with its number.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from text2grad.errors import InvalidData
 from text2grad.runs import read_jsonl
 from text2grad.types import Example
 
+T = TypeVar("T")
 _OWN = ("id", "prompt", "messages", "reference")
 
 
@@ -57,14 +58,14 @@ def example_of(row: dict[str, Any], default_id: str) -> Example:
     )
 
 
-class Stream:
+class Stream(Generic[T]):
     """The examples without end: the file again and again, each time in a new order, all of it given by the seed."""
 
-    def __init__(self, examples: Sequence[Example], seed: int) -> None:
+    def __init__(self, examples: Sequence[T], seed: int) -> None:
         self.examples, self.seed = list(examples), seed
         self._turn, self._order = -1, [0]
 
-    def at(self, place: int) -> Example:
+    def at(self, place: int) -> T:
         """The example at this place, from 0 on."""
         turn, offset = divmod(place, len(self.examples))
         if turn != self._turn:

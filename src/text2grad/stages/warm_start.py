@@ -1,0 +1,168 @@
+"""The supervised loop: given completions, made likelier; held-out loss watched, checkpointed, resumed exactly.
+
+From Python: `WarmStart(settings, folder, model=…, tokenizer=…, examples=…).train()`; from the shell: `text2grad sft`.
+Only completions are trained, the end token among them: never a prompt, never an earlier assistant turn.
+"""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from text2grad.errors import InvalidData
+from text2grad.models.chat import completion_ids, end_ids, prompt_ids, turn_end
+from text2grad.models.policy import Policy, evaluating
+from text2grad.optim.batch import Batch, blank, collate
+from text2grad.optim.reduce import masked_mean
+from text2grad.optim.supervised import supervised_update
+from text2grad.optim.update import learning_rate_factor
+from text2grad.stages._display import Display
+from text2grad.stages._loop import Callback, Loop, Stop
+from text2grad.stages._run import Run, memory_named
+from text2grad.stages.sft import SftSettings
+from text2grad.tasks.examples import Stream, load_examples
+from text2grad.types import Example, Rollout
+
+
+class WarmStart(Loop):
+    """One run. Everything that is not given is loaded by the names in the settings."""
+
+    stage = "sft"
+    settings: SftSettings
+
+    def __init__(
+        self,
+        settings: SftSettings,
+        folder: str | Path,
+        *,
+        model: Any = None,
+        tokenizer: Any = None,
+        examples: Sequence[Example] | None = None,
+        held_out: Sequence[Example] | None = None,
+        callbacks: Sequence[Callback] = (),
+        show: bool = False,
+    ) -> None:
+        given = list(examples) if examples is not None else load_examples(settings.data)
+        if held_out is None:
+            held_out = load_examples(settings.held_out) if settings.held_out else []
+        super().__init__(settings, folder, model=model, tokenizer=tokenizer, callbacks=callbacks, show=show)
+        self.skipped = 0
+        """Examples that were too long, held-out ones among them."""
+        self.rows = self._encoded(given)
+        self.held_out = self._encoded(held_out) if held_out else []
+        self.stream = Stream(self.rows, settings.seed)
+        self.updates = settings.updates or math.ceil(settings.epochs * len(self.rows) / settings.update.batch)
+        self.policy = Policy(self.model, settings.policy, value_head=False)
+        self.policy.eval()
+        self.module = self.others.prepare(self.policy)
+        self.optimizer = self._adamw(settings.update)
+        self.lowest, self.above = math.inf, 0
+        """The lowest held-out loss so far, and how many looks since have found it higher."""
+        self.run = Run(folder, settings, self.others, data=[settings.data, settings.held_out])
+
+    # ------------------------------------------------------------------------------------------------ examples
+
+    def _encoded(self, examples: Sequence[Example]) -> list[Rollout]:
+        """Examples as ids; all of them, or an error, or those that are not too long."""
+        positions = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        limit = min(self.settings.max_tokens, positions or self.settings.max_tokens)
+        ends = end_ids(self.tokenizer, self.model)
+        closing: dict[bool, int] = {}
+        kept: list[Rollout] = []
+        for example in examples:
+            kind = isinstance(example.prompt, str)
+            if kind not in closing:
+                closing[kind] = turn_end(self.tokenizer, example.prompt, ends, self.settings.format)
+            prompt = prompt_ids(self.tokenizer, example.prompt, self.settings.format)
+            target = completion_ids(self.tokenizer, _target(example), closing[kind])
+            length = len(prompt) + len(target)
+            if length <= limit:
+                zeros = (0.0,) * len(target)
+                kept.append(Rollout(tuple(prompt), tuple(target), logprobs=zeros, token_rewards=zeros))
+            elif self.settings.too_long == "error":
+                raise InvalidData(
+                    f"example {example.id!r} has {length} tokens and the limit is {limit}: raise max_tokens (the model "
+                    f"has {positions} positions), shorten it, or set too_long=skip to leave out all that are longer"
+                )
+        self.skipped += len(examples) - len(kept)
+        if not kept:
+            raise InvalidData(f"all {len(examples)} examples are over the limit of {limit} tokens; raise max_tokens")
+        return kept
+
+    def _batch(self, rows: Sequence[Rollout]) -> Batch:
+        return collate(rows, self.others.device) if rows else blank(self.others.device)
+
+    # ------------------------------------------------------------------------------------------------ the loop
+
+    def _start(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        counts = {"data/examples": len(self.rows), "data/held_out": len(self.held_out), "data/skipped": self.skipped}
+        metrics = {"update": 0, **counts, **self._evaluate()}
+        self._see(metrics)
+        return metrics, []
+
+    def _step(self, number: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        began, options = time.perf_counter(), self.settings.update
+        factor = learning_rate_factor(number, self.updates, options)
+        self._set_rate(factor)
+        first, size = (number - 1) * options.batch, self.others.processes
+        batch = self._batch([self.stream.at(first + place) for place in range(self.others.rank, options.batch, size)])
+        with memory_named("the update", "update.micro_batch, or set policy.gradient_checkpointing=true"):
+            self.module.train()
+            found = supervised_update(
+                self.module,
+                self.optimizer,
+                batch,
+                micro_batch=options.micro_batch,
+                max_grad_norm=options.max_grad_norm,
+                among=self.others,
+            )
+            self.module.eval()
+        metrics = {"update": number, **found, "update/learning_rate": options.learning_rate * factor}
+        metrics["time/update"] = time.perf_counter() - began
+        if number % self.settings.evaluate_every == 0 or number == self.updates:
+            metrics |= self._evaluate()
+        return metrics, []
+
+    def _evaluate(self) -> dict[str, float]:
+        """The mean loss a token of the held-out examples."""
+        if not self.held_out:
+            return {}
+        began = time.perf_counter()
+        batch = self._batch(self.held_out[self.others.rank :: self.others.processes])
+        with memory_named("reading held-out examples", "update.micro_batch"), evaluating(self.policy):
+            logprobs_BT, _ = self.policy.look(batch, self.settings.update.micro_batch, self.others)
+        loss = float(masked_mean(-logprobs_BT, batch.mask_BT, self.others))
+        return {"held_out/loss": loss, "time/evaluate": time.perf_counter() - began}
+
+    def _see(self, metrics: Mapping[str, Any]) -> None:
+        if "held_out/loss" in metrics:
+            self.above = self.above + 1 if metrics["held_out/loss"] > self.lowest else 0
+            self.lowest = min(self.lowest, metrics["held_out/loss"])
+
+    def _watch(self, metrics: dict[str, Any], display: Display) -> Stop | None:  # noqa: ARG002
+        self._see(metrics)
+        if self.settings.patience and self.above >= self.settings.patience:
+            return Stop(
+                f"stopped at update {metrics['update']}: the held-out loss is {metrics['held_out/loss']:.4g}, and was "
+                f"{self.lowest:.4g}",
+                status=0,
+            )
+        return None
+
+    def _own_state(self) -> dict[str, Any]:
+        return {"lowest": self.lowest, "above": self.above}
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        self.lowest, self.above = state["lowest"], state["above"]
+
+
+def _target(example: Example) -> str:
+    """What the model should have written."""
+    given = example.columns.get("completion", example.reference)
+    if not isinstance(given, str) or not given.strip():
+        raise InvalidData(
+            f"example {example.id!r} should say what the model is to write: a text in `completion` or `reference`, or "
+            f"messages that end with an assistant turn; got {given!r:.60}"
+        )
+    return given

@@ -1,0 +1,125 @@
+"""What each process of a test with several processes does; started by `torchrun`, see test_processes.py.
+
+    torchrun … several.py FOLDER KIND
+
+KIND is `ddp` or `fsdp2`. Each run of RUNS is trained in FOLDER/NAME; FOLDER/NAME-RANK.json is what this process saw.
+"""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from text2grad.models.sampling.settings import SamplingSettings
+from text2grad.models.settings import LoraSettings, PolicySettings
+from text2grad.models.tiny import tiny_model, tiny_tokenizer
+from text2grad.optim.settings import CreditSettings, KLSettings, UpdateSettings
+from text2grad.stages.sft import SftSettings, SupervisedSettings
+from text2grad.stages.train import EvaluationSettings, LogSettings, TrainSettings
+from text2grad.stages.trainer import Trainer
+from text2grad.stages.warm_start import WarmStart
+from text2grad.types import Critique, Example, Quote
+
+EXAMPLES = [Example(f"e{i}", f"Say {'it ' * i}", reference=f"It is {i}.") for i in range(5)]
+UNSCORED = EXAMPLES[1].prompt
+
+
+def critic(prompts: Sequence[Any], completions: Sequence[str], **_: Any) -> list[Critique | None]:
+    """Likes short words; has nothing to say about one of the prompts."""
+    found: list[Critique | None] = []
+    for prompt, text in zip(prompts, completions, strict=True):
+        quotes = tuple(Quote(text[at : at + 3], "good", start=at) for at in (0,) if text[at : at + 3].strip())
+        score = sum(character.isalpha() for character in text) / 10
+        found.append(None if prompt == UNSCORED else Critique("fine", quotes=quotes, score=score))
+    return found
+
+
+def train_settings(**changed: Any) -> TrainSettings:
+    chosen: dict[str, Any] = {
+        "updates": 3,
+        "prompts": 3,  # an odd number: one process has more to do than the other
+        "completions": 2,
+        "checkpoint_every": 2,
+        "device": "cpu",
+        "sampling": SamplingSettings(max_new_tokens=6, batch=4),
+        "policy": PolicySettings(lora=LoraSettings(rank=0)),
+        "update": UpdateSettings(learning_rate=1e-3, micro_batch=2),
+        "kl": KLSettings(coefficient=0.1),
+        "evaluation": EvaluationSettings(every=2),
+        "log": LogSettings(rollouts=4, locality=4),
+    }
+    return TrainSettings(**chosen | changed)
+
+
+def lora() -> TrainSettings:
+    policy = PolicySettings(lora=LoraSettings(rank=4), gradient_checkpointing=True)
+    return train_settings(policy=policy, credit=CreditSettings(kind="group"), sampling=PLAIN)
+
+
+PLAIN = SamplingSettings(max_new_tokens=6, batch=4, sampler="plain")
+SUPERVISED = SftSettings(
+    updates=3, evaluate_every=2, device="cpu", update=SupervisedSettings(batch=3, micro_batch=1, learning_rate=1e-3)
+)
+RUNS = ("gae", "lora", "unscored", "sft")
+
+
+def loop(name: str, folder: Path, callbacks: Sequence[Any] = ()) -> Trainer | WarmStart:
+    """The run of this name, for one process or for one of several."""
+    tokenizer = tiny_tokenizer()
+    held_out = EXAMPLES[2:] if name != "unscored" else EXAMPLES[:1]  # one example: the second process has none
+    given: dict[str, Any] = {
+        "model": tiny_model(tokenizer),
+        "tokenizer": tokenizer,
+        "examples": EXAMPLES[:2] if name == "unscored" else EXAMPLES,
+        "held_out": held_out,
+        "callbacks": callbacks,
+    }
+    if name == "sft":
+        return WarmStart(SUPERVISED, folder, **given)
+    # Two prompts, one of them never scored: a process may have nothing to learn from while the other has.
+    options = lora() if name == "lora" else train_settings(prompts=2) if name == "unscored" else train_settings()
+    return Trainer(options, folder, critic=critic, **given)
+
+
+def main(folder: Path, kind: str) -> None:
+    torch.set_num_threads(1)
+    for name in RUNS:
+        _sharded(kind)
+        one = loop(name, folder / name)
+        outcome = one.train()
+        parameters = [parameter for _, parameter in one.policy.named_parameters()]
+        local = sum(getattr(parameter, "_local_tensor", parameter).numel() for parameter in parameters)
+        said = {
+            "status": outcome.status,
+            "kinds": sorted({type(parameter.data).__name__ for parameter in parameters}),
+            "module": type(one.module).__name__,
+            "share": local / sum(parameter.numel() for parameter in parameters),
+            "processes": one.others.processes,
+        }
+        (folder / f"{name}-{one.others.rank}.json").write_text(json.dumps(said))
+    # Once more, interrupted after update 2 and taken up again.
+    _sharded(kind)
+    statuses = [loop("gae", folder / "again", callbacks=[_interrupt]).train().status]
+    _sharded(kind)
+    statuses.append(loop("gae", folder / "again").train().status)
+    (folder / f"again-{os.environ['RANK']}.json").write_text(json.dumps(statuses))
+
+
+def _sharded(kind: str) -> None:
+    """As `accelerate launch` says it; read once."""
+    os.environ["ACCELERATE_USE_FSDP"] = str(kind == "fsdp2").lower()
+
+
+def _interrupt(one: Any, metrics: Any) -> None:
+    """Ctrl-C, in one process only."""
+    if metrics["update"] == 2 and one.others.rank == 1:
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])
