@@ -60,7 +60,7 @@ def policy(
     draw = torch.Generator().manual_seed(seed + 1)
     with torch.no_grad():
         for name, weight in made.named_parameters():
-            if "lora_B" in name or "value_head" in name:
+            if "lora" in name or "value_head" in name:
                 weight.copy_(torch.randn(weight.shape, generator=draw) * 0.1)
     return made
 
