@@ -5,8 +5,8 @@ usage: update.py [--device cpu|cuda] [--dtype float32|bfloat16] [--rounds N]
 A Llama of about 20M parameters with a vocabulary of 32k (with --device cuda the shape of SmolLM2-135M), random weights,
 prompts and completions of mixed length, the same micro-batch size, entropy logged on both sides. TRL pads to the
 longest of the batch, as it does in training; on a processor it also projects prompts onto the vocabulary, and computes
-every projection again for the backward pass, which is most of the difference. Equal work first: loss and gradients of both, within 1e-5. Then the sides
-take turns, and medians are compared: on a processor one thread, in its own time, so that what else the machine does is
+every projection again for the backward pass, which is most of the difference. Equal work first: loss and gradients of
+both, within 1e-5. Then the sides take turns, and medians are compared: on a processor one thread, in its own time, so that what else the machine does is
 not counted. Memory is the peak above the built model, each side in a process of its own: of the resident set on a
 processor, of what torch allocated on a GPU. Where TRL is not installed, plain transformers with full logits stands in
 for it, and the output says so.
@@ -34,10 +34,12 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from text2grad.models.policy import LoraSettings, Policy, PolicySettings
+from text2grad.models.policy import Policy
+from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.optim.advantages import Advantages
 from text2grad.optim.batch import Batch, collate
-from text2grad.optim.update import UpdateSettings, update
+from text2grad.optim.settings import UpdateSettings
+from text2grad.optim.update import update
 from text2grad.types import Rollout
 
 PEAK = 989e12

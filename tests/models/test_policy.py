@@ -22,11 +22,13 @@ from transformers import (
 
 from tests.optim.made import VOCABULARY, gradients, llama, made_batch, policy
 from text2grad.errors import ModelError
-from text2grad.models.policy import LoraSettings, Policy, PolicySettings, evaluating
+from text2grad.models.policy import Policy, evaluating
+from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.models.tiny import tiny_tokenizer
-from text2grad.optim.advantages import Advantages, CreditSettings, advantages
+from text2grad.optim.advantages import Advantages, advantages
 from text2grad.optim.batch import Batch
-from text2grad.optim.update import UpdateSettings, update
+from text2grad.optim.settings import CreditSettings, UpdateSettings
+from text2grad.optim.update import update
 
 SHAPE = {
     "vocab_size": VOCABULARY,

@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from text2grad.models.policy import LoraSettings, Policy, PolicySettings
+from text2grad.models.policy import Policy
+from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.optim.advantages import Advantages
 from text2grad.optim.batch import Batch, collate
-from text2grad.optim.update import Stats, UpdateSettings, update
+from text2grad.optim.settings import UpdateSettings
+from text2grad.optim.update import Stats, update
 from text2grad.types import Rollout
 
 VOCABULARY = 37

@@ -10,9 +10,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tests.optim.made import made_batch
 from text2grad.errors import InvalidData
-from text2grad.optim.advantages import BLOCK, CreditSettings, advantages, discounted_sums, gae, leave_one_out
+from text2grad.optim.advantages import BLOCK, advantages, discounted_sums, gae, leave_one_out
 from text2grad.optim.batch import collate
 from text2grad.optim.kl import penalised
+from text2grad.optim.settings import CreditSettings
 from text2grad.types import Rollout
 
 

@@ -5,9 +5,10 @@ import math
 import pytest
 import torch
 
-from text2grad.optim.kl import Coefficient, KLSettings, penalised
+from text2grad.optim.kl import Coefficient, penalised
 from text2grad.optim.loss import PolicyLoss, approximate_kl, clipped, value_loss
-from text2grad.optim.update import UpdateSettings, learning_rate_factor
+from text2grad.optim.settings import KLSettings, UpdateSettings
+from text2grad.optim.update import learning_rate_factor
 
 
 def ratios(*numbers: float) -> torch.Tensor:

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from tests.optim.made import ONE_STEP, Keeps, gradients, made_batch, policy
 from text2grad.models.policy import Policy
-from text2grad.optim.advantages import Advantages, CreditSettings, advantages
+from text2grad.optim.advantages import Advantages, advantages
 from text2grad.optim.batch import Batch
 from text2grad.optim.loss import approximate_kl, clipped, value_loss
-from text2grad.optim.update import UpdateSettings, update
+from text2grad.optim.settings import CreditSettings, UpdateSettings
+from text2grad.optim.update import update
 
 POISONS = [float("nan"), float("inf"), float("-inf"), 1e30]
 

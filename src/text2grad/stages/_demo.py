@@ -221,8 +221,8 @@ def _went(outcome: Any) -> Path:
 
 _BEFORE = (
     "A model ({model}) reads incident reports and writes bulletins. Its critic knows the facts and writes what is "
-    "right, what is wrong and what is left out. First a supervised start on easy reports; then, twice from there, {updates} "
-    "updates from critiques of its bulletins on hard ones."
+    "right, what is wrong and what is left out. First a supervised start on easy reports; then, twice from there, "
+    "{updates} updates from critiques of its bulletins on hard ones."
 )
 _ABOUT = {
     "text2grad": "each phrase of the critique rewards the tokens it is about.",
