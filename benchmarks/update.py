@@ -2,14 +2,14 @@
 
 usage: update.py [--device cpu|cuda] [--dtype float32|bfloat16] [--rounds N]
 
-A Llama of about 20M parameters with a vocabulary of 32k (with --device cuda the shape of SmolLM2-135M), random weights,
-prompts and completions of mixed length, the same micro-batch size, entropy logged on both sides. TRL pads to the
-longest of the batch, as it does in training; on a processor it also projects prompts onto the vocabulary, and computes
-every projection again for the backward pass, which is most of the difference. Equal work first: loss and gradients of
-both, within 1e-5. Then the sides take turns, and medians are compared: on a processor one thread, in its own time, so that what else the machine does is
-not counted. Memory is the peak above the built model, each side in a process of its own: of the resident set on a
-processor, of what torch allocated on a GPU. Where TRL is not installed, plain transformers with full logits stands in
-for it, and the output says so.
+A Llama of about 20M parameters with a vocabulary of 32k (with --device cuda the shape of SmolLM2-135M), random
+weights, prompts and completions of mixed length, the same micro-batch size, entropy logged on both sides. TRL pads to
+the longest of the batch, as it does in training; on a processor it also projects prompts onto the vocabulary, and
+computes every projection again for the backward pass, which is most of the difference. Equal work first: loss and
+gradients of both, within 1e-5. Then the sides take turns, and medians are compared: on a processor one thread, in its
+own time, so that what else the machine does is not counted. Memory is the peak above the built model, each side in a
+process of its own: of the resident set on a processor, of what torch allocated on a GPU. Where TRL is not installed,
+plain transformers with full logits stands in for it, and the output says so.
 
 The last line is `speed=… memory=…`: their time over ours, our memory over theirs. Asserted on a processor against TRL:
 speed at least 2, memory at most 0.8. On a GPU also `mfu=…` of our update: the operations that it needs (vocabulary

@@ -32,7 +32,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, default=ROOT / "src" / "text2grad" / "models" / "embedded")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--updates", type=int, default=600)
+    parser.add_argument("--updates", type=int, default=800)
     args = parser.parse_args()
     torch.manual_seed(0)
     tokenizer = tiny_tokenizer(texts(1, 2000), 1024)
