@@ -1,11 +1,13 @@
 """The study behind the demo: first settings for scalar PPO, then five seeds of both arms.
 
-    python studies/demo/run.py tune  --workers 12      writes studies/demo/tuning.json
-    python studies/demo/run.py study --workers 10      writes studies/demo/results.json
-    python studies/demo/run.py table                   prints the tables of README.md from these files
+    python studies/demo/run.py tune       --workers 12      writes studies/demo/tuning.json
+    python studies/demo/run.py tune-span  --workers 6       writes studies/demo/tuning-span.json
+    python studies/demo/run.py study      --workers 10      writes studies/demo/results.json
+    python studies/demo/run.py table                        prints the tables of README.md from these files
 
-λ and learning rate are chosen for scalar PPO alone, on seeds and held-out reports that the study never sees; Text2Grad
-takes the learning rate that is best for its rival, and its own default λ. Every run is one process with one thread.
+λ and learning rate are chosen for scalar PPO first, on seeds and held-out reports that the study never sees. Text2Grad
+takes the learning rate that is best for its rival, and of λ the best for itself there. Every run is one process with
+one thread.
 """
 
 import argparse
@@ -22,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-RATES, LAMS = (1e-4, 2e-4, 4e-4), (0.95, 1.0)
+RATES, LAMS, SPAN_LAMS = (1e-4, 2e-4, 4e-4), (0.95, 1.0), (0.5, 0.8, 0.95)
 TUNE_SEEDS, STUDY_SEEDS = (20, 21), (0, 1, 2, 3, 4)
 TUNE_REPORTS, STUDY_REPORTS = 7, 8
 """Seeds of the held-out reports."""
@@ -30,7 +32,7 @@ TUNE_REPORTS, STUDY_REPORTS = 7, 8
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=["tune", "study", "table", "one"])
+    parser.add_argument("what", choices=["tune", "tune-span", "study", "table", "one"])
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--updates", type=int, default=48)
     parser.add_argument("--job", default="{}", help=argparse.SUPPRESS)
@@ -42,44 +44,50 @@ def main() -> None:
     elif args.what == "table":
         print(tables(args.out))
     else:
-        jobs = tuning_jobs(args.updates) if args.what == "tune" else study_jobs(args.updates, args.out)
+        jobs = JOBS[args.what](args.updates, args.out)
         began = time.time()
         with tempfile.TemporaryDirectory() as scratch:
             runs = all_of(jobs, Path(scratch), args.workers)
-        name = "tuning.json" if args.what == "tune" else "results.json"
         facts = {"updates": args.updates, "seconds": round(time.time() - began), "runs": runs}
-        (args.out / name).write_text(json.dumps(facts, indent=1) + "\n")
+        (args.out / FILES[args.what]).write_text(json.dumps(facts, indent=1) + "\n")
         print(tables(args.out))
 
 
-def tuning_jobs(updates: int) -> list[dict[str, Any]]:
+def tuning_jobs(updates: int, _: Path) -> list[dict[str, Any]]:
     return [
-        {"arm": "scalar", "seed": seed, "rate": rate, "lam": lam, "reports": TUNE_REPORTS, "updates": updates}
-        for seed in TUNE_SEEDS
-        for rate in RATES
-        for lam in LAMS
+        _job("scalar", seed, rate, lam, TUNE_REPORTS, updates) for seed in TUNE_SEEDS for rate in RATES for lam in LAMS
     ]
+
+
+def span_jobs(updates: int, out: Path) -> list[dict[str, Any]]:
+    rate, _ = chosen(_runs(out, "tune"), RATES, LAMS)
+    return [_job("text2grad", seed, rate, lam, TUNE_REPORTS, updates) for seed in TUNE_SEEDS for lam in SPAN_LAMS]
 
 
 def study_jobs(updates: int, out: Path) -> list[dict[str, Any]]:
-    rate, lam = chosen(json.loads((out / "tuning.json").read_text())["runs"])
-    return [
-        {
-            "arm": arm,
-            "seed": seed,
-            "rate": rate,
-            "lam": lam if arm == "scalar" else 0.95,
-            "reports": STUDY_REPORTS,
-            "updates": updates,
-        }
-        for seed in STUDY_SEEDS
-        for arm in ("text2grad", "scalar")
-    ]
+    rate, lam = chosen(_runs(out, "tune"), RATES, LAMS)
+    _, span_lam = chosen(_runs(out, "tune-span"), (rate,), SPAN_LAMS)
+    lams = {"text2grad": span_lam, "scalar": lam}
+    return [_job(arm, seed, rate, lams[arm], STUDY_REPORTS, updates) for seed in STUDY_SEEDS for arm in lams]
 
 
-def chosen(runs: list[dict[str, Any]]) -> tuple[float, float]:
-    """Learning rate and λ of the best mean final score of scalar PPO."""
-    return max(((rate, lam) for rate in RATES for lam in LAMS), key=lambda pair: statistics.mean(_finals(runs, *pair)))
+JOBS = {"tune": tuning_jobs, "tune-span": span_jobs, "study": study_jobs}
+FILES = {"tune": "tuning.json", "tune-span": "tuning-span.json", "study": "results.json"}
+
+
+def _job(arm: str, seed: int, rate: float, lam: float, reports: int, updates: int) -> dict[str, Any]:
+    return {"arm": arm, "seed": seed, "rate": rate, "lam": lam, "reports": reports, "updates": updates}
+
+
+def _runs(out: Path, what: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((out / FILES[what]).read_text())["runs"]
+    return found
+
+
+def chosen(runs: list[dict[str, Any]], rates: tuple[float, ...], lams: tuple[float, ...]) -> tuple[float, float]:
+    """Learning rate and λ of the best mean final score."""
+    pairs = [(rate, lam) for rate in rates for lam in lams]
+    return max(pairs, key=lambda pair: statistics.mean(_finals(runs, *pair)))
 
 
 def _finals(runs: list[dict[str, Any]], rate: float, lam: float) -> list[float]:
@@ -130,17 +138,20 @@ def one(job: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 def tables(out: Path) -> str:
     lines: list[str] = []
-    if (out / "tuning.json").exists():
-        runs = json.loads((out / "tuning.json").read_text())["runs"]
-        lines += ["| scalar PPO: learning rate | λ | final score, mean | each seed |", "|---|---|---|---|"]
-        for rate in RATES:
-            for lam in LAMS:
-                each = _finals(runs, rate, lam)
-                mark = " ←" if (rate, lam) == chosen(runs) else ""
-                mean, seeds = statistics.mean(each), ", ".join(f"{value:.3f}" for value in each)
-                lines.append(f"| {rate:g} | {lam:g} | {mean:.3f}{mark} | {seeds} |")
-    if (out / "results.json").exists():
-        lines += ["", *results(json.loads((out / "results.json").read_text())["runs"])]
+    for what, name in (("tune", "scalar PPO"), ("tune-span", "Text2Grad")):
+        if not (out / FILES[what]).exists():
+            continue
+        runs = _runs(out, what)
+        pairs = sorted({(run["rate"], run["lam"]) for run in runs})
+        best = max(pairs, key=lambda pair: statistics.mean(_finals(runs, *pair)))
+        lines += [f"| {name}: learning rate | λ | final score, mean | each seed |", "|---|---|---|---|"]
+        for rate, lam in pairs:
+            each = _finals(runs, rate, lam)
+            mean, seeds = statistics.mean(each), ", ".join(f"{value:.3f}" for value in each)
+            lines.append(f"| {rate:g} | {lam:g} | {mean:.3f}{' ←' if (rate, lam) == best else ''} | {seeds} |")
+        lines.append("")
+    if (out / FILES["study"]).exists():
+        lines += results(_runs(out, "study"))
     return "\n".join(lines)
 
 
