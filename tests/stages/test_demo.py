@@ -1,0 +1,114 @@
+"""The demo: real, small enough for a test, and honest about what it found."""
+
+import json
+import subprocess
+import sys
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from text2grad.cli import main
+from text2grad.models.offsets import completion_of
+from text2grad.models.sampling import SamplingSettings, make_sampler
+from text2grad.stages._demo import curve, load, right, verdict
+from text2grad.stages.demo import DemoSettings
+from text2grad.tasks.bulletin import bulletins
+
+SHORT = ["start_updates=1", "updates=2", "evaluate_every=1", "held_out=6", "prompts=2", "completions=2", "--quiet"]
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A demo of two updates."""
+    out = tmp_path_factory.mktemp("demo") / "out"
+    assert main(["demo", "--out", str(out), *SHORT]) == 0
+    return out
+
+
+def test_it_leaves_runs_a_summary_and_a_page(shown: Path) -> None:
+    assert {path.name for path in shown.iterdir()} >= {"start", "text2grad", "scalar", "summary.json", "report.html"}
+    page = (shown / "report.html").read_text()
+    assert "<script" in page and "http://" not in page.replace("http://www.w3.org", "")
+
+
+def test_the_summary_holds_the_numbers_of_the_runs(shown: Path) -> None:
+    summary = json.loads((shown / "summary.json").read_text())
+    for name in ("text2grad", "scalar"):
+        points = curve(shown / name)
+        assert [point["update"] for point in points] == [0, 1, 2]
+        assert summary["arms"][name]["curve"] == points
+        assert summary["arms"][name]["facts_right"] == points[-1]["facts_right"]
+    assert summary["goal"]["score"] == curve(shown / "scalar")[-1]["score"]
+
+
+def test_both_arms_start_alike_and_differ_in_the_switch_and_lambda_alone(shown: Path) -> None:
+    rows = {name: _rows(shown / name / "rollouts.jsonl") for name in ("text2grad", "scalar")}
+    first = {name: [r for r in found if r["update"] == 1 and not r.get("held_out")] for name, found in rows.items()}
+    assert first["text2grad"] and len(first["text2grad"]) == len(first["scalar"])
+    for span, scalar in zip(first["text2grad"], first["scalar"], strict=True):
+        assert span["completion"] == scalar["completion"]
+        assert sum(span["token_rewards"]) == pytest.approx(sum(scalar["token_rewards"]))
+        assert not any(scalar["token_rewards"][:-1])
+    configs = [(shown / name / "config.yaml").read_text().splitlines() for name in rows]
+    changed = {a.strip().split(":")[0] for a, b in zip(*configs, strict=True) if a != b}
+    assert changed == {"reward", "lam"}
+
+
+def test_a_second_time_nothing_is_trained_again(shown: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (shown / "text2grad" / "metrics.jsonl").read_bytes()
+    assert main(["demo", "--out", str(shown), *SHORT]) == 0
+    assert (shown / "text2grad" / "metrics.jsonl").read_bytes() == before
+    assert "Facts right on 6 reports" in capsys.readouterr().out
+
+
+def test_the_embedded_model_is_small_fluent_and_often_wrong() -> None:
+    folder = Path(str(files("text2grad.models") / "embedded"))
+    assert sum(file.stat().st_size for file in folder.iterdir()) < 8_000_000
+    model, tokenizer = load(DemoSettings())
+    examples = bulletins(2, 48, "held_out")
+    sampler = make_sampler(
+        model, SamplingSettings(max_new_tokens=40), end_ids=[tokenizer.eos_token_id], pad_id=tokenizer.pad_token_id
+    )
+    found = sampler([tokenizer(str(example.prompt)).input_ids for example in examples], None)
+    said = [completion_of(tokenizer, one.token_ids).text for one in found]
+    assert sum(not one.truncated for one in found) >= 44
+    assert 0.3 < sum(map(right, examples, said)) / len(examples) < 0.8
+
+
+@pytest.mark.parametrize(
+    ("scalar", "span", "expected"),
+    [
+        ([0.1, 0.3], [0.1, 0.4], "was reached by Text2Grad at update 1 and by scalar PPO at update 1"),
+        ([0.1, 0.3], [0.1, 0.2], "did not reach"),
+        ([0.1, 0.0], [0.1, 0.4], "did not get better than it began"),
+    ],
+)
+def test_the_verdict_says_what_happened(scalar: list[float], span: list[float], expected: str) -> None:
+    def arm(scores: list[float]) -> dict[str, Any]:
+        reached = next((update for update, score in enumerate(scores) if score >= scalar[-1]), None)
+        return {"facts_right": 0.5, "reached_goal_at_update": reached}
+
+    said = verdict(
+        {
+            "seed": 0,
+            "updates": 1,
+            "held_out_reports": 8,
+            "before": {"score": scalar[0], "facts_right": 0.5},
+            "goal": {"score": scalar[-1]},
+            "arms": {"text2grad": arm(span), "scalar": arm(scalar)},
+        }
+    )
+    assert expected in said and "One seed (0)" in said
+
+
+def test_help_answers_without_torch_and_stray_words_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    code = "import sys; from text2grad.stages import demo; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+    assert main(["demo", "somewhere"]) == 2
+    assert "--out" in capsys.readouterr().err
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
