@@ -11,7 +11,7 @@ MOVED := $(if $(filter-out x,x$(shell test "$$(cat '$(VENV)/.place' 2>/dev/null)
 .PHONY: help demo test check test-gpu bench pictures pins clean moved
 
 help:
-	@echo "make demo      see what text2grad does (sets everything up first)"
+	@echo "make demo      see a small model learn from words: minutes on two cores, then a report (sets everything up first)"
 	@echo "make test      format, lint, types and all tests, changing nothing"
 	@echo "make check     the same for contributors: fixes format and lint first"
 	@echo "make test-gpu  the tests that need a CUDA device"
@@ -22,7 +22,7 @@ help:
 	@echo "PYTHON=/path/to/python3.12 after any of them chooses the Python that .venv is made with"
 
 demo: $(READY)
-	@$(PY) -m text2grad align --examples --show
+	@$(PY) -m text2grad demo --open
 
 test: $(READY)
 	$(PY) -m ruff format --check .
