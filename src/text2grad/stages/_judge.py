@@ -32,7 +32,7 @@ class Judge(Closable):
         """Of score on verdicts, over the completions that `learn` has seen."""
         self.times = {"critic": 0.0, "align": 0.0}
         """Seconds of the last call."""
-        self._loop = asyncio.new_event_loop()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def __call__(
         self,
@@ -44,6 +44,7 @@ class Judge(Closable):
     ) -> list[RewardedCompletion]:
         """Judge them all. `learn`: let the slope see them, those of the other processes as well."""
         began = time.perf_counter()
+        self._loop = self._loop or asyncio.new_event_loop()
         critiques = self._loop.run_until_complete(
             ask(
                 self.critic,
@@ -66,7 +67,9 @@ class Judge(Closable):
         return rows
 
     def close(self) -> None:
-        self._loop.close()
+        if self._loop is not None:
+            self._loop.close()
+            self._loop = None
 
     def _learn(self, found: Sequence[tuple[Critique, Alignment]], among: Exchange) -> None:
         seen = Slope()

@@ -52,12 +52,12 @@ class Run(Closable):
         facts = self.path / "run.json"
         if not facts.exists():
             write_atomic(facts, encode_row(_facts(self.settings, self.others, data)))
-        begun, now = json.loads(facts.read_bytes())["processes"], self.others.processes
+        begun, now = json.loads(facts.read_bytes())["launched"], self.others.launched
         if begun != now:
             folder.close()
             raise RunError(
-                f"{self.path} was begun with --processes {begun}, and this is {now}; go on with as many, or choose "
-                f"another folder"
+                f"{self.path} was begun with {begun or 'one process'}, and this is {now or 'one process'}; go on as it "
+                f"was begun, or choose another folder"
             )
         return folder
 
@@ -175,6 +175,7 @@ def _facts(settings: Any, others: Processes, data: list[str]) -> dict[str, Any]:
         "platform": platform.platform(),
         "device": str(others.device),
         "processes": others.processes,
+        "launched": others.launched,
         "command": sys.argv,
         "seed": settings.seed,
         "data": {path: _sha256(path) for path in data if path and Path(path).is_file()},

@@ -49,7 +49,8 @@ def restore_random_states(states: dict[str, Any]) -> None:
 
 
 def weights_of(policy: nn.Module, optimizer: torch.optim.Optimizer, others: Processes) -> dict[str, Any]:
-    """Trained weights and the optimizer's state, whole, on every process that asks; all must ask together."""
+    """Trained weights and the optimizer's state, whole; where they are shared out, all processes must ask together, and
+    only the first is given something."""
     if others.sharded:
         from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
 
