@@ -54,7 +54,7 @@ def test_version_and_no_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "hint"), [("algin", "did you mean `align`?"), ("fly", "the stages are align, annotate, sft, train, env")]
+    ("word", "hint"), [("algin", "did you mean `align`?"), ("fly", f"the stages are {', '.join(STAGES)}")]
 )
 def test_an_unknown_stage_is_refused_with_a_hint(word: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([word]) == 2

@@ -33,6 +33,8 @@ CRITIQUE = Critique(
     score=0.25,
     quality=((0, 0.0), (3, -0.5), (4, 0.25)),
     revision="Hello, Ada 🙂",
+    verdict="in_process",
+    quotes_only=True,
 )
 ALIGNMENT = Alignment((Span(0, 2, "poor", 0.5, "exact", 1.0, "is too short"),), (Missed("Hey", "not there"),), ("a",))
 EXAMPLE = Example("x", (Message("system", "Be kind."), Message("user", "Greet.")), "Hello!", {"tests": [1, None]})

@@ -12,6 +12,7 @@ import importlib
 import io
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol, TextIO, cast
@@ -25,6 +26,7 @@ STAGES = {
     "sft": "supervised warm start of a policy, from given completions",
     "train": "span-level PPO of a policy, from critiques",
     "env": "versions and devices, for bug reports",
+    "report": "run folders → one HTML file: charts, completions, critiques",
 }
 """Name → one line of help; the stage itself is `text2grad.stages.NAME`."""
 
@@ -64,6 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except Text2GradError as problem:
+        if os.environ.get("TEXT2GRAD_DEBUG"):
+            traceback.print_exc()
         print(f"text2grad {name}: {problem}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

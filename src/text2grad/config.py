@@ -213,3 +213,15 @@ def inline(value: Any) -> str:
         [value], Dumper=_Dumper, default_flow_style=True, allow_unicode=True, sort_keys=False, width=10**9
     )
     return text.strip()[1:-1]
+
+
+def flat(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """A tree of settings as `{"a.b": value}`.
+
+    >>> flat({"a": {"b": 1}, "c": 2})
+    {'a.b': 1, 'c': 2}
+    """
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        found |= flat(value, f"{above}{key}.") if isinstance(value, Mapping) else {above + key: value}
+    return found

@@ -71,7 +71,7 @@ def aside(path: Path) -> Iterator[Path]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     clear_rubbish(path.parent, path.name)
-    holder = Path(tempfile.mkdtemp(prefix=f"{ASIDE}{path.name}-{_MACHINE}-{os.getpid()}-", dir=path.parent))
+    holder = Path(tempfile.mkdtemp(prefix=f"{ASIDE}{path.name}-{MACHINE}-{os.getpid()}-", dir=path.parent))
     try:
         with no_space_named(path):
             yield holder / path.name
@@ -84,16 +84,16 @@ def aside(path: Path) -> Iterator[Path]:
 
 def clear_rubbish(folder: Path, name: str = "") -> None:
     """Remove what processes of this machine that are no more left unfinished in a folder, of one name or of any."""
-    for left in folder.glob(f"{ASIDE}{glob.escape(name) or '*'}-{_MACHINE}-*-*"):
-        if not _alive(int(left.name.split("-")[-2])):
+    for left in folder.glob(f"{ASIDE}{glob.escape(name) or '*'}-{MACHINE}-*-*"):
+        if not alive(int(left.name.split("-")[-2])):
             shutil.rmtree(left, ignore_errors=True)
 
 
-_MACHINE = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
+MACHINE = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
 """Processes are known by their numbers on their own machine only; a folder may be shared by several."""
 
 
-def _alive(process: int) -> bool:
+def alive(process: int) -> bool:
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -161,13 +161,14 @@ class Jsonl(Closable):
         elif self.healed:
             self._cut(self.size)
 
-    def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Add whole lines and flush them to the disk; on a failure the file is as it was before the call."""
+    def append(self, rows: Iterable[Mapping[str, Any]], sync: bool = True) -> None:
+        """Add whole lines and flush them to the disk; on a failure the file is as it was before the call. Without
+        `sync` they are left to the system: that outlives the process, but not a power cut."""
         data = b"".join(encode_row(row) for row in rows)
         try:
             with no_space_named(self.path):
                 self._file.write(data)
-                _sync(self._file)
+                _sync(self._file) if sync else self._file.flush()
         except BaseException:
             self._file.close()
             self._file = self.path.open("a+b")
@@ -315,14 +316,14 @@ class RunFolder(Closable):
         if not path.exists():
             write_atomic(path, config.dump(settings).encode())
             return
-        there = _flat(config.read(path))
+        there = config.flat(config.read(path))
         changed = [
             f"  {key}: {there.get(key)!r} there, {value!r} now"
-            for key, value in _flat(wanted).items()
+            for key, value in config.flat(wanted).items()
             if there.get(key) != value
         ]
         changed += [
-            f"  {key}: {value!r} there, unknown now" for key, value in there.items() if key not in _flat(wanted)
+            f"  {key}: {value!r} there, unknown now" for key, value in there.items() if key not in config.flat(wanted)
         ]
         if changed:
             raise RunError(
@@ -344,13 +345,6 @@ def _take(folder: Path) -> FileLock:
         ) from None
     write_atomic(note, f"process {os.getpid()} on {socket.gethostname()}".encode())
     return lock
-
-
-def _flat(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        flat |= _flat(value, f"{above}{key}.") if isinstance(value, Mapping) else {above + key: value}
-    return flat
 
 
 def _sync(file: IO[bytes]) -> None:

@@ -26,6 +26,8 @@ Provenance = Literal["given", "exact", "normalised", "fuzzy", "revision", "code"
 """Which evidence located a span, strongest first; `given` means the data came with its character offsets."""
 Occurrence = Literal["only", "resolved", "ambiguous"]
 """Whether the quoted text occurs once, or several times with a reason to pick this one, or several times without."""
+Judged = Literal["isolated", "in_process"]
+"""Whether the tests of a program could be reached by it: ran in another process, or shared one with it."""
 Index = Annotated[Int, Ge(0)]
 Severity = Annotated[Real, Gt(0), Le(1)]
 Ids = Annotated[tuple[Index, ...], InOrder]
@@ -176,6 +178,10 @@ class Critique(Noun):
     """Q of the prefixes that end at these characters, ascending, where the critic can measure prefixes."""
     revision: Text | None = None
     """The completion as it should have been."""
+    verdict: Judged | None = None
+    """Of critics that run tests. `in_process`: at least one test shared a process with the program it judges."""
+    quotes_only: Flag = False
+    """The quotes are all that is pointed at, even where there are none: alignment reads nothing out of the feedback."""
 
     def __post_init__(self) -> None:
         if any(not omission.strip() for omission in self.omissions):

@@ -25,6 +25,9 @@ class Any{base}:
 SLOW = "import signal, time\ndef add(a, b):\n    {}\n    end = time.process_time() + 0.7\n"
 SLOW += "    while time.process_time() < end: pass\n    return a + b"
 
+ANSWERS = "import os, struct\nbody = b'{}'\ndef add(a, b):\n    os.write(4, struct.pack('>I', len(body)) + body)"
+"""A reply of the program's own making; the true one comes too late."""
+
 ATTACKS = {
     "exits at import": "import sys\nsys.exit(0)",
     "exits hard at import": "import os\nos._exit(0)",
@@ -138,6 +141,52 @@ ATTACKS = {
     "recurses without end": "def add(a, b):\n    return add(a, b)",
     "recurses through the C stack": "import sys\nsys.setrecursionlimit(10**9)\ndef add(a, b):\n    return add(a, b)",
     "computes a number without end": "def add(a, b):\n    return 9 ** 9 ** 9 ** 9",
+    "writes at exit": (
+        "import atexit, os, struct\nbody = b'{\"value\": 5}'\n"
+        "atexit.register(lambda: os.write(4, struct.pack('>I', len(body)) + body))\n"
+        "def add(a, b):\n    raise SystemExit(0)"
+    ),
+    "leaves a thread that writes replies": (
+        'import os, struct, threading\nbody = b\'{"ran": [], "error": null}\'\ndef write():\n    while True:\n'
+        "        os.write(4, struct.pack('>I', len(body)) + body)\n"
+        "threading.Thread(target=write, daemon=True).start()\n"
+        "def add(a, b):\n    return 0"
+    ),
+    "raises what nobody catches": "class Odd(BaseException): pass\ndef add(a, b):\n    raise Odd",
+    "raises an interrupt": "def add(a, b):\n    raise KeyboardInterrupt",
+    "raises a stop": "def add(a, b):\n    raise StopIteration(a + b)",
+    "raises the end of a generator": "def add(a, b):\n    raise GeneratorExit",
+    "raises what has no message": (
+        "class Odd(Exception):\n    def __str__(self): raise SystemExit(0)\n    args = property(lambda self: 1 / 0)\n"
+        "def add(a, b):\n    raise Odd"
+    ),
+    "lies about its class": (
+        "class Any:\n    __class__ = int\n    def __eq__(self, o): return True\n    def __index__(self): return 5\n"
+        "def add(a, b):\n    return Any()"
+    ),
+    "has numbers of its own": (
+        "class N(int):\n    def __add__(self, o): return 5\n    def __eq__(self, o): return True\n    __hash__ = None\n"
+        "def add(a, b):\n    return N(0)"
+    ),
+    "gives something else each time": "seen = []\ndef add(a, b):\n    seen.append(1)\n    return (k for k in seen * 5)",
+    "patches what writes": (
+        "import os, struct\nwrite = os.write\nos.write = lambda fd, data: write(fd, bytes(data).replace(b'0', b'5'))\n"
+        "struct.pack = lambda *a: b'\\0\\0\\0\\x0c'\ndef add(a, b):\n    return 0"
+    ),
+    "patches its own loader": (
+        "import sys, types\nsys.modules['text2grad'] = sys.modules['solution'] = types.ModuleType('x')\n"
+        "sys.modules['solution'].add = lambda a, b: 5\ndef add(a, b):\n    return 0"
+    ),
+    "answers with a broken error": ANSWERS.format('{"error": {"names": 5, "args": {"set": 1}, "frames": [[0]]}}'),
+    "answers with a broken place": ANSWERS.format('{"syntax": 5}'),
+    "answers with a skip": ANSWERS.format('{"error": {"names": ["Unusable", "BaseException"]}}'),
+    "answers with a need for its own process": ANSWERS.format('{"error": {"names": ["NeedsLive", "BaseException"]}}'),
+    "answers that it is too late": ANSWERS.format('{"timeout": {}}'),
+    "answers with what was never there": ANSWERS.format('{"value": {"again": 7}}'),
+    "answers with what holds itself": ANSWERS.format('{"value": [{"again": 0}]}'),
+    "answers with what is small and huge": ANSWERS.format(
+        '{"value": ' + "[" * 60 + "[]" + "".join(f', {{"again": {k}}}]' for k in range(60, 0, -1)) + "}"
+    ),
     "does not parse": "def add(a, b:\n    return 5",
     "is nested beyond reason": "x = " + "(" * 5000 + ")" * 5000,
     "holds a null byte": "def add(a, b):\n    return 5\0",

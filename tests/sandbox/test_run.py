@@ -232,11 +232,43 @@ class TestResults:
         report = Sandbox(Limits(chances=1)).run("import os\ndef f(x): os._exit(0)", ["assert f(1)", "assert f(2)"])
         assert [result.kind for result in report.results] == ["died", "not_run"]
 
+    def test_a_program_that_uses_up_the_clock_breaks_no_sandbox(self) -> None:
+        program = "import os, time\ndef f(x):\n    time.sleep(0.2)\n    os._exit(0)"
+        for wall in (0.22, 0.3, 0.4):
+            report = Sandbox(Limits(seconds=0.2, wall=wall, chances=9)).run(
+                program, [f"assert f({k})" for k in range(4)]
+            )
+            assert report.score == 0.0
+
     def test_arguments_changed_in_place_are_seen(self, sandbox: Sandbox) -> None:
         program = "def f(a, b, c):\n    a.sort()\n    b[0].append(9)\n    c['k'] = {1}\n    del c['old']"
         tests = ["a, b, c = [2, 1], ([3],), {'old': 0}\ninner = b[0]\nf(a, b, c=c)\n"]
         tests[0] += "assert (a, b, inner, c) == ([1, 2], ([3, 9],), [3, 9], {'k': {1}})"
         assert sandbox.run(program, tests).score == 1.0
+
+    @pytest.mark.parametrize(
+        ("program", "test"),
+        [
+            (
+                "def f(m):\n    m[0][0] = 1\n    return m[1][0]",
+                "r = [0]\nm = [r, r]\nassert (f(m), r, m) == (1, [1], [r, r])",
+            ),
+            ("def f(a, b):\n    a.append(1)\n    return len(b)", "a = []\nassert f(a, b=a) == 1"),
+            ("def f(m):\n    m[1] = [5]", "r = [0]\nm = [r, r]\nf(m)\nassert (m, r) == ([[0], [5]], [0])"),
+            ("def f(m):\n    m[1] = m[0]", "m = [[0], [1]]\nf(m)\nm[0].append(2)\nassert m == [[0, 2], [0, 2]]"),
+            ("def f(a, b):\n    a.append([b])", "a, b = [], [1]\nf(a, b)\nb.append(2)\nassert a == [[[1, 2]]]"),
+            (
+                "def f(d):\n    d['k'] = 1",
+                "import collections\nd = collections.defaultdict(int)\nf(d)\nassert d == {'k': 1}",
+            ),
+            ("def f(a):\n    return a[0][0][0] == a", "a = []\na.append(a)\nassert f(a) is True"),
+        ],
+    )
+    def test_what_is_the_same_object_in_a_test_is_so_in_the_program(
+        self, sandbox: Sandbox, program: str, test: str
+    ) -> None:
+        (result,) = sandbox.run(program, [test]).results
+        assert (result.passed, result.verdict, result.got) == (True, "isolated", None)
 
     def test_generators_cross_as_their_items(self, sandbox: Sandbox) -> None:
         program = "def up():\n    n = 0\n    while True:\n        yield n\n        n += 1\n\n"

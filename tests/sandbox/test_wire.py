@@ -96,6 +96,42 @@ def test_more_kinds_come_back(value: Any) -> None:
     assert (crossed(value), type(crossed(value))) == (value, type(value))
 
 
+def test_what_is_the_same_container_stays_the_same() -> None:
+    row: list[Any] = [0]
+    box: dict[str, Any] = {"row": row, "pair": (row, {1}), "counts": Counter("aab"), "deque": deque([row])}
+    box["self"] = box
+    given = [row, row, box, bytearray(b"x"), [box["counts"]]]
+    there = decode(json.loads(json.dumps(encode(given, seen={}))))
+    assert there[0] is there[1] is there[2]["row"] is there[2]["pair"][0] is there[2]["deque"][0]
+    assert there[2]["self"] is there[2]
+    assert there[4][0] is there[2]["counts"]
+    assert there[0] == [0]
+    assert [row, row] == crossed([row, row])
+    assert crossed([row, row])[0] is not crossed([row, row])[1]
+
+
+@given(PLAIN, PLAIN)
+def test_plain_data_that_is_shared_comes_back_as_it_was(one: Any, other: Any) -> None:
+    value = [one, {"k": [other, one]}, other]
+    there = decode(json.loads(json.dumps(encode(value, seen={}))))
+    assert there == value
+    assert types_of(there) == types_of(value)
+
+
+def test_a_small_message_is_no_huge_value() -> None:
+    bomb: Any = []
+    for _ in range(60):
+        bomb = [bomb, bomb]
+    with pytest.raises(WireError, match="too many times"):
+        decode(encode(bomb, seen={}))
+
+
+@pytest.mark.parametrize("number", [1, -1, True, 0.0, "0", None, [0]])
+def test_what_was_never_there_is_not_there_again(number: Any) -> None:
+    with pytest.raises(WireError, match="again"):
+        decode([{"again": number}])
+
+
 def test_numbers_that_are_no_numbers() -> None:
     nan, infinity, negative = crossed([math.nan, math.inf, -0.0])
     assert (math.isnan(nan), infinity, math.copysign(1, negative)) == (True, math.inf, -1.0)

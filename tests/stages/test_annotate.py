@@ -155,7 +155,7 @@ def test_a_spent_budget_stops_cleanly_and_a_larger_one_finishes(fault_server: An
     done = subprocess.run(command(source, target), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert len(list(read_jsonl(target))) == 20
-    assert "11 requests" in done.stderr
+    assert "20 requests (0 of them again)" in done.stderr and "9 of the requests in earlier runs" in done.stderr
     assert "sk-very-secret" not in done.stderr + (tmp_path / "out.receipt.json").read_text()
 
 
@@ -209,7 +209,7 @@ def test_program_critics_by_name_and_a_bad_column_rejects_its_row_only(tmp_path:
     (row,) = read_jsonl(target)
     assert row["id"] == 1 and 0 < row["critique"]["score"] < 1 and row["critique"]["quality"][0] == [0, 0.0]
     reasons = {row["id"]: row["reason"] for row in read_jsonl(tmp_path / "out.rejected.jsonl")}
-    assert "reference" in reasons[2] and "not scored" in reasons[3]
+    assert "reference" in reasons[2] and reasons[3] == "not scored: it has no reference"
     said = "Nine ships left the harbour of Brindlemoor in 2018, after the fog had lifted. Nobody was hurt."
     supported = [{"id": 1, "completion": "Nine ships left the harbour of Brindlemoor in 2019.", "passages": [said]}]
     written(source, supported)
@@ -218,6 +218,119 @@ def test_program_critics_by_name_and_a_bad_column_rejects_its_row_only(tmp_path:
     assert any(
         span["verdict"] == "poor" and row["completion"][span["start"] : span["end"]] == "2019" for span in row["spans"]
     )
+
+
+def test_why_a_row_is_not_scored_is_said_whoever_is_asked(tmp_path: Path) -> None:
+    rows = [{"id": 1, "prompt": "Who?", "completion": "Nine ships left."}]
+    source = written(tmp_path / "in.jsonl", rows)
+    said: dict[str, str] = {}
+    for critic in ("support", "first(support, reference)", "merge(reference, support)"):
+        target = tmp_path / f"{len(said)}.jsonl"
+        assert main(["annotate", str(source), str(target), "--critic", critic]) == 2
+        (row,) = read_jsonl(target.with_name(f"{target.stem}.rejected.jsonl"))
+        said[critic] = row["reason"]
+    thin = "it has no passages and no source, and its prompt has fewer than 20 words"
+    assert said == {
+        "support": f"not scored: {thin}",
+        "first(support, reference)": f"not scored: support: {thin}; reference: it has no reference",
+        "merge(reference, support)": f"not scored: reference: it has no reference; support: {thin}",
+    }
+
+
+def test_a_critic_of_ones_own_that_raises_ends_with_a_message(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text("def judge(prompts, completions, **columns):\n    return 1 / 0\n")
+    source = written(tmp_path / "in.jsonl", ROWS)
+    words = [sys.executable, "-m", "text2grad", "annotate", str(source), "out.jsonl", "--critic", "own:judge"]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "the critic judge raised ZeroDivisionError: division by zero (line 2 of " in done.stderr
+    debugged = os.environ | {"TEXT2GRAD_DEBUG": "1"}
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, env=debugged)
+    assert done.returncode == 2 and "Traceback" in done.stderr and "return 1 / 0" in done.stderr
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".csv"])
+def test_an_id_that_comes_twice_is_rejected_the_second_time_in_any_file(tmp_path: Path, suffix: str) -> None:
+    said = [("1", "", "Six."), ("2", "", "Five."), ("1", "", "Four."), ("2", "bob", "Three."), ("2", "bob", "Two.")]
+    rows = [
+        {"id": identity, "completion": text, "critique": "No.", **({"annotator": who} if who else {})}
+        for identity, who, text in said
+    ]
+    source = tmp_path / f"in{suffix}"
+    if suffix == ".csv":
+        lines = [f"{identity},{who},{text},No." for identity, who, text in said]
+        source.write_text("\n".join(["id,annotator,completion,critique", *lines]))
+    elif suffix == ".json":
+        source.write_text(json.dumps(rows))
+    else:
+        written(source, rows)
+    assert main(["annotate", str(source), str(tmp_path / "out.jsonl")]) == 1
+    found = [(row["id"], row["completion"]) for row in read_jsonl(tmp_path / "out.jsonl")]
+    assert found == [("1", "Six."), ("2", "Five."), ("2#bob", "Three.")]
+    rejected = list(read_jsonl(tmp_path / "out.rejected.jsonl"))
+    assert [row["id"] for row in rejected] == ["1", "2#bob"]
+    assert {row["reason"] for row in rejected} == {
+        "its id was used before; give each item its own, or name the annotator"
+    }
+
+
+def test_a_number_and_its_digits_are_one_id(tmp_path: Path) -> None:
+    rows = [{"id": 1, "completion": "Six.", "critique": "No."}, {"id": "1", "completion": "Five.", "critique": "No."}]
+    source = written(tmp_path / "in.jsonl", rows)
+    assert main(["annotate", str(source), str(tmp_path / "out.jsonl")]) == 1
+
+
+def test_nothing_but_results_stays_behind(tmp_path: Path) -> None:
+    source = written(tmp_path / "in.jsonl", ROWS[:1])
+    for _ in range(2):
+        assert main(["annotate", str(source), str(tmp_path / "out.jsonl")]) == 0
+        names = sorted(path.name for path in tmp_path.iterdir())
+        assert names == ["in.jsonl", "out.jsonl", "out.receipt.json"]
+
+
+def test_a_critic_that_was_changed_is_not_mixed_into_an_unfinished_file(tmp_path: Path) -> None:
+    """The critic stops at the second batch; then its source is edited."""
+    code = (
+        "from text2grad import Critique\n"
+        "def judge(prompts, completions, **columns):\n"
+        "    if 'stop' in completions[0]:\n        raise ValueError('enough')\n"
+        "    return [Critique('SAID') for _ in completions]\n"
+    )
+    own = tmp_path / "own.py"
+    own.write_text(code.replace("SAID", "Before."))
+    rows = [{"id": n, "completion": text} for n, text in enumerate(["Six.", "stop"])]
+    source = written(tmp_path / "in.jsonl", rows)
+    words = [sys.executable, "-m", "text2grad", "annotate", str(source), "out.jsonl", "batch=1"]
+    words += ["--critic", "first(people, own:judge)"]
+
+    def done() -> Any:
+        return subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
+
+    assert "raised ValueError: enough" in done().stderr
+    own.write_text(code.replace("SAID", "After."))
+    refused = done()
+    assert refused.returncode == 2
+    assert "the source of the critic own:judge has changed" in refused.stderr and "to begin anew" in refused.stderr
+    (tmp_path / "out.jsonl.partial").unlink()
+    own.write_text(code.replace("SAID", "After.").replace("'stop'", "'halt'"))
+    assert done().returncode == 0
+    assert {row["critique"]["feedback"] for row in read_jsonl(tmp_path / "out.jsonl")} == {"After."}
+    own.write_text(code)
+    again = done()
+    assert again.returncode == 2 and "the source of the critic own:judge has changed" in again.stderr
+
+
+def test_a_critic_that_failed_at_once_can_be_mended_and_run_again(tmp_path: Path) -> None:
+    own = tmp_path / "own.py"
+    own.write_text("def judge(prompts, completions, **columns):\n    return 1 / 0\n")
+    source = written(tmp_path / "in.jsonl", ROWS[:1])
+    words = [sys.executable, "-m", "text2grad", "annotate", str(source), "out.jsonl", "--critic", "own:judge"]
+    assert subprocess.run(words, capture_output=True, cwd=tmp_path).returncode == 2
+    own.write_text(
+        "from text2grad import Critique\n"
+        "def judge(prompts, completions, **columns):\n    return [Critique('Fine.') for _ in completions]\n"
+    )
+    assert subprocess.run(words, capture_output=True, cwd=tmp_path).returncode == 0
 
 
 def test_peoples_files_are_read_and_tasks_for_them_written(tmp_path: Path) -> None:
@@ -252,6 +365,7 @@ def test_programs_are_run_in_the_sandbox_and_blamed_where_they_go_wrong(tmp_path
         {"id": "right", "prompt": "Add.", "completion": program.replace("-", "+"), "tests": tests},
         {"id": "cheat", "prompt": "Add.", "completion": "print('3 passed')\nraise SystemExit(0)\n", "tests": tests},
         {"id": "untested", "prompt": "Add.", "completion": program},
+        {"id": "unreadable", "prompt": "Add.", "completion": program, "tests": ["assert add("]},
     ]
     source, target = written(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
     assert main(["annotate", str(source), str(target), "--critic", "code"]) == 1
@@ -264,7 +378,10 @@ def test_programs_are_run_in_the_sandbox_and_blamed_where_they_go_wrong(tmp_path
     (span,) = found["wrong"]["spans"]
     assert program[span["start"] : span["end"]] == "return a - b" and span["verdict"] == "poor"
     assert "expected 5, got -1" in found["wrong"]["critique"]["feedback"]
-    assert [row["id"] for row in read_jsonl(tmp_path / "out.rejected.jsonl")] == ["untested"]
+    reasons = {row["id"]: row["reason"] for row in read_jsonl(tmp_path / "out.rejected.jsonl")}
+    assert reasons.pop("untested") == "not scored: it has no tests"
+    assert reasons.pop("unreadable").startswith("not scored: its tests cannot be used: ")
+    assert not reasons
 
 
 def test_the_unsafe_switch_is_loud(tmp_path: Path) -> None:

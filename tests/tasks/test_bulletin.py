@@ -28,6 +28,7 @@ from text2grad.types import Example
 
 TRAIN = bulletins(3, 4000)
 HELD_OUT = bulletins(3, 1000, "held_out")
+PLAIN = bulletins(3, 1000, plain=True)
 KIND_OF = {name: kind for kind, (names, _) in enumerate(KINDS) for name in names}
 
 
@@ -48,7 +49,7 @@ def report_of(example: Example) -> str:
 def test_the_same_seed_gives_the_same_examples_one_by_one() -> None:
     assert bulletins(5, 3) == bulletins(5, 30)[:3]
     assert bulletins(5, 3) != bulletins(6, 3)
-    assert len({example.id for example in [*TRAIN, *HELD_OUT]}) == len(TRAIN) + len(HELD_OUT)
+    assert len({example.id for example in [*TRAIN, *HELD_OUT, *PLAIN]}) == 6000
 
 
 @pytest.mark.parametrize(("split", "digest"), [("train", "ecb121e90c26e675"), ("held_out", "c563a6cbbdbfcc55")])
@@ -78,7 +79,7 @@ def test_texts_are_prompt_and_reference() -> None:
 
 
 def test_the_report_says_every_fact() -> None:
-    for example in [*TRAIN, *HELD_OUT]:
+    for example in [*TRAIN, *HELD_OUT, *PLAIN]:
         facts, report = facts_of(example), report_of(example)
         words = set(words_in(report))
         assert set(facts["what"]) & words, report
@@ -139,6 +140,23 @@ def test_reports_lead_hasty_readers_astray() -> None:
         numbers += len(set(re.findall(r"\d+", report))) > 1 + ("nobody was hurt" not in facts["people"])
         causes += any(cause in report.lower() for cause in CAUSES if cause not in facts.get("cause", []))
     assert min(places, numbers) > 0.6 * len(TRAIN) and causes > 0.2 * len(TRAIN)
+
+
+def test_plain_reports_have_nothing_to_be_mistaken_for_a_fact() -> None:
+    known = {word for text in texts(3, 4000) for word in words_in(text)}
+    for example in PLAIN:
+        facts, report = facts_of(example), report_of(example)
+        words = set(words_in(report))
+        assert words <= known
+        assert words & set(PLACES) == set(facts["where"]), report
+        stated = {facts["damage"][0].split()[0], facts["people"][0].split()[0]} - {"nobody"}
+        assert set(re.findall(r"\d+", report)) == stated, report
+        assert {cause for cause in CAUSES if cause in report.lower()} == set(facts.get("cause", [])), report
+        assert {f"the {site} is closed" for site in words & set(SITES)} == set(facts.get("closed", [])), report
+    assert 30 <= mean(len(words_in(report_of(example))) for example in PLAIN) <= 45
+    assert list(texts(3, 2, plain=True)) == [f"{example.prompt} {example.reference}" for example in PLAIN[:2]]
+    pairs = {(KIND_OF[facts["what"][0]], facts["where"][0]) for facts in map(facts_of, PLAIN)}
+    assert not any(held_out_pair(*pair) for pair in pairs)
 
 
 def test_bulletins_are_worded_in_many_ways() -> None:

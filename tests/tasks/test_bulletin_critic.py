@@ -277,7 +277,9 @@ def test_garbled_language_costs_a_little_and_is_quoted(garbled: str, quoted: str
         assert "does not fit where it stands" in judged(garbled, clean).feedback
 
 
-def test_a_sentence_without_its_verb_is_not_whole() -> None:
+def test_a_sentence_without_its_subject_or_its_verb_is_not_whole() -> None:
+    assert "the end of a whole sentence" in judged("and hurt nobody.").omissions
+    assert "the end of a whole sentence" not in judged("A fire hurt nobody.").omissions
     assert judged("A fire in Norwick on Monday night.").feedback.endswith("It is not a whole sentence.")
     assert "the end of a whole sentence" in judged("A fire in Norwick on Monday night.").omissions
     assert "the end of a whole sentence" not in judged(TRUE).omissions

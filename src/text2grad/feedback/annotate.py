@@ -10,7 +10,7 @@ from typing import Any
 
 from text2grad.errors import InvalidData
 from text2grad.feedback.align.settings import AlignSettings
-from text2grad.feedback.critics.protocol import Critic, Prompt, ask
+from text2grad.feedback.critics.protocol import Answers, Critic, Prompt, ask
 from text2grad.feedback.rows import Row, identity, read_object
 from text2grad.types import Critique, Message
 
@@ -55,7 +55,9 @@ async def annotate(
             found[index] = Unannotated(identity(line), str(problem))
     critiques = await _ask_each(critic, list(items.values()))
     for (index, item), critique in zip(items.items(), critiques, strict=True):
-        found[index] = _completed(item, critique, settings)
+        found[index] = (
+            Unannotated(item.row["id"], critique) if isinstance(critique, str) else _completed(item, critique, settings)
+        )
     return [result for result in found if result is not None]
 
 
@@ -71,31 +73,31 @@ def _item(row: dict[str, Any]) -> _Item:
     return _Item(row, messages, checked.completion)
 
 
-async def _ask_each(critic: Critic, items: Sequence[_Item]) -> Sequence[Critique | InvalidData | None]:
-    """All at once; where the critic refuses a column's content, one by one, so that only that row is rejected."""
+async def _ask_each(critic: Critic, items: Sequence[_Item]) -> Sequence[Critique | str]:
+    """A critique an item, or why there is none. All at once; where the critic refuses a column's content, one by one,
+    so that only that row is rejected."""
     if not items:
         return []
     try:
-        return await _ask(critic, items)
+        judged = await _ask(critic, items)
+        return [critique or _not_scored(judged.reasons.get(index)) for index, critique in enumerate(judged)]
     except InvalidData as problem:
         if len(items) == 1:
-            return [problem]
+            return [str(problem)]
     return [(await _ask_each(critic, [item]))[0] for item in items]
 
 
-async def _ask(critic: Critic, items: Sequence[_Item]) -> list[Critique | None]:
+async def _ask(critic: Critic, items: Sequence[_Item]) -> Answers:
     names = dict.fromkeys(name for item in items for name in item.row if name not in (*OWN, *_RESERVED))
     columns = {name: [item.row.get(name) for item in items] for name in names}
     return await ask(critic, [item.prompt for item in items], [item.completion for item in items], columns)
 
 
-def _completed(
-    item: _Item, critique: Critique | InvalidData | None, settings: AlignSettings
-) -> dict[str, Any] | Unannotated:
-    if isinstance(critique, InvalidData):
-        return Unannotated(item.row["id"], str(critique))
-    if critique is None:
-        return Unannotated(item.row["id"], "not scored: the critic gave no critique that can be used")
+def _not_scored(reason: str | None) -> str:
+    return f"not scored: {reason or 'the critic gave no critique, and no reason'}"
+
+
+def _completed(item: _Item, critique: Critique, settings: AlignSettings) -> dict[str, Any] | Unannotated:
     try:
         found = Row.of({**item.row, "critique": critique.to_json()}).align(settings)
     except InvalidData as problem:

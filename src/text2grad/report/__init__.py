@@ -1,1 +1,1 @@
-"""What people look at: the terminal today; templates and plots later."""
+"""What people look at: alignments on a terminal, and the page that shows runs (`page.build`)."""

@@ -5,7 +5,6 @@ is poor, which colour-blind readers can tell apart; poor is also bold, good also
 styling at all (a pipe) brackets and numbers carry it. Text is shown as it is: markup is not obeyed, control
 characters become pictures."""
 
-import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from text2grad.report.phrases import phrases
 from text2grad.types import Alignment, Span, Verdict
 
 _STYLES: dict[Verdict, Style] = {
@@ -35,6 +35,8 @@ def visible(text: str) -> str:
     >>> visible("a\\x1b[31mb\\u202ec")
     'a␛[31mb‹202E›c'
     """
+    if text.isprintable():
+        return text
     return "".join(_picture(character) if _unprintable(character) else character for character in text)
 
 
@@ -128,34 +130,16 @@ def _span_marks(spans: tuple[Span, ...], segments: Sequence[Segment], numbers: d
 
 
 def _critique_marks(critique: str, completion: str, alignment: Alignment, numbers: dict[int, int]) -> list[_Mark]:
-    """The phrase of each span: its own words where the clause has them, else the clause; then what was missed."""
-    marks: dict[tuple[int, int], _Mark] = {}
-    for index, span in enumerate(alignment.spans):
-        start = critique.find(span.comment) if span.comment else -1
-        if start < 0:
-            continue
-        end = start + len(span.comment)
-        # Searched in the words as they are: lower case may be longer than what it is the lower case of.
-        inner = re.compile(re.escape(span.slice(completion)), re.IGNORECASE).search(critique, start, end)
-        if inner:
-            start, end = inner.span()
-        label = f"{_SIGNS[span.verdict]}{numbers[index]}"
-        earlier = marks.get((start, end))
-        label = f"{earlier.label}{label}" if earlier else label
-        marks[start, end] = _Mark(start, end, label, _STYLES[span.verdict])
-    for missed in alignment.missed:
-        start = critique.find(missed.quote)
-        if start >= 0:
-            marks.setdefault((start, start + len(missed.quote)), _Mark(start, start + len(missed.quote), "✗", _QUIET))
-    for omission in alignment.omissions:
-        start = critique.find(omission)
-        if start >= 0:
-            marks.setdefault((start, start + len(omission)), _Mark(start, start + len(omission), "○", _QUIET))
-    kept: list[_Mark] = []
-    for mark in sorted(marks.values(), key=lambda mark: (mark.end - mark.start, mark.start)):
-        if all(mark.end <= other.start or mark.start >= other.end for other in kept):
-            kept.append(mark)
-    return sorted(kept, key=lambda mark: mark.start)
+    marks = []
+    for phrase in phrases(critique, completion, alignment):
+        if phrase.kind == "span":
+            verdicts = [alignment.spans[index].verdict for index in phrase.indices]
+            pairs = zip(verdicts, phrase.indices, strict=True)
+            label = "".join(f"{_SIGNS[verdict]}{numbers[index]}" for verdict, index in pairs)
+            marks.append(_Mark(phrase.start, phrase.end, label, _STYLES[verdicts[-1]]))
+        else:
+            marks.append(_Mark(phrase.start, phrase.end, "✗" if phrase.kind == "missed" else "○", _QUIET))
+    return marks
 
 
 def _marked(text: str, marks: list[_Mark], plain: bool) -> Text:

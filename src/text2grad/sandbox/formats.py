@@ -13,8 +13,9 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from text2grad.sandbox.inside.asserts import is_check
 from text2grad.sandbox.live import needs_objects
-from text2grad.sandbox.uses import UNUSED, never_runs, reached, uses
+from text2grad.sandbox.uses import UNCHECKED, UNUSED, may_check, never_runs, reached, uses
 
 _OWN = {"solution", "pytest"}
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
@@ -80,7 +81,7 @@ def plan(tests: str | Sequence[str], setup: str = "", entry_point: str | None = 
         if not any(_checks(node, asserting) for node in body):
             lead += body  # what asserts nothing leads to what comes next, and cannot be passed
             continue
-        unit = _unit([*tainted, *lead, *body], body, taken)
+        unit = _unit([*tainted, *lead, *body], body, taken, before)
         if uses(body, [*tainted, *lead], reached([*before, *lead], known)):
             units.append(unit)
         else:
@@ -115,10 +116,10 @@ def _from_check(around: list[ast.stmt], check: ast.FunctionDef, entry_point: str
         raise UnusableTests(f"check: {reason}")
     if any(isinstance(part, ast.Return) for node in check.body for part in ast.walk(node)):
         whole = [check, *ast.parse(f"check({entry_point})").body]
-        return _plan(pure, [_unit([*tainted, *whole], [check], known)], taken, [*around, check])
+        return _plan(pure, [_unit([*tainted, *whole], [check], known, around)], taken, [*around, check])
     units, skipped = [], []
     for lead, node in _steps(check.body, _asserting(around)):
-        unit = _unit([*tainted, *bind, *lead, node], [node], known)
+        unit = _unit([*tainted, *bind, *lead, node], [node], known, around)
         if uses([node], [*tainted, *lead], reached([*around, *lead], [*known, *_imported([*around, check])])):
             units.append(unit)
         else:
@@ -143,12 +144,13 @@ def _from_code(body: list[ast.stmt], entry_point: str | None) -> Plan:
     skipped: list[tuple[str, str]] = []
     for name, holder, node in functions:
         reason = never_runs(node) or (None if uses([node], tainted, found) else UNUSED)
+        reason = reason or (None if may_check(node, body) else UNCHECKED)
         if reason is None:
-            units.append(Unit(name, lead_in, name, needs_objects([*tainted, holder], known)))
+            units.append(Unit(name, lead_in, name, needs_objects([*tainted, holder], known, body)))
         else:
             skipped.append((name, reason))
     for lead, node in steps:
-        unit = _unit([*(step for step in lead if step in tainted), node], [node], known)
+        unit = _unit([*(step for step in lead if step in tainted), node], [node], known, body)
         if uses([node], lead, found):
             units.append(unit)
         else:
@@ -170,7 +172,7 @@ def _checks(node: ast.stmt, asserting: Collection[str]) -> bool:
 
 
 def _asserts(node: ast.AST) -> bool:
-    return any(isinstance(part, ast.Assert) for part in ast.walk(node))
+    return any(is_check(part) for part in ast.walk(node))
 
 
 def _called(node: ast.stmt) -> str | None:
@@ -284,9 +286,9 @@ def _split(body: Iterable[ast.stmt], taken: Iterable[str]) -> tuple[list[ast.stm
     return pure, tainted
 
 
-def _unit(body: list[ast.stmt], shown: list[ast.stmt], known: Iterable[str]) -> Unit:
+def _unit(body: list[ast.stmt], shown: list[ast.stmt], known: Iterable[str], around: Iterable[ast.stmt]) -> Unit:
     source = ast.unparse(ast.Module(body, []))
-    return Unit(ast.unparse(ast.Module(shown, []))[:300], source, "", needs_objects(body, list(known)))
+    return Unit(ast.unparse(ast.Module(shown, []))[:300], source, "", needs_objects(body, known, around))
 
 
 def _plan(

@@ -1,14 +1,18 @@
 """Whether a test needs the program's objects in its own process, by the test's text alone.
 
-Enters: a test's statements, the names that belong to the program. Leaves: yes or no. Where this says no and the test
-hands over what is not plain data after all, the tester finds out.
+Enters: a test's statements, the statements around it, the names that belong to the program. Leaves: yes or no. Where
+this says no and the test hands over what is not plain data after all, the tester finds out.
 """
 
 import ast
 import builtins
+import copy
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 
+from text2grad.sandbox.uses import SETUPS
+
+_FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 _PLAIN = {
     name
     for kind in (list, dict, set, tuple, str, bytes, int, float, complex, range, deque, Counter)
@@ -20,13 +24,19 @@ _SHARED |= {"redirect_stdout", "threading", "weakref", "gc"}
 """What a test uses to share files, streams, event loops or patches with the program: that takes one process."""
 
 
-def needs_objects(body: Sequence[ast.stmt], known: Iterable[str]) -> bool:
+def needs_objects(body: Sequence[ast.stmt], known: Iterable[str], around: Iterable[ast.stmt] = ()) -> bool:
     """Whether the test uses what it gets from the program as more than plain data: its attributes, its class, its
-    identity, files or streams that both use."""
-    parts = [part for node in body for part in ast.walk(node)]
-    made = set(known)
+    identity, files or streams that both use. `around`: where its helpers, fixtures and set-up functions are defined;
+    what those do, the test does."""
+    around = list(around)
+    modules = module_names([*around, *body])
+    helpers = _helpers(body, around)
+    shown = _Unqualified(modules)
+    parts = [part for node in (*helpers, *body) for part in ast.walk(shown.visit(copy.deepcopy(node)))]
+    made = {*known, *shown.found} - modules
     if _makes_objects(parts, made) or _keeps_objects(parts, made):
         return True
+    made |= {node.name for node in helpers if isinstance(node, _FUNCTIONS) and _mentions(node, made)}
     for part in parts:
         if isinstance(part, ast.Assign) and _mentions(part.value, made):
             made.update(target.id for target in part.targets if isinstance(target, ast.Name))
@@ -37,6 +47,54 @@ def needs_objects(body: Sequence[ast.stmt], known: Iterable[str]) -> bool:
         or (isinstance(part, ast.Attribute) and _reaches_into(part, made))
         or (isinstance(part, ast.Call) and (_asks_class(part) or _calls_a_result(part, made)))
         for part in parts
+    )
+
+
+def module_names(nodes: Iterable[ast.stmt]) -> set[str]:
+    """What the program's module is called: `solution`, and `s` after `import solution as s`."""
+    imports = [part for node in nodes for part in ast.walk(node) if isinstance(part, ast.Import)]
+    return {alias.asname or "solution" for part in imports for alias in part.names if alias.name == "solution"} | {
+        "solution"
+    }
+
+
+class _Unqualified(ast.NodeTransformer):
+    """`solution.LRU` as `LRU`; `found` are such names."""
+
+    def __init__(self, modules: set[str]) -> None:
+        self.modules, self.found = modules, set[str]()
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        if isinstance(node.value, ast.Name) and node.value.id in self.modules:
+            self.found.add(node.attr)
+            return ast.copy_location(ast.Name(node.attr, node.ctx), node)
+        self.generic_visit(node)
+        return node
+
+
+def _helpers(body: Iterable[ast.stmt], around: Iterable[ast.stmt]) -> list[ast.stmt]:
+    """Functions and classes of the tests that the test reaches by name (an argument may be a fixture's), and those that
+    run for every test."""
+    defined = {node.name: node for node in around if isinstance(node, _FUNCTIONS | ast.ClassDef)}
+    own = {id(node) for node in body}
+    left = [*body, *(node for node in defined.values() if node.name in SETUPS or _for_all(node))]
+    found: dict[int, ast.stmt] = {}
+    while left:
+        node = left.pop()
+        if id(node) in found:
+            continue
+        found[id(node)] = node
+        names = {getattr(part, "id", None) or getattr(part, "arg", None) for part in ast.walk(node)}
+        left += [defined[name] for name in names if name in defined and not name.startswith("test")]
+    return [node for key, node in found.items() if key not in own]
+
+
+def _for_all(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> bool:
+    """A fixture with `autouse`."""
+    return any(
+        isinstance(part, ast.keyword) and part.arg == "autouse"
+        for mark in node.decorator_list
+        for part in ast.walk(mark)
     )
 
 
@@ -65,11 +123,15 @@ def _makes_objects(parts: Sequence[ast.AST], known: set[str]) -> bool:
 def _keeps_objects(parts: Sequence[ast.AST], known: set[str]) -> bool:
     """Whether what a call gives is kept and its methods are called, though its name does not look like a class: any of
     them for `LRU`; for `stack` one as a statement of its own and one in an assert, which plain data rarely sees."""
-    kept: dict[str, str] = {}
+    direct = [part.func.value for part in parts if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute)]
+    makers = {call.func.id for call in direct if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)}
+    if any(name.isupper() for name in makers & known):
+        return True
+    kept = _given(parts, known)
     for part in parts:
         made = part.value if isinstance(part, ast.Assign) else None
         if isinstance(part, ast.Assign) and isinstance(made, ast.Call) and isinstance(made.func, ast.Name):
-            name = made.func.id
+            name = kept.get(made.func.id, made.func.id)
             kept.update((ast.unparse(target), name) for target in part.targets if name in known)
     if not kept:
         return False
@@ -80,6 +142,18 @@ def _keeps_objects(parts: Sequence[ast.AST], known: set[str]) -> bool:
     asserts = [part for part in parts if isinstance(part, ast.Assert) or _is_unittest(part)]
     asserted = {_owner(inner) for part in asserts for inner in ast.walk(part)}
     return bool(called & alone & asserted)
+
+
+def _given(parts: Iterable[ast.AST], known: set[str]) -> dict[str, str]:
+    """Functions of the tests, helpers and fixtures, that give what a call of the program gives: {helper: callee}."""
+    found: dict[str, str] = {}
+    for part in parts:
+        if isinstance(part, _FUNCTIONS) and not part.name.startswith("test"):
+            inner = list(ast.walk(part))
+            calls = [node.func.id for node in inner if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+            if any(isinstance(node, ast.Return | ast.Yield) and node.value is not None for node in inner):
+                found.update((part.name, name) for name in calls if name in known)
+    return found
 
 
 def _owner(node: ast.AST) -> str:
@@ -104,7 +178,7 @@ def _reaches_into(node: ast.Attribute, made: set[str]) -> bool:
         return False
     root = node.value
     if isinstance(root, ast.Name):
-        return root.id in made and root.id != "solution"
+        return root.id in made
     return isinstance(root, ast.Call) and _mentions(root.func, made)
 
 

@@ -9,8 +9,13 @@ import ast
 import builtins
 from collections.abc import Iterable, Iterator, Sequence
 
+from text2grad.sandbox.inside.asserts import is_check, is_failure
+
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 UNUSED = "never uses the program"
+UNCHECKED = "checks nothing: no assert, no expected exception"
+SETUPS = {"setup_module", "setUpModule", "setup_function"}
+"""Functions that run before every test of a module."""
 
 
 def parts_of(node: ast.AST, inner: bool = True) -> Iterator[ast.AST]:
@@ -33,6 +38,22 @@ def never_runs(node: ast.AST) -> str | None:
     if any(isinstance(part, ast.Yield | ast.YieldFrom) for part in parts_of(node, inner=False)):
         return "a generator, which pytest does not run"
     return None
+
+
+def may_check(test: ast.AST, around: Iterable[ast.stmt]) -> bool:
+    """Whether the test, or a function of the tests that it names, holds anything that can fail it on a result."""
+    parts = [part for node in around for part in ast.walk(node)]
+    defined = {part.name: part for part in parts if isinstance(part, _FUNCTIONS | ast.ClassDef)}
+    left, seen = [test], set[str]()
+    while left:
+        for part in ast.walk(left.pop()):
+            if is_check(part) or is_failure(part):
+                return True
+            name = getattr(part, "id", None) or getattr(part, "attr", None) or getattr(part, "arg", None)
+            if name in defined and name not in seen:
+                seen.add(name)
+                left.append(defined[name])
+    return False
 
 
 def _names(node: ast.AST) -> set[str]:
@@ -71,7 +92,8 @@ def _told(node: ast.stmt) -> Iterator[tuple[set[str], set[str]]]:
     of a function only its name is seen outside, of a method what it gives to `self`."""
     if isinstance(node, _FUNCTIONS):
         if not node.name.startswith("test"):
-            yield _names(node), {node.name}
+            outer = {name for part in ast.walk(node) if isinstance(part, ast.Global) for name in part.names}
+            yield _names(node), _names(node) if node.name in SETUPS else {node.name, *outer}
     elif isinstance(node, ast.ClassDef):
         yield _names(node), {node.name}
         for inner in node.body:

@@ -89,8 +89,10 @@ class Judge(Closable):
 
 
 def score_of(row: RewardedCompletion) -> float:
-    """The scalar that the critic gave."""
+    """The scalar that the critic gave, or what its verdicts come to."""
     assert row.critique is not None and row.alignment is not None
+    if row.critique.score is not None:
+        return row.critique.score
     return total_of(row.critique, row.alignment, row.completion.text)
 
 

@@ -1,6 +1,7 @@
 """The books of an annotation: which line is done, where its result lies, and whether a file is ours to go on with.
 
 OUT.jsonl.partial    a header, then one entry a line of the input, in order; appended durably
+OUT.jsonl.spent      what model critics have cost so far, in all runs (`_spent.py`)
 OUT.jsonl            written whole when all is done
 OUT.rejected.jsonl   likewise, where there is anything to put into it
 OUT.receipt.json     what made them, and their hashes: a rerun of the same finds nothing to do
@@ -14,8 +15,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from text2grad import __version__, config
 from text2grad.errors import InvalidData, RunError, RunLocked
 from text2grad.feedback.align.settings import AlignSettings
@@ -23,6 +22,7 @@ from text2grad.feedback.annotate import Unannotated, annotate, reject
 from text2grad.feedback.critics.named import models_in
 from text2grad.feedback.critics.protocol import Critic
 from text2grad.runs import Closable, Jsonl, encode_row, read_jsonl, write_atomic
+from text2grad.stages._lock import Lock
 from text2grad.stages._rejects import write_rejects
 
 Items = Callable[[], Iterator[tuple[int, bytes | Unannotated]]]
@@ -46,17 +46,16 @@ class Ledger(Closable):
         self.header = {"text2grad": "annotate", "input_sha256": digest, **identity}
         self.partial = target.with_name(f"{target.name}.partial")
         target.parent.mkdir(parents=True, exist_ok=True)
-        self._lock = FileLock(target.with_name(f".{target.name}.lock"), blocking=False)
         try:
-            self._lock.acquire()
-        except Timeout:
+            self._lock = Lock(target.with_name(f".{target.name}.lock"))
+        except BlockingIOError:
             raise RunLocked(f"{target} is being written by another process; wait for it, or name another OUT") from None
         try:
             self.finished = self._check_target()
             self.last_line, self.done, self.rejected = self._count_partial()
             self._rows = None if self.finished else self._open_partial()
         except BaseException:
-            self._lock.release()
+            self._lock.close()
             raise
 
     async def work(self, critic: Critic, settings: AlignSettings, batch: int, told: Callable[[int], None]) -> None:
@@ -95,7 +94,7 @@ class Ledger(Closable):
 
     def close(self) -> None:
         self.close_partial()
-        self._lock.release()
+        self._lock.close()
 
     def _check_target(self) -> bool:
         """Whether OUT is this very annotation, finished. Anything else that is in the way is refused, never written
@@ -114,8 +113,8 @@ class Ledger(Closable):
             # Killed after OUT was written and before its receipt was: both are made again.
             return False
         raise RunError(
-            f"{self.target} exists, and is not the result of this input with these settings; name another OUT, or "
-            f"delete it together with {receipt.name}"
+            f"{self.target} exists, and is not the result of this input with these settings"
+            f"{_changed(said, self.header)}; name another OUT, or delete it together with {receipt.name}"
         )
 
     def _made_from_partial(self, found: str) -> bool:
@@ -134,14 +133,21 @@ class Ledger(Closable):
             return 0, said["annotated"] + said["rejected"], said["rejected"]
         if not self.partial.exists() or not self.partial.stat().st_size:
             return 0, 0, 0
-        foreign = RunError(
-            f"{self.partial} is what another annotation left unfinished (another input, critic or settings); finish "
-            f"that one, delete the file to begin anew, or name another OUT"
-        )
-        last = done = rejected = 0
         with self.partial.open("rb") as file:
-            if not encode_row(self.header).startswith(file.readline()):
-                raise foreign
+            first = file.readline()
+            begun = bool(file.readline())
+        there = _read_header(first)
+        foreign = RunError(
+            f"{self.partial} is what another annotation left unfinished{_changed(there, self.header)}; finish that one "
+            f"as it was begun, delete the file to begin anew, or name another OUT"
+        )
+        if there is not None and not begun and there != self.header:
+            # Its header is all there is: nothing is lost by beginning anew.
+            self.partial.unlink()
+            return 0, 0, 0
+        if not encode_row(self.header).startswith(first):
+            raise foreign
+        last = done = rejected = 0
         try:
             for entry in self._entries():
                 last, done, rejected = entry["line"], done + 1, rejected + ("rejected" in entry)
@@ -161,10 +167,32 @@ class Ledger(Closable):
 
 def _read_receipt(path: Path) -> dict[str, Any] | None:
     try:
-        said = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return _read_header(path.read_bytes())
+    except OSError:
+        return None
+
+
+def _read_header(data: bytes) -> dict[str, Any] | None:
+    """What a receipt or the first line of a partial file says; None where it is none of ours."""
+    try:
+        said = json.loads(data)
+    except ValueError:
         return None
     return said if isinstance(said, dict) and said.get("text2grad") == "annotate" else None
+
+
+def _changed(there: Mapping[str, Any] | None, now: Mapping[str, Any]) -> str:
+    """In brackets, what differs between two annotations; nothing where one of them is not known."""
+    if there is None:
+        return ""
+    before, after = (
+        config.flat({key: said.get(key) or {} for key in ("settings", "critics")}) for said in (there, now)
+    )
+    differing = sorted(key for key in {*before, *after} if before.get(key) != after.get(key))
+    parts = ["another input"] if there.get("input_sha256") != now.get("input_sha256") else []
+    parts += [f"the source of the critic {key[8:]} has changed" for key in differing if key.startswith("critics.")]
+    parts += [f"other {key}" for key in differing if key.startswith("settings.")]
+    return f" ({', '.join(parts)})" if parts else ""
 
 
 async def _entries(
@@ -179,8 +207,9 @@ async def _entries(
     ]
 
 
-def identity_of(options: Any, free: Sequence[str]) -> dict[str, Any]:
-    """The settings as plain values, without those that change only how, not what: a rerun may change them."""
+def identity_of(options: Any, free: Sequence[str], sources: Mapping[str, str]) -> dict[str, Any]:
+    """What a result depends on beside the input: the settings as plain values, without those that change only how, not
+    what (a rerun may change them), and the hashes of the critics' own `sources`, where there are any."""
     tree = config.plain(options)
     for key in free:
         *above, last = key.split(".")
@@ -188,7 +217,7 @@ def identity_of(options: Any, free: Sequence[str]) -> dict[str, Any]:
         for part in above:
             branch = branch[part]
         branch.pop(last)
-    return {"settings": tree}
+    return {"settings": tree} | ({"critics": dict(sources)} if sources else {})
 
 
 def _survey(path: Path) -> tuple[str, int]:

@@ -36,14 +36,16 @@ from text2grad.errors import InvalidData, UsageError
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.annotate import Unannotated, reject
 from text2grad.feedback.critics.budget import estimate
-from text2grad.feedback.critics.named import CriticSettings, critic_named, models_in
+from text2grad.feedback.critics.named import CriticSettings, critic_named, models_in, sources_of
 from text2grad.feedback.critics.protocol import Critic
 from text2grad.feedback.people import PeopleSettings, Rejected, read_people, write_argilla, write_label_studio
+from text2grad.feedback.people.items import Ids
 from text2grad.feedback.rows import Row, identity, read_object
 from text2grad.runs import encode_row
 from text2grad.stages import _settings
 from text2grad.stages._ledger import Items, Ledger, identity_of
 from text2grad.stages._rejects import check_target, rejects_of, write_rejects
+from text2grad.stages._spent import Spent
 
 
 @settings
@@ -85,7 +87,7 @@ TASKS = {"argilla": write_argilla, "label_studio": write_label_studio}
 FREE = (
     "batch",
     *(f"critics.openai.{name}" for name in ("api_key", "concurrency", "timeout", "retries")),
-    *(f"critics.openai.{name}" for name in ("longest_wait", "cache", "budget", "structured")),
+    *(f"critics.openai.{name}" for name in ("longest_wait", "drain", "cache", "budget", "structured")),
     "critics.code.workers",
 )
 """Settings that change how the work is done, not what comes out: a rerun may change them and go on."""
@@ -108,8 +110,9 @@ def run(args: argparse.Namespace) -> int:
     if args.tasks is not None:
         return _write_tasks(args.tasks, items, target)
     critic = critic_named(options.critic, options.critics)
-    with Ledger(source, target, identity_of(options, FREE), items) as ledger:
+    with Ledger(source, target, identity_of(options, FREE, sources_of(options.critic)), items) as ledger:
         if ledger.finished:
+            Spent(target, options.critics.openai.budget).forget()
             print(f"{target} is complete already: nothing to do", file=sys.stderr)
         else:
             _work(ledger, critic, options)
@@ -117,16 +120,32 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _items(source: Path, options: PeopleSettings) -> Iterator[tuple[int, bytes | Unannotated]]:
-    """JSON lines as they are; any other file, or one that the settings describe, as people's."""
+    """JSON lines as they are; any other file, or one that the settings describe, as people's. Ids are unique."""
     if source.suffix not in PEOPLES_FILES and options.kind == "auto":
-        with source.open("rb") as stream:
-            yield from ((number, line) for number, line in enumerate(stream, 1) if line.strip())
+        with source.open("rb") as stream, Ids() as ids:
+            for number, line in enumerate(stream, 1):
+                if line.strip():
+                    yield number, _once(line, ids)
         return
     for number, found in enumerate(read_people(source, options), 1):
         if isinstance(found, Rejected):
             yield number, Unannotated(found.id, found.reason, found.line)
         else:
             yield number, encode_row(found)
+
+
+def _once(line: bytes, ids: Ids) -> bytes | Unannotated:
+    """The line, unless its id was there before. A line that has none is dealt with where lines are read."""
+    try:
+        row = read_object(line)
+    except InvalidData:
+        return line
+    before = row.get("id")
+    if not isinstance(before, str | int) or isinstance(before, bool):
+        return line
+    if (reason := ids.repeated(row)) is not None:
+        return Unannotated(row["id"], reason)
+    return line if row["id"] == before else encode_row(row)
 
 
 def _write_tasks(tool: str, items: Items, target: Path) -> int:
@@ -159,15 +178,21 @@ def _work(ledger: Ledger, critic: Critic, options: AnnotateSettings) -> None:
         sent = ledger.characters * left // max(ledger.lines, 1) + left * model.overhead()
         most = estimate(sent, left, model.options.max_tokens, model.options.budget)
         print(f"{model.__name__}: {most}, if nothing is remembered", file=sys.stderr)
-    try:
-        with _progress() as progress:
-            task = progress.add_task("annotate", total=ledger.lines, completed=ledger.done)
-            told = partial(_told, progress, task)
-            asyncio.run(ledger.work(critic, options.align, options.batch, told))
-        ledger.finish({"tally": {model.__name__: str(model.tally) for model in models}})
-    finally:
+    names = " + ".join(model.__name__ for model in models)
+    with Spent(ledger.target, options.critics.openai.budget) as spent:
         for model in models:
-            print(f"{model.__name__}: {model.tally}", file=sys.stderr)
+            # One budget for one output, whoever spends it.
+            model.tally, model.say = spent.tally, partial(print, file=sys.stderr)
+        try:
+            with _progress() as progress:
+                task = progress.add_task("annotate", total=ledger.lines, completed=ledger.done)
+                told = partial(_told, progress, task)
+                asyncio.run(ledger.work(critic, options.align, options.batch, told))
+            ledger.finish({"tally": {names: str(spent.tally)} if models else {}})
+            spent.forget()
+        finally:
+            if models:
+                print(f"{names}: {spent.tally}", file=sys.stderr)
 
 
 def _told(progress: Progress, task: TaskID, done: int) -> None:

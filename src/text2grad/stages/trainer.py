@@ -10,7 +10,7 @@ nothing had happened.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,9 @@ from text2grad.stages.train import TrainSettings
 from text2grad.tasks.examples import Stream, load_examples
 from text2grad.types import Example
 
+Measure = Callable[[Example, str], float]
+"""A number about one held-out completion, beside the critic's score: `held_out/NAME` is its mean."""
+
 
 class Trainer(Loop):
     """One run. Everything that is not given is loaded by the names in the settings."""
@@ -61,9 +64,11 @@ class Trainer(Loop):
         examples: Sequence[Example] | None = None,
         held_out: Sequence[Example] | None = None,
         critic: Critic | None = None,
+        measures: Mapping[str, Measure] | None = None,
         callbacks: Sequence[Callback] = (),
         show: bool = False,
     ) -> None:
+        self.measures = measures or {}
         _check(settings)
         self.examples = list(examples) if examples is not None else load_examples(settings.data)
         self.held_out = list(held_out) if held_out is not None else _held_out(settings)
@@ -258,7 +263,11 @@ class Trainer(Loop):
             "text/repetition": "repetition",
             "critic/unscored_frac": "unscored_frac",
         }
-        return {f"held_out/{new}": numbers[old] for old, new in wanted.items() if old in numbers}, logged
+        found = {f"held_out/{new}": numbers[old] for old, new in wanted.items() if old in numbers}
+        for name, measure in self.measures.items():
+            measured = [measure(one.row.example, one.row.completion.text) for one in everybody]
+            found[f"held_out/{name}"] = float(np.mean(measured))
+        return found, logged
 
     def _watch(self, metrics: dict[str, Any], display: Display) -> Stop | None:
         """Say what looks wrong; the reason to stop, if there is one."""

@@ -4,6 +4,9 @@ Enters: a seed and a number. Leaves: `Example`s, whose prompt is a report and th
 bulletin that says all of it, and whose column `facts` is what the critic holds a completion to. The same seed gives the
 same examples, one by one: the first ten of a hundred are the ten. Knows no tokenizer and no model.
 
+Reports are full, with much beside the point, or plain: the facts and little else. A small model learns to write
+bulletins from plain reports in a few hundred steps, and then gets facts wrong on full ones.
+
 Held-out examples are new combinations of known words: a kind of incident at a place where training never has it, and a
 number of things that training never has together.
 """
@@ -20,29 +23,30 @@ ASK = "\nBulletin:"
 """Ends every prompt. A completion follows behind a space."""
 
 
-def bulletins(seed: int, count: int, split: Split = "train") -> list[Example]:
-    """`count` examples of a split.
+def bulletins(seed: int, count: int, split: Split = "train", *, plain: bool = False) -> list[Example]:
+    """`count` examples of a split, of full reports or of plain ones.
 
     >>> (example,) = bulletins(7, 1)
     >>> example == bulletins(7, 20)[0]
     True
     """
-    return [_example(seed, index, split) for index in range(count)]
+    return [_example(seed, index, split, plain) for index in range(count)]
 
 
-def texts(seed: int, count: int, split: Split = "train") -> Iterator[str]:
+def texts(seed: int, count: int, split: Split = "train", *, plain: bool = False) -> Iterator[str]:
     """Prompt and reference as one text each: for training a tokenizer, or a language model in the supervised way."""
-    for example in bulletins(seed, count, split):
+    for example in bulletins(seed, count, split, plain=plain):
         yield f"{example.prompt} {example.reference}"
 
 
-def _example(seed: int, index: int, split: Split) -> Example:
+def _example(seed: int, index: int, split: Split, plain: bool) -> Example:
     # Seeding by a text is by its SHA-512: the same on every machine, and no two of these are neighbours.
-    rng = random.Random(f"bulletin {split} {seed} {index}")
+    kind = "bulletin plain" if plain else "bulletin"
+    rng = random.Random(f"{kind} {split} {seed} {index}")
     incident = draw(rng, split)
     return Example(
-        id=f"bulletin-{split}-{seed}-{index}",
-        prompt=report(incident, rng) + ASK,
+        id=f"{kind} {split} {seed} {index}".replace(" ", "-"),
+        prompt=report(incident, rng, plain) + ASK,
         reference=write(incident, rng),
         columns={"facts": {slot: list(values) for slot, values in incident.facts.items()}},
     )

@@ -111,6 +111,7 @@ class BulletinCritic:
             omissions=(*omissions, *(() if finished else ("the end of a whole sentence",))),
             score=score,
             quality=tuple(quality.items()),
+            quotes_only=True,
         )
 
 

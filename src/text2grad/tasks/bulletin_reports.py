@@ -34,6 +34,8 @@ _DAMAGE = (
     "{count} {thing} were damaged",
     "{who} counted {count} damaged {thing} in the old part of the town",
     "the damage to {count} {thing} can be seen from far away",
+)
+_DAMAGE_ASTRAY = (
     "{count} {thing} were damaged, not {other} as first reported",
     "first reports spoke of {other} damaged {thing}, but {who} later counted {count}",
     "{count} of the {more} {thing} in the street were damaged",
@@ -62,6 +64,8 @@ _CAUSE = (
     "the cause was {cause}",
     "{who} blamed {cause}",
     "{who} put the blame on {cause}",
+)
+_CAUSE_ASTRAY = (
     "{who} first thought of {wrong}, but it was {cause}",
     "the cause was {cause} and not {wrong}",
 )
@@ -87,9 +91,9 @@ _ASIDES = (
 )
 
 
-def report(incident: Incident, rng: random.Random) -> str:
-    """The incident as a reporter tells it."""
-    lead, rest = _clauses(incident, rng)
+def report(incident: Incident, rng: random.Random, plain: bool = False) -> str:
+    """The incident as a reporter tells it; a plain report has the facts and little beside them."""
+    lead, rest = _plain_clauses(incident, rng) if plain else _clauses(incident, rng)
     # A sentence or two that carries two clauses keeps the report within five sentences.
     sentences = list(lead)
     spare = max(0, len(sentences) + len(rest) - rng.choice((3, 4, 5, 5)))
@@ -113,7 +117,8 @@ def _clauses(incident: Incident, rng: random.Random) -> tuple[tuple[str, ...], l
         people = rng.choice(_NOBODY)
     else:
         people = rng.choice(_PEOPLE[incident.state]) + (rng.choice(_CORRECTION) if rng.random() < 0.35 else "")
-    rest = [rng.choice(_DAMAGE), people, rng.choice(_CAUSE if incident.cause else _NO_CAUSE)]
+    rest = [rng.choice(_DAMAGE + _DAMAGE_ASTRAY), people]
+    rest.append(rng.choice(_CAUSE + _CAUSE_ASTRAY if incident.cause else _NO_CAUSE))
     if incident.closed:
         rest.append(rng.choice(_CLOSED))
     elif rng.random() < 0.4:
@@ -125,6 +130,14 @@ def _clauses(incident: Incident, rng: random.Random) -> tuple[tuple[str, ...], l
     if rng.random() < 0.8:
         rest.append(rng.choice(_ASIDES))
     return lead, rest
+
+
+def _plain_clauses(incident: Incident, rng: random.Random) -> tuple[tuple[str, ...], list[str]]:
+    rest = [rng.choice(_DAMAGE), rng.choice(_NOBODY if incident.state == "nobody" else _PEOPLE[incident.state])]
+    rest += [rng.choice(_CAUSE)] * (incident.cause is not None)
+    rest += [rng.choice(_CLOSED)] * (incident.closed is not None)
+    rng.shuffle(rest)
+    return (rng.choice(_LEAD),), rest
 
 
 def _fillings(incident: Incident, rng: random.Random) -> dict[str, str]:

@@ -47,6 +47,8 @@ class Server:
                 print(json.dumps({"turn": turn, "messages": len(request["messages"]), "most": self.most}), file=file)
         always = [name.removeprefix("always-") for name in self.faults if name.startswith("always-")]
         fault = always[0] if always else self.faults[turn] if turn < len(self.faults) else ""
+        if self.faults[:1] == ["forbid-3"] and "Ship number 3 " in question:
+            return await self.send(writer, 403, {"error": {"message": "not this one"}})
         await asyncio.sleep(self.delay)
         if key == "wrong-key":
             return await self.send(writer, 401, {"error": {"message": f"Incorrect API key provided: {key}"}})

@@ -1,5 +1,8 @@
 """The critic `code`: real programs in the real sandbox; its words quote the completion, its score counts tests."""
 
+import asyncio
+import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from text2grad.errors import ConfigError, SandboxError
-from text2grad.feedback.align import align
+from text2grad.feedback.align import AlignSettings, align
+from text2grad.feedback.annotate import annotate
 from text2grad.feedback.critics import ask_now
 from text2grad.feedback.critics.code import CodeCritic, CodeSettings
 from text2grad.feedback.critics.source import find
+from text2grad.feedback.rows import Row
 from text2grad.sandbox import Frame, Report, TestResult
 from text2grad.types import Critique, Message
 
@@ -38,8 +43,11 @@ def exact(completion: str, critique: Critique) -> None:
         assert quote.start is not None
         assert completion[quote.start : quote.start + len(quote.text)] == quote.text
         assert quote.comment in critique.feedback
-    spans = align(completion, critique).spans if critique.quotes else ()
-    assert sorted(quote.start or 0 for quote in critique.quotes) == [span.start for span in spans]
+    found = align(completion, critique)
+    assert sorted((quote.start or 0, quote.text) for quote in critique.quotes) == [
+        (span.start, span.slice(completion)) for span in found.spans
+    ]
+    assert (found.missed, found.omissions) == ((), ())
 
 
 def quoted(critique: Critique) -> list[str]:
@@ -112,7 +120,7 @@ class TestWhatItSays:
 
     def test_praise_has_no_quote(self, critic: CodeCritic) -> None:
         critique = said(critic, "def add(a, b):\n    return a + b\n")
-        assert critique == Critique("Correct in all 3 cases.", score=1.0)
+        assert critique == Critique("Correct in all 3 cases.", score=1.0, verdict="isolated", quotes_only=True)
 
     @pytest.mark.parametrize("tests", [["assert Box(1).get() == 1"], ["assert Box(1).get() == 1", "assert two() == 2"]])
     def test_praise_marks_no_line(self, critic: CodeCritic, tests: list[str]) -> None:
@@ -127,12 +135,50 @@ class TestWhatItSays:
     def test_what_shared_a_process_is_said(self, critic: CodeCritic) -> None:
         program = "class Box:\n    def one(self): return 1\n\ndef two():\n    return 3\n"
         critique = said(critic, program, ["assert Box().one() == 1", "assert two() == 2"])
+        assert critique.verdict == "in_process"
+        assert Critique.from_json(critique.to_json()) == critique
         opening = "1 of 2 tests fails. 1 of 2 tests ran in one process with the program (verdict: in_process). "
         assert critique.feedback.startswith(opening)
+
+    @pytest.mark.parametrize(
+        ("completion", "tests"),
+        [
+            ("def add(a, b):\n    c = a\n    c -= b\n    return c\n", ADD),
+            ("def tests(a, b):\n    fail = a\n    fail -= b\n    return fail\n", ["assert tests(2, 3) == 5"]),
+            ("# line 1 of add(2, 3) == 5\nimport os\nos._exit(0)\n", ADD),
+            ("def add(a, b):\n    print('the assertion does not hold')\n    c = add\n    return c\n", ADD[:1]),
+            (
+                "All tests fail. The program does not hold.\n```python\ndef add(a, b):\n    c = 1\n    return c\n```",
+                ADD,
+            ),
+        ],
+    )
+    def test_blame_without_quotes_marks_no_line(self, critic: CodeCritic, completion: str, tests: list[str]) -> None:
+        critique = said(critic, completion, tests)
+        assert critique.quotes == ()
+        assert critique.score < 1.0
+        assert align(completion, Critique.from_json(critique.to_json())).spans == ()
 
     def test_a_message_that_no_file_can_hold(self, critic: CodeCritic) -> None:
         critique = said(critic, "def add(a, b):\n    raise ValueError('\\ud800')\n", ADD[:1])
         assert "raises ValueError: ?" in critique.feedback
+
+
+@pytest.mark.system("bwrap")
+def test_rows_of_annotate_hold_the_verdict_and_no_span_but_the_quotes(critic: CodeCritic) -> None:
+    program = "class Box:\n    def one(self):\n        x = 1\n        return x\n\n"
+    program += "def tests(fail):\n    fail = 3\n    return fail\n"
+    cases = [["assert Box().one() == 1"], ["assert Box().one() == 2", "assert tests(1) == 3"], ["assert tests(1) == 2"]]
+    lines = [
+        json.dumps({"id": k, "prompt": "Write it.", "completion": program, "tests": tests}).encode()
+        for k, tests in enumerate(cases)
+    ]
+    rows: list[Any] = asyncio.run(annotate(lines, critic, AlignSettings()))
+    assert [row["critique"]["verdict"] for row in rows] == ["in_process", "in_process", "isolated"]
+    assert [row["critique"]["score"] for row in rows] == [1.0, 0.5, 0.0]
+    for row in rows:
+        assert [span["start"] for span in row["spans"]] == [quote["start"] for quote in row["critique"]["quotes"]]
+        assert Row.of(row).align(AlignSettings()).to_json()["missed"] == row["missed"] == []
 
 
 @pytest.mark.system("bwrap")
@@ -286,6 +332,8 @@ def test_whatever_is_reported_the_quotes_are_exact(
         assert critique is None
         return
     assert critique is not None
+    spans = align(completion, critique).spans
+    assert {(span.start, span.slice(completion)) for span in spans} <= {(q.start, q.text) for q in critique.quotes}
     assert critique.score == sum(result.passed for result in results) / len(results)
     assert critique.score < 1.0 or not critique.quotes
     for quote in critique.quotes:
@@ -304,9 +352,6 @@ def test_a_source_never_changes_the_text(prompt: str, completion: str) -> None:
 @pytest.mark.system("bwrap")
 def test_published_solutions_pass(critic: CodeCritic) -> None:
     """Where MBPP's file is at hand: its own solutions pass its own tests."""
-    import json
-    import os
-
     folder = os.environ.get("TEXT2GRAD_DATA")
     path = Path(folder or "") / "code" / "mbpp.jsonl"
     if folder is None or not path.is_file():

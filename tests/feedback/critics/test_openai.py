@@ -12,14 +12,14 @@ from text2grad import config
 from text2grad.errors import BudgetSpent, CriticError
 from text2grad.feedback.critics.budget import BudgetSettings
 from text2grad.feedback.critics.openai import OpenAICritic, OpenAISettings
-from text2grad.feedback.critics.protocol import ask_now
+from text2grad.feedback.critics.protocol import Answers, ask_now
 from text2grad.types import Critique
 
 COMPLETIONS = [f"Ship number {index} left the harbour at noon." for index in range(6)]
 PROMPTS = ["Summarise the log."] * len(COMPLETIONS)
 
 
-def judge(options: OpenAISettings, completions: list[str] = COMPLETIONS) -> tuple[list[Critique | None], OpenAICritic]:
+def judge(options: OpenAISettings, completions: list[str] = COMPLETIONS) -> tuple[Answers, OpenAICritic]:
     critic = OpenAICritic("m", options)
     return ask_now(critic, PROMPTS[: len(completions)], completions, {}), critic
 
@@ -63,6 +63,8 @@ def test_a_server_that_never_makes_sense_scores_nothing(fault_server: Start, fau
     found, critic = judge(quick())
     assert found == [None] * len(COMPLETIONS)
     assert critic.tally.requests == 2 * len(COMPLETIONS), "one repair, not more"
+    why = "it is empty" if "empty" in faults else "it holds no JSON object"
+    assert set(found.reasons.values()) == {f"the model's reply cannot be read ({why}), nor its repair ({why})"}
 
 
 def test_replies_that_are_always_cut_off_keep_blame_and_lose_praise(fault_server: Start) -> None:
@@ -110,14 +112,14 @@ def test_what_arrived_is_never_paid_again(fault_server: Start) -> None:
 
 @pytest.mark.parametrize(
     ("limits", "name"),
-    [({"requests": 3}, "requests"), ({"tokens": 400}, "tokens"), ({"money": 0.0005, "price_in": 1.0}, "money")],
+    [({"requests": 3}, "requests"), ({"tokens": 2100}, "tokens"), ({"money": 0.0008, "price_in": 1.0}, "money")],
 )
 def test_a_spent_budget_stops_and_a_larger_one_goes_on(fault_server: Start, limits: dict[str, Any], name: str) -> None:
     fault_server()
     with pytest.raises(BudgetSpent, match=f"the budget is spent: .* {name}.*run the same command again"):
         judge(quick(concurrency=1, budget=BudgetSettings(**limits)))
     _, critic = judge(quick())
-    assert 0 < critic.tally.recalled < 6 and critic.tally.requests + critic.tally.recalled == 6
+    assert critic.tally.recalled == 3 and critic.tally.requests + critic.tally.recalled == 6
 
 
 def test_no_more_requests_than_asked_for_are_under_way(fault_server: Start, tmp_path: Path) -> None:
@@ -172,6 +174,7 @@ def test_one_question_that_the_server_refuses_leaves_the_others(fault_server: St
     found, critic = judge(quick(concurrency=1))
     assert [critique is None for critique in found] == [False, False, False, True, False, False]
     assert critic.tally.refused == 1
+    assert set(found.reasons) == {3} and "context_length_exceeded" in found.reasons[3]
 
 
 def test_another_server_is_another_question(fault_server: Start) -> None:

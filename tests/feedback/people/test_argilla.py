@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.feedback.people.rows import marked_rows, places
@@ -62,15 +62,63 @@ def test_responses_are_read_in_the_units_that_are_set(row: dict[str, Any], units
             assert places(found) == places(row), "where both units count alike, no setting is needed"
 
 
-@pytest.mark.parametrize("place", [(3, 8), (5, 10)])
-def test_the_reading_that_ends_at_words_is_found(tmp_path: Path, place: tuple[int, int]) -> None:
+@given(st.lists(marked_rows(), min_size=1, max_size=3, unique_by=lambda row: str(row["id"])), st.booleans())
+def test_a_suggestion_that_is_submitted_as_it_is_comes_back_exactly(rows: list[dict[str, Any]], older: bool) -> None:
+    """With the settings that nobody touched, whatever the Unicode; the 1.x form of the records, too."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "records.json"
+        write_argilla(rows, path)
+        records = json.loads(path.read_text(encoding="utf-8"))
+        for each in records:
+            values = {name: {"value": said["value"]} for name, said in each["suggestions"].items()}
+            if older:
+                said = [{"question_name": name, **one} for name, one in each["suggestions"].items()]
+                each |= {"suggestions": said, "responses": [{"user_id": "ada", "values": values}]}
+            else:
+                each["responses"] = {name: [{"user_id": "ada", **one}] for name, one in values.items()}
+        found = read(Path(folder), records)
+    assert [places(row) for row in found if isinstance(row, dict)] == [places(row) for row in rows], found
+
+
+@given(marked_rows(), marked_rows(), st.sampled_from(["utf16", "characters"]), st.sampled_from(["auto", "set"]))
+def test_a_changed_suggestion_is_read_right_or_not_at_all(
+    row: dict[str, Any], other: dict[str, Any], units: str, known: str
+) -> None:
+    """Our spans are kept as they are; what a person adds is in the page's units, and never guessed at."""
+    text = row["completion"]
+    added = [each for each in other["spans"] if each["end"] <= len(text)]
+    mine = [(each["start"], each["end"]) for each in row["spans"]]
+    marked = [span(each["start"], each["end"], each["verdict"]) for each in row["spans"]]
+    for each in added:
+        place = each["start"], each["end"]
+        start, end = to_utf16(text, place) if units == "utf16" else place
+        assume((start, end) not in mine or (start, end) == place)
+        marked.append(span(start, end, each["verdict"]))
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "out.json"
+        write_argilla([row], path)
+        (made,) = json.loads(path.read_text(encoding="utf-8"))
+        made["responses"] = {"spans": [{"value": marked, "user_id": "ada"}]}
+        (back,) = read(Path(folder), [made], **({"units": units} if known == "set" else {}))
+    if isinstance(back, Rejected):
+        assert known == "auto" and "set people.units=utf16" in back.reason
+    else:
+        assert places(back) == places({"spans": [*row["spans"], *added]})
+
+
+@pytest.mark.parametrize(("place", "wanted"), [((1, 8), (1, 8)), ((24, 33), (22, 31))])
+def test_the_only_possible_reading_is_taken(tmp_path: Path, place: tuple[int, int], wanted: tuple[int, int]) -> None:
+    """Inside a pair of UTF-16 units nothing begins; and behind the last character nothing ends."""
     (row,) = read(tmp_path, [record({"spans": [{"value": [span(*place)], "user_id": "ada"}]})])
-    assert places(row) == [(3, 8, "poor")]
+    assert places(row) == [(*wanted, "poor")]
 
 
-def test_a_doubtful_reading_is_not_guessed(tmp_path: Path) -> None:
-    (back,) = read(tmp_path, [record({"spans": [{"value": [span(4, 7)], "user_id": "ada"}]})])
-    assert isinstance(back, Rejected) and "set units=" in back.reason
+@pytest.mark.parametrize("place", [(4, 7), (5, 10), (9, 14)])
+def test_a_doubtful_reading_is_not_guessed(tmp_path: Path, place: tuple[int, int]) -> None:
+    """Not even where one reading ends at words: (9, 14) is "ships" in characters, but may have been "n shi"."""
+    (back,) = read(tmp_path, [record({"spans": [{"value": [span(*place)], "user_id": "ada"}]})])
+    assert isinstance(back, Rejected)
+    assert "set people.units=utf16" in back.reason and "people.units=characters" in back.reason
 
 
 def test_each_response_is_a_row_of_its_own(tmp_path: Path) -> None:
@@ -80,7 +128,7 @@ def test_each_response_is_a_row_of_its_own(tmp_path: Path) -> None:
         "revision": [{"value": "Nine ships left.", "user_id": "ada"}],
         "rating": [{"value": 2, "user_id": "bob"}],
     }
-    ada, bob = read(tmp_path, [record(responses)])
+    ada, bob = read(tmp_path, [record(responses)], units="utf16")
     assert (ada["id"], ada["critique"], ada["revision"]) == ("r1#ada", "Wrong count.", "Nine ships left.")
     assert places(ada) == [(3, 8, "poor")]
     assert (bob["id"], bob["critique"], bob["spans"], bob["unread"]) == ("r1#bob", "Fine.", [], ["rating"])
@@ -92,7 +140,7 @@ def test_records_of_the_older_version(tmp_path: Path) -> None:
         {"user_id": "ada", "status": "submitted", "values": values},
         {"user_id": "bob", "status": "discarded", "values": {}},
     ]
-    ada, bob = read(tmp_path, [record(responses, suggestions=[])])
+    ada, bob = read(tmp_path, [record(responses, suggestions=[])], units="utf16")
     assert (ada["id"], places(ada)) == ("r1#ada", [(3, 8, "poor")])
     assert isinstance(bob, Rejected)
     assert (bob.id, bob.reason) == ("r1#bob", "the response of bob is discarded, not submitted")

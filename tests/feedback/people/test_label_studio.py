@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.feedback.people.rows import marked_rows, places
@@ -102,21 +102,51 @@ def test_a_text_that_no_reading_gives_is_reported(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("place", "wanted"), [((3, 8), [(3, 8, "poor")]), ((5, 10), [(3, 8, "poor")]), ((25, 32), [(23, 30, "poor")])]
-)
-def test_without_texts_the_possible_reading_that_ends_at_words(
-    tmp_path: Path, place: tuple[int, int], wanted: list[Any]
+@given(st.lists(marked_rows(), min_size=1, max_size=3, unique_by=lambda row: str(row["id"])), st.booleans())
+@example([{"id": 1, "completion": "🦩aaaa", "spans": [{"start": 3, "end": 4, "verdict": "poor"}]}], True)
+def test_a_prediction_that_is_submitted_as_it_is_comes_back_exactly(rows: list[dict[str, Any]], named: bool) -> None:
+    """Whatever the Unicode, with the settings that nobody touched, in an export whose other offsets are UTF-16."""
+    with TemporaryDirectory() as folder:
+        write_label_studio(rows, Path(folder) / "tasks.json")
+        tasks = json.loads((Path(folder) / "tasks.json").read_text(encoding="utf-8"))
+        for each in tasks:
+            (predicted,) = each["predictions"]
+            each["annotations"] = [{"completed_by": 1, "result": predicted["result"]}]
+            if named:
+                each["annotations"][0]["prediction"] = predicted
+                each["predictions"] = []
+        marked = {**task([region(5, 10, text="Seven")]), "id": "another"}
+        other, *found = read(Path(folder), [marked, *tasks])
+    assert [places(row) for row in found if isinstance(row, dict)] == [places(row) for row in rows], found
+    assert places(other) == [(3, 8, "poor")]
+
+
+def test_our_predictions_do_not_decide_what_people_count(tmp_path: Path) -> None:
+    write_label_studio(
+        [{"id": 1, "completion": FLAMINGO, "spans": [{"start": 3, "end": 8, "verdict": "poor"}]}], tmp_path / "t.json"
+    )
+    (made,) = json.loads((tmp_path / "t.json").read_text(encoding="utf-8"))
+    made["annotations"] = [{"completed_by": 1, "result": made["predictions"][0]["result"]}]
+    doubtful = {**task([region(5, 6, text="a")], completion="🦩 aaaaaa"), "id": 2}
+    clear = {**task([region(5, 10, text="Seven")]), "id": 3}
+    ours, person, _ = read(tmp_path, [made, doubtful, clear])
+    assert (places(ours), places(person)) == ([(3, 8, "poor")], [(4, 5, "poor")])
+
+
+@pytest.mark.parametrize(("place", "wanted"), [((1, 8), (1, 8)), ((24, 33), (22, 31))])
+def test_without_texts_the_only_possible_reading(
+    tmp_path: Path, place: tuple[int, int], wanted: tuple[int, int]
 ) -> None:
-    (row,) = read(tmp_path, [task([region(*place)], completion=FLAMINGO.rstrip("."))])
-    assert places(row) == wanted
+    (row,) = read(tmp_path, [task([region(*place)])])
+    assert places(row) == [(*wanted, "poor")]
 
 
-def test_without_texts_nothing_is_guessed(tmp_path: Path) -> None:
-    (back,) = read(tmp_path, [task([region(4, 7)])])
-    assert isinstance(back, Rejected) and "set units=characters or units=utf16" in back.reason
-    (row,) = read(tmp_path, [task([region(4, 7)])], units="utf16")
-    assert places(row) == [(2, 5, "poor")]
+@pytest.mark.parametrize("place", [(4, 7), (5, 10), (9, 14)])
+def test_without_texts_nothing_is_guessed(tmp_path: Path, place: tuple[int, int]) -> None:
+    (back,) = read(tmp_path, [task([region(*place)])])
+    assert isinstance(back, Rejected) and "set people.units=utf16" in back.reason
+    (row,) = read(tmp_path, [task([region(*place)])], units="utf16")
+    assert places(row) == [(place[0] - 2, place[1] - 2, "poor")]
 
 
 def test_comments_critique_revision_severity_and_other_columns(tmp_path: Path) -> None:
@@ -238,3 +268,23 @@ def test_rows_that_cannot_be_shown_are_refused_before_anything_is_written(tmp_pa
     with pytest.raises(InvalidData, match=r"row 1, id 1: Span\(0, 9\)"):
         write_label_studio([{**good, "spans": [{"start": 0, "end": 9, "verdict": "poor"}]}], tmp_path / "t.json")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "noted",
+    [{}, {"annotation_id": 4, "annotator": 2}, {"annotation_id": 4, "created_at": "2026-01-01"}, {"annotator": 2}],
+)
+def test_json_min_with_few_columns_is_known(tmp_path: Path, noted: dict[str, Any]) -> None:
+    """As an export with hidden columns has it; the first item has nothing marked."""
+    empty = {"id": 8, "completion": "Six ships left.", "critique": "Fine.", **noted}
+    marked = {"start": 5, "end": 10, "text": "Seven", "labels": ["poor"]}
+    _, row = read(tmp_path, [empty, {"id": 9, "completion": FLAMINGO, "spans": [marked], **noted}])
+    assert isinstance(row, dict), row
+    assert (places(row), row["critique"]) == ([(3, 8, "poor")], "Marked: 1 poor.")
+    assert row.get("annotator") == (str(noted["annotator"]) if "annotator" in noted else None)
+
+
+def test_rows_of_our_own_are_not_taken_for_json_min(tmp_path: Path) -> None:
+    mine = {"id": 1, "completion": "Six.", "critique": "x", "spans": [{"start": 0, "end": 3, "verdict": "good"}]}
+    (row,) = read(tmp_path, [{**mine, "annotator": "ada", "created_at": "2026-01-01"}])
+    assert places(row) == [(0, 3, "good")] and row["created_at"] == "2026-01-01"

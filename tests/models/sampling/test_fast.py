@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -16,8 +17,9 @@ from tests.models.sampling.test_samplers import LENGTHS, assert_fresh, assert_gr
 from text2grad.errors import UnsupportedModel
 from text2grad.models.sampling import SamplingSettings, make_sampler
 from text2grad.models.sampling.fast import FastSampler
+from text2grad.models.sampling.graph import Replays
 from text2grad.models.sampling.requests import GROWTH, SLACK, alike
-from text2grad.models.sampling.steps import advance, emit, logits_of, new_state, prefill, step
+from text2grad.models.sampling.steps import State, advance, emit, logits_of, new_state, prefill, step
 from text2grad.models.sampling.weights import Weights
 
 
@@ -119,6 +121,15 @@ def test_only_what_is_fused_is_copied() -> None:
     assert weights.version == version + 1, "it lies elsewhere: what was captured is not valid any more"
 
 
+def test_a_model_whose_numbers_change_is_read_anew() -> None:
+    model, prompts = build("llama-gqa-tied"), some_prompts(LENGTHS)
+    sampler = fast(model)
+    sampler(prompts, None)
+    model.double()
+    assert_greedy(model, prompts, sampler(prompts, None), 12)
+    assert sampler.weights.layers[0].qkv.dtype == sampler.weights.rope(8)[0].dtype == torch.float64
+
+
 def test_the_very_steps_that_a_graph_captures() -> None:
     """Rows filled up, a span beyond the need, state used twice: as on a GPU, by numbers."""
     model, prompts = build("qwen2-untied"), [*some_prompts((3, 6)), *some_prompts((3, 6))[1:]]
@@ -148,6 +159,47 @@ def test_the_very_steps_that_a_graph_captures() -> None:
             )
             assert tuple(state.ids_BT[row].tolist()) == expected[0].token_ids
             assert state.logprobs_BT[row].tolist() == pytest.approx(expected[0].logprobs, abs=1e-4)
+
+
+class Uncaptured:
+    """In place of captured steps, for want of a GPU: the same steps, run as they are."""
+
+    made = 0
+
+    def __init__(self, weights: Weights, state: State) -> None:
+        self.weights, self.state = weights, state
+        self.spans: set[int] = set()
+        Uncaptured.made += 1
+
+    def __call__(self, span: int, greedy: bool) -> None:
+        self.spans.add(span)
+        step(self.weights, self.state, span, greedy)
+
+
+def test_what_is_done_around_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """State kept from call to call, rows filled up, spans in steps: all of the way on a GPU but the capturing."""
+    monkeypatch.setattr("text2grad.models.sampling.fast.Replays", Uncaptured)
+    monkeypatch.setattr(FastSampler, "replays", True)
+    model, head = build("llama-gqa-tied"), makers.ValueHead(48)
+    sampler = fast(model, batch=20, max_new_tokens=40, value_head=head)
+    plain = make(model, "plain", batch=20, max_new_tokens=40, value_head=head)
+    for lengths, states in ((LENGTHS * 3, 1), (LENGTHS * 3, 1), (LENGTHS, 2), ((2, 90), 3), (LENGTHS, 3)):
+        prompts = some_prompts(lengths, seed=len(lengths))
+        uniforms = some_uniforms(len(prompts), 40, seed=states)
+        for numbers in (uniforms, None):
+            found, expected = sampler(prompts, numbers), plain(prompts, numbers)
+            assert [c.token_ids for c in found] == [c.token_ids for c in expected]
+            assert [c.truncated for c in found] == [c.truncated for c in expected]
+            for one, other in zip(found, expected, strict=True):
+                assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+                assert one.values == pytest.approx(other.values, abs=1e-4)
+        assert Uncaptured.made == states
+    kept: Any = sampler._static
+    assert kept[1].spans == {64, 128, 192}
+    with torch.no_grad():
+        model.model.layers[0].mlp.up_proj.weight.mul_(1.5)
+    assert_fresh(model, prompts, sampler(prompts, None))
+    assert Uncaptured.made == 3, "new numbers in the old places need no new state"
 
 
 def test_a_token_further_is_the_prompt_one_longer() -> None:
@@ -228,3 +280,43 @@ def test_equal_prompts_are_read_once_and_padding_is_counted() -> None:
 def test_the_budget_of_a_first_pass_changes_nothing(prefill_tokens: int) -> None:
     model, prompts = build("llama-gqa-tied"), some_prompts((*LENGTHS, *LENGTHS))
     assert_greedy(model, prompts, fast(model, prefill_tokens=prefill_tokens, batch=9)(prompts, None), 12)
+
+
+def test_a_step_that_cannot_be_captured_is_run_and_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where there is no GPU, nothing can be captured: the warm-up fails after it has moved the state, say."""
+    monkeypatch.setattr(torch.cuda, "device", lambda _device: nullcontext())
+
+    def fails(replays: Replays, span: int, greedy: bool, _kept: list[Tensor]) -> None:
+        step(replays.weights, replays.state, span, greedy)
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(Replays, "_warm_up", fails)
+    monkeypatch.setattr(FastSampler, "replays", True)
+    model, prompts = build("llama-gqa-tied"), some_prompts(LENGTHS)
+    uniforms = some_uniforms(len(prompts), 12)
+    with caplog.at_level(logging.WARNING, "text2grad"):
+        found = fast(model)(prompts, uniforms)
+    assert_fresh(model, prompts, found)
+    assert [c.token_ids for c in found] == [c.token_ids for c in make(model, "plain")(prompts, uniforms)]
+    (line,) = caplog.messages
+    assert "without a CUDA graph" in line and "not permitted" in line
+
+
+def test_rows_that_ended_leave_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, prompts = build("llama-gqa-tied"), some_prompts(LENGTHS)
+    free = fast(model, end_ids=(), batch=7)(prompts, None)
+    ends = {completion.token_ids[2] for completion in free[:4]}
+    rows = []
+
+    def counting(weights: Weights, state: State, span: int, greedy: bool) -> None:
+        rows.append(len(state.ids_B))
+        step(weights, state, span, greedy)
+
+    monkeypatch.setattr("text2grad.models.sampling.fast.step", counting)
+    completions = fast(model, end_ids=sorted(ends), batch=7)(prompts, None)
+    lengths = [len(completion.token_ids) for completion in completions]
+    assert max(lengths[:4]) <= 3
+    assert rows[0] == 7 and rows == sorted(rows, reverse=True) and min([*rows, 7]) <= 3
+    assert_fresh(model, prompts, completions)

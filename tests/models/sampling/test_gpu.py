@@ -49,6 +49,7 @@ def test_graphs_are_replayed_from_call_to_call_with_the_weights_of_the_moment(ba
         if seed == 0:
             first, graphs = replays, dict(replays._graphs)
             assert len(graphs) > 1, "more than one span of the cache"
+        assert not replays._refused
         assert replays is first and replays._graphs == graphs, "captured once"
         assert replays.state.cache[0].shape[0] in (batch, ROWS)
 

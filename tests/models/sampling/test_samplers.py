@@ -211,6 +211,11 @@ def test_what_cannot_be_sampled_is_refused_with_advice(sampler: str) -> None:
         draw(some_prompts([245]), None)
     with pytest.raises(InvalidData, match=r"shape \(1, 12\).*got \(1, 11\)"):
         draw([[5]], some_uniforms(1, 11))
+    for strange in (-1, makers.VOCABULARY):
+        with pytest.raises(InvalidData, match=r"prompt 1 should hold ids from 0 to 299.*tokenizer"):
+            draw([[5], [5, strange]], None)
+        with pytest.raises(InvalidData, match="pad_id should be an id that the model reads"):
+            make_sampler(build("llama-gqa-tied"), end_ids=[END], pad_id=strange)
     assert len(draw(some_prompts([244]), None)[0].token_ids) <= 12
 
 

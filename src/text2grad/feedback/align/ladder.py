@@ -47,7 +47,7 @@ def align(
 
     `source` is what the completion was written from (or the prompt), `revision` the completion as it should have
     been, and `verdict` the verdict of what is said without praise or blame (default: the settings'). A `Critique`
-    with quotes is taken at its word: they are located, its `feedback` is not read again.
+    with quotes, or with `quotes_only`, is taken at its word: they are located, its `feedback` is not read again.
 
     >>> found = align("Nine ships left on Tuesday.", 'A fine count, but "on Tuesday" is wrong.')
     >>> [(span.slice("Nine ships left on Tuesday."), span.verdict, span.provenance) for span in found.spans]
@@ -56,7 +56,7 @@ def align(
     text = completion.text if isinstance(completion, Completion) else completion
     said = critique if isinstance(critique, Critique) else Critique(critique)
     check_sizes(text, said, settings)
-    if said.quotes:
+    if said.quotes or said.quotes_only:
         return _given_quotes(Text(text), said, settings, Text(source) if source else None)
     ready = prepare(text, said.feedback, source, settings, verdict)
     revised = _from_revision(ready, revision or said.revision, settings)

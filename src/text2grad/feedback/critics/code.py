@@ -6,6 +6,8 @@ a syntax error, a name that nobody defines, the statement that raises or never e
 tests run and passing ones do not. Rows without usable tests are not scored. Knows nothing of processes: see `sandbox`.
 
 A program that passes everything is praised without a quote: every line had a part in it, and none more than another.
+Counts of tests, values and messages are no words about lines: a critique says `quotes_only`, and its `verdict` is
+`in_process` as soon as one test shared a process with the program.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,14 +16,14 @@ from typing import Annotated, Any
 
 from annotated_types import Ge, Gt
 
-from text2grad._checked import Int, Real
+from text2grad._checked import Int, Real, shorten
 from text2grad.config import settings
 from text2grad.feedback.critics.lint import syntax_error, undefined_names
-from text2grad.feedback.critics.protocol import Critiques, Prompt
+from text2grad.feedback.critics.protocol import Answers, Prompt
 from text2grad.feedback.critics.source import Place, Source, find
 from text2grad.feedback.critics.spectrum import Suspect, blamed
 from text2grad.sandbox import Job, Limits, Report, Sandbox, TestResult, UnusableTests, plan
-from text2grad.types import Critique, Quote
+from text2grad.types import Critique, Judged, Quote
 
 
 @settings
@@ -82,22 +84,34 @@ class CodeCritic:
             unsafe=chosen.unsafe,
         )
 
-    def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]) -> Critiques:
+    def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]) -> Answers:
         empty = [None] * len(completions)
         tests, entries = columns.get("tests", empty), columns.get("entry_point", empty)
         setups = columns.get("test_setup", empty)
-        found: Critiques = [None] * len(completions)
+        found = Answers([None] * len(completions))
         jobs: dict[int, Job] = {}
         sources: dict[int, Source] = {}
         for index, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
             job = _job(tests[index], entries[index], setups[index])
-            if job is None:
+            if isinstance(job, str):
+                found.reasons[index] = job
                 continue
             sources[index] = source = find(prompt, completion, _wanted(job))
             jobs[index] = Job(source.text, job.tests, job.setup, job.entry_point)
         for index, report in zip(jobs, self.sandbox.run_many(jobs.values()), strict=True):
             found[index] = self.critique(sources[index], report)
+            if found[index] is None:
+                found.reasons[index] = self._why_not(report)
         return found
+
+    def _why_not(self, report: Report) -> str:
+        """Why a report has no test that counts."""
+        if report.unusable is not None:
+            return f"its tests cannot be used: {report.unusable}"
+        if report.results:
+            return "all its tests run in one process with the program, and critics.code.in_process is false"
+        left_out = "; ".join(f"{name[:60]}: {reason}" for name, reason in report.skipped[:5])
+        return f"no test was left to run: {left_out}" if left_out else "no test was left to run"
 
     def critique(self, source: Source, report: Report) -> Critique | None:
         """Words for a report; None where no test counts."""
@@ -107,8 +121,9 @@ class CodeCritic:
         failed = [result for result in results if not result.passed]
         score = (len(results) - len(failed)) / len(results)
         shared = sum(result.verdict == "in_process" for result in results)
+        judged: Judged = "in_process" if shared else "isolated"
         if not failed:
-            return Critique(_praise(len(results), shared), score=score)
+            return Critique(_praise(len(results), shared), score=score, verdict=judged, quotes_only=True)
         said = _Said(source)
         said.sentences.append(_opening(len(failed), len(results)))
         if shared:
@@ -124,11 +139,12 @@ class CodeCritic:
             explained = _undefined(said, failed)
             explained |= _raised(said, [result for result in failed if result.name not in explained])
             _suspected(said, results, [r for r in failed if r.name not in explained], self.settings.most_suspects)
-        return Critique(" ".join(said.sentences), tuple(said.quotes), score=score)
+        feedback = " ".join(said.sentences)
+        return Critique(feedback, tuple(said.quotes), score=score, verdict=judged, quotes_only=True)
 
 
-def _job(tests: Any, entry_point: Any, setup: Any) -> Job | None:
-    """A row's tests, or None where there are none to speak of. A mapping is a row as MBPP or HumanEval publish it."""
+def _job(tests: Any, entry_point: Any, setup: Any) -> Job | str:
+    """A row's tests, or why there are none to speak of. A mapping is a row as MBPP or HumanEval publish it."""
     parts = [setup] if isinstance(setup, str) else list(setup or ())
     if isinstance(tests, Mapping):
         parts += [*(tests.get("test_imports") or ()), tests.get("test_setup_code") or ""]
@@ -137,9 +153,11 @@ def _job(tests: Any, entry_point: Any, setup: Any) -> Job | None:
     if not isinstance(tests, str) and not (
         isinstance(tests, Sequence) and all(isinstance(test, str) for test in tests)
     ):
-        return None
-    if not tests or not all(isinstance(part, str) for part in parts):
-        return None
+        return "it has no tests" if tests is None else f"tests should be texts, got {shorten(tests)}"
+    if not tests:
+        return "it has no tests"
+    if not all(isinstance(part, str) for part in parts):
+        return f"test_setup should be a text or a list of texts, got {shorten(setup)}"
     return Job("", tests, "\n".join(parts), entry_point if isinstance(entry_point, str) else None)
 
 
@@ -222,8 +240,7 @@ def _opening(failed: int, total: int) -> str:
 
 
 def _praise(total: int, shared: int) -> str:
-    """Of the whole, in words that no line of a program shares: alignment reads "passes", "tests" or "program" in a
-    critique without quotes as hints at lines. For the same reason what shared a process stands in brackets."""
+    """Of the whole, in words that no line of a program shares, should somebody align the words alone."""
     cases = "the only case" if total == 1 else f"all {total} cases"
     return f"Correct in {cases} ({shared} with verdict: in_process)." if shared else f"Correct in {cases}."
 

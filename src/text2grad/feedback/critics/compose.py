@@ -1,17 +1,20 @@
 """Critics made of critics: the first that answers, all of them merged, or a weighted mean.
 
 Each is a critic itself, so they nest. Critics are asked at the same time where the order does not matter. An item that
-none of them scores is not scored.
+none of them scores is not scored, and the reason is what each of them says.
 """
 
-import asyncio
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from text2grad.errors import CriticError
-from text2grad.feedback.critics.protocol import Critic, Critiques, Prompt, ask
-from text2grad.types import Critique, Quote
+from text2grad.feedback.critics.protocol import Answers, Critic, Prompt, ask, ask_all, name_of
+from text2grad.types import Critique, Judged, Quote
+
+_DOUBTFUL = get_args(Judged)
+"""Verdicts about tests, the most doubtful last; several critics' critiques have the most doubtful of theirs."""
 
 
 @dataclass(frozen=True)
@@ -22,16 +25,21 @@ class FirstThatAnswers:
 
     async def __call__(
         self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]
-    ) -> Critiques:
-        found: Critiques = [None] * len(completions)
+    ) -> Answers:
+        found = Answers([None] * len(completions))
         for critic in self.critics:
             left = [index for index, critique in enumerate(found) if critique is None]
             if not left:
                 break
             part = {name: [values[index] for index in left] for name, values in columns.items()}
             answers = await ask(critic, [prompts[i] for i in left], [completions[i] for i in left], part)
-            for index, critique in zip(left, answers, strict=True):
+            for place, (index, critique) in enumerate(zip(left, answers, strict=True)):
                 found[index] = critique
+                if critique is None:
+                    said = found.reasons.get(index, "")
+                    found.reasons[index] = _reason(said, critic, answers.reasons.get(place))
+                else:
+                    found.reasons.pop(index, None)
         return found
 
 
@@ -48,14 +56,23 @@ class Weighted:
     weights: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        if len(self.critics) != len(self.weights) or not self.critics or min(self.weights) <= 0:
-            raise CriticError(f"weighted: wants a weight above 0 for each of its critics, got {self.weights}")
+        usable = all(math.isfinite(weight) and weight > 0 for weight in self.weights)
+        if len(self.critics) != len(self.weights) or not self.critics or not usable:
+            raise CriticError(
+                f"weighted: wants a weight above 0, and a finite one, for each of its critics, got {self.weights}"
+            )
 
     async def __call__(
         self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]
-    ) -> Critiques:
-        answers = await asyncio.gather(*(ask(critic, prompts, completions, columns) for critic in self.critics))
-        return [self._join(said) for said in zip(*answers, strict=True)]
+    ) -> Answers:
+        answers = await ask_all(self.critics, prompts, completions, columns)
+        found = Answers()
+        for index, said in enumerate(zip(*answers, strict=True)):
+            reason = ""
+            for critic, judged in zip(self.critics, answers, strict=True):
+                reason = _reason(reason, critic, judged.reasons.get(index))
+            found.add(self._join(said), reason)
+        return found
 
     def _join(self, said: tuple[Critique | None, ...]) -> Critique | None:
         pairs = [(critique, weight) for critique, weight in zip(said, self.weights, strict=True) if critique]
@@ -70,12 +87,19 @@ class Weighted:
             tuple(dict.fromkeys(omission for critique, _ in pairs for omission in critique.omissions)),
             sum(score * weight for score, weight in scored) / total if scored else None,
             revision=next((critique.revision for critique, _ in pairs if critique.revision), None),
+            verdict=max((c.verdict for c, _ in pairs if c.verdict), key=_DOUBTFUL.index, default=None),
+            quotes_only=all(critique.quotes_only for critique, _ in pairs),
         )
 
 
 def merged(*critics: Critic) -> Weighted:
     """Everything that any of them says, all with the same weight."""
     return Weighted(critics, (1.0,) * len(critics))
+
+
+def _reason(said: str, critic: Critic, reason: str | None) -> str:
+    """What was said before, and why this critic has no critique."""
+    return "; ".join(filter(None, (said, f"{name_of(critic)}: {reason or 'gives no reason'}")))
 
 
 def _scaled(quote: Quote, share: float) -> Quote:

@@ -8,6 +8,7 @@ first(a, b), merge(a, b), weighted(0.7*a, 0.3*b)
 """
 
 import difflib
+import hashlib
 import importlib
 import re
 import sys
@@ -22,7 +23,7 @@ from text2grad.feedback.critics.code import CodeCritic, CodeSettings
 from text2grad.feedback.critics.compose import FirstThatAnswers, Weighted, merged
 from text2grad.feedback.critics.openai import OpenAICritic, OpenAISettings
 from text2grad.feedback.critics.people import people
-from text2grad.feedback.critics.protocol import Critic
+from text2grad.feedback.critics.protocol import DEBUG, Critic, said_of
 from text2grad.feedback.critics.reference import ReferenceCritic, ReferenceSettings
 from text2grad.feedback.critics.support import SupportCritic, SupportSettings
 
@@ -70,6 +71,38 @@ def models_in(critic: Any) -> list[OpenAICritic]:
     if isinstance(critic, OpenAICritic):
         return [critic]
     return [model for part in getattr(critic, "critics", ()) for model in models_in(part)]
+
+
+def sources_of(name: str) -> dict[str, str]:
+    """Of each `module:object` in a critic's name, which has been imported: a hash of its source. That is the module's
+    file, that of the object where it is another, and those of the loaded modules of its package, or beside it.
+
+    >>> sources_of("first(people, openai:m)")
+    {}
+    """
+    if call := _CALL.fullmatch(name.strip()):
+        parts = [part.partition("*")[2] if call[1] == "weighted" else part for part in _parts(call[2])]
+        return {key: value for part in parts for key, value in sources_of(part).items()}
+    found = _OBJECT.fullmatch(name.strip())
+    return {found[0]: _hashed(found[1], found[2])} if found and found[1] != "openai" else {}
+
+
+def _hashed(module: str, path: str) -> str:
+    here: Any = sys.modules[module]
+    for part in path.split("."):
+        here = getattr(here, part)
+    homes = {module, str(getattr(here, "__module__", None) or type(here).__module__)}
+    files = {name: Path(getattr(home, "__file__", None) or "") for name, home in list(sys.modules.items())}
+    package, folder = module.partition(".")[0], files[module].parent
+    if "." in module:
+        homes |= {name for name in files if name.partition(".")[0] == package}
+    elif folder.name not in ("site-packages", "dist-packages"):
+        homes |= {name for name, file in files.items() if file.parent == folder}
+    digest = hashlib.sha256()
+    for name in sorted(homes):
+        if files.get(name, Path()).is_file():
+            digest.update(f"{name}\0".encode() + hashlib.sha256(files[name].read_bytes()).digest())
+    return digest.hexdigest()
 
 
 def _composed(kind: str, parts: list[str], name: str, options: CriticSettings) -> Critic:
@@ -122,6 +155,11 @@ def _imported(module: str, path: str) -> Critic:
         raise CriticError(f"{module}:{path}: {problem}; is it installed, or in the folder you are in?") from problem
     except AttributeError as problem:
         raise CriticError(f"{module}:{path}: {problem}") from problem
+    except Exception as problem:
+        raise CriticError(
+            f"{module}:{path}: importing it raised {said_of(problem)}; mend it. {DEBUG}=1 in the environment shows the "
+            f"whole traceback"
+        ) from problem
     if not callable(found) or isinstance(found, type):
         raise CriticError(
             f"{module}:{path}: should be a function or an object that can be called as critic(prompts, completions, "

@@ -5,28 +5,25 @@ nowhere else: not into the memory, not into messages, not into settings that are
 """
 
 import asyncio
-import email.utils
 import json
-import math
 import os
 import random
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, Self
 
 from annotated_types import Ge, Gt
 from pydantic import Field, SecretStr
 
-from text2grad._checked import Int, Real, shorten
+from text2grad._checked import Int, Real
 from text2grad.config import settings
 from text2grad.errors import BudgetSpent, CriticError
 from text2grad.feedback import prompts as words
-from text2grad.feedback.critics.budget import BudgetSettings, Tally
-from text2grad.feedback.critics.memory import ReplyMemory
-from text2grad.feedback.critics.protocol import Critiques, Prompt
+from text2grad.feedback.critics.budget import BudgetSettings, Tally, most_of
+from text2grad.feedback.critics.connection import Asked, Connection, connect, seconds
+from text2grad.feedback.critics.memory import ReplyMemory, key_of
+from text2grad.feedback.critics.protocol import Answers, Prompt
 from text2grad.feedback.replies import Reply, read_reply
 from text2grad.runs import cache_folder
-from text2grad.types import Critique
 
 
 @settings
@@ -55,6 +52,9 @@ class OpenAISettings:
     """Times that a request is sent again after a failure that may pass (429, 5xx, time-outs, lost connections)."""
     longest_wait: Annotated[Real, Gt(0)] = 60.0
     """Seconds between two tries at most, also where the server asks for more."""
+    drain: Annotated[Real, Ge(0)] = 60.0
+    """Seconds that requests under way are waited for when a run ends early (an error, a spent budget, Ctrl-C): they are
+    paid for, and their replies are kept. A second Ctrl-C stops at once."""
     cache: str | None = None
     """SQLite file of the replies; none: `critiques.sqlite` in the cache folder of text2grad."""
     budget: BudgetSettings = Field(default_factory=BudgetSettings)
@@ -72,11 +72,21 @@ class OpenAICritic:
         self.options = options
         self.tally = Tally(options.budget)
         self.structured = options.structured
+        self.say: Callable[[str], None] = _silent
+        """Told in words what is being waited for."""
+        self._answered = False
         self._key = _key(options)
-        self._open: _Connection | None = None
+        self._open: Connection | None = None
 
     async def __aenter__(self) -> Self:
-        self._open = _Connection(self.options, self._key)
+        options = self.options
+        memory = ReplyMemory(options.cache or cache_folder() / "critiques.sqlite")
+        try:
+            client = connect(options.base_url, self._key, options.timeout)
+        except BaseException:
+            memory.close()
+            raise
+        self._open = Connection(client, memory, options.concurrency, options.timeout)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -86,35 +96,37 @@ class OpenAICritic:
 
     async def __call__(
         self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]
-    ) -> Critiques:
+    ) -> Answers:
         if self._open is None:
             async with self:
                 return await self(prompts, completions, **columns)
-        places = self._open.places
+        opened = self._open
         shown = {name: columns[name] for name in self.options.show if name in columns}
 
-        async def judge(index: int) -> Critique | None:
+        async def judge(index: int) -> Reply:
             extras = {name: values[index] for name, values in shown.items()}
-            async with places:
+            async with opened.places:
                 return await self._judge(self.question(prompts[index], completions[index], extras))
 
         tasks = [asyncio.create_task(judge(index)) for index in range(len(completions))]
         try:
-            if tasks:
-                await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-            # Where the budget is spent, replies under way are paid for: they are waited for and remembered.
-            spent = any(task.done() and isinstance(task.exception(), BudgetSpent) for task in tasks)
-            await asyncio.gather(*tasks, return_exceptions=spent)
-            return [task.result() for task in tasks]
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION) if tasks else ((), ())
+            if (problem := next(filter(None, (task.exception() for task in done)), None)) is not None:
+                raise problem
+            found = Answers()
+            for task in tasks:
+                found.add(task.result().critique, task.result().reason)
+            return found
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            await opened.drain(self.options.drain, self.say)
 
     def overhead(self) -> int:
         """Characters that go with every question beside what the row holds."""
-        schema = json.dumps(_FORMAT) if self.options.structured else ""
-        return len(json.dumps(self.question("", "", {}))) + len(schema)
+        schema = _FORMAT_LENGTH if self.options.structured else 0
+        return len(json.dumps(self.question("", "", {}))) + schema
 
     def question(self, prompt: Prompt, completion: str, extras: dict[str, Any]) -> dict[str, Any]:
         """Everything that the reply depends on: what is sent, and the key of the memory."""
@@ -127,17 +139,17 @@ class OpenAICritic:
             "max_tokens": options.max_tokens,
         }
 
-    async def _judge(self, question: dict[str, Any]) -> Critique | None:
+    async def _judge(self, question: dict[str, Any]) -> Reply:
         """A question that the server refuses, where it answers others, leaves its own item unscored."""
         try:
             return await self._judged(question)
-        except _Refused:
-            if not self.tally.tokens_out and not self.tally.recalled:
+        except _Refused as problem:
+            if not self._answered:
                 raise
-            self.tally.refused += 1
-            return None
+            self.tally.refuse()
+            return Reply(None, reason=str(problem))
 
-    async def _judged(self, question: dict[str, Any]) -> Critique | None:
+    async def _judged(self, question: dict[str, Any]) -> Reply:
         reply = await self._ask(question)
         read = _read(reply)
         if read.critique is None or read.mended:
@@ -145,44 +157,53 @@ class OpenAICritic:
             again = _read(await self._ask(repair))
             if again.critique is not None and (read.critique is None or not again.mended):
                 read = again
-        return read.critique
+            elif read.critique is None:
+                reason = f"the model's reply cannot be read ({read.reason}), nor its repair ({again.reason})"
+                read = Reply(None, reason=reason)
+        return read
 
     async def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
-        """The reply to a question, from memory if it ever arrived."""
+        """The reply to a question, from memory if it ever arrived. Whoever asks the same at the same time, in this
+        process or another, waits for our reply instead of paying for it."""
         assert self._open is not None
-        if (known := self._open.memory.recall(question)) is not None:
+        key = key_of(question)
+        reply = await self._open.known_or_claimed(key)
+        if reply is not None:
             self.tally.recalled += 1
-            return known
-        reply = await self._request(self._open.client, question)
-        self._open.memory.keep(question, reply)
-        self.tally.count(reply, question)
+        else:
+            try:
+                most = most_of(question, _FORMAT_LENGTH if self.structured else 0)
+                reply = await self._request(self._open, Asked(question, key, most))
+            except Exception:
+                self._open.memory.release(key)
+                raise
+        self._answered = True
         return reply
 
-    async def _request(self, client: Any, question: dict[str, Any]) -> dict[str, Any]:
+    async def _request(self, opened: Connection, asked: Asked) -> dict[str, Any]:
         """Send until it is answered, the tries are used up, or the server says no."""
         import openai
 
-        tried = 0
+        tried = sent = 0
         while True:
-            self.tally.before_request()
             form = {"response_format": _FORMAT} if self.structured else {}
+            sent += 1
             try:
-                # The client's plain `post`: its typed method walks through every message and the schema, for nothing.
-                body = {name: value for name, value in question.items() if name != "server"} | form
-                async with asyncio.timeout(self.options.timeout):
-                    return _contents(await client.post("/chat/completions", cast_to=object, body=body))
+                return await opened.send(asked, form, self.tally, again=sent > 1)
             except (openai.BadRequestError, openai.UnprocessableEntityError) as problem:
                 # Servers that do not know structured output say so in many ways; without it they may know the rest.
                 if not form:
                     raise self._refused(problem) from None
-                if "response_format" in str(problem) or "schema" in str(problem) or not self.tally.tokens_out:
+                if "response_format" in str(problem) or "schema" in str(problem) or not self._answered:
                     self.structured = False
                 else:
                     raise self._refused(problem) from None
             except (openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError) as problem:
                 raise self._refused(problem) from None
+            except BudgetSpent:
+                raise
             except (openai.APIError, TimeoutError, CriticError) as problem:
-                if isinstance(problem, openai.APIStatusError) and problem.status_code not in _PASSING:
+                if isinstance(problem, openai.APIStatusError) and problem.status_code not in PASSING:
                     raise self._refused(problem) from None
                 if tried >= self.options.retries:
                     raise CriticError(
@@ -190,13 +211,12 @@ class OpenAICritic:
                         f"kept: run the same command again when the server is well"
                     ) from None
                 tried += 1
-                self.tally.retries += 1
                 await asyncio.sleep(self._wait(tried, problem))
 
     def _wait(self, tried: int, problem: Exception) -> float:
         """What the server asks for, else half a second doubling each time, a little apart from one another."""
         headers = getattr(getattr(problem, "response", None), "headers", {})
-        asked = _seconds(headers.get("retry-after-ms", ""), 1000) or _seconds(headers.get("retry-after", ""), 1)
+        asked = seconds(headers.get("retry-after-ms", ""), 1000) or seconds(headers.get("retry-after", ""), 1)
         if asked is None:
             asked = 0.25 * 2**tried * random.uniform(0.75, 1.25)
         return min(max(asked, 0.0), self.options.longest_wait)
@@ -217,71 +237,21 @@ class _Refused(CriticError):
     """The server will not answer this question; it may answer others."""
 
 
-class _Connection:
-    """What is open while a critic works: the client, the memory, and the places for requests under way."""
-
-    def __init__(self, options: OpenAISettings, key: str) -> None:
-        try:
-            import openai
-        except ImportError:
-            raise CriticError("the openai critic needs the openai package: pip install 'text2grad[api]'") from None
-        self.memory = ReplyMemory(options.cache or cache_folder() / "critiques.sqlite")
-        self.places = asyncio.Semaphore(options.concurrency)
-        # Retries are ours, so that each is counted against the budget.
-        self.client = openai.AsyncOpenAI(
-            api_key=key,
-            base_url=options.base_url or os.environ.get("OPENAI_BASE_URL"),
-            timeout=options.timeout,
-            max_retries=0,
-        )
-
-    async def close(self) -> None:
-        self.memory.close()
-        await self.client.close()
-
-
+PASSING = {408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529}
+"""Statuses of failures that may pass."""
 _FORMAT = {"type": "json_schema", "json_schema": {"name": "critique", "strict": True, "schema": words.SCHEMA}}
-_PASSING = {408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529}
 
 
-def _contents(body: Any) -> dict[str, Any]:
-    """The parts of a reply that matter; a body without them raises, and is tried again like any other fault."""
-    try:
-        choice = body["choices"][0]
-        text = choice["message"].get("content") or ""
-        finish = choice.get("finish_reason")
-    except (LookupError, TypeError, AttributeError):
-        raise CriticError(f"the reply should hold choices[0].message.content, got {shorten(body)}") from None
-    usage = body.get("usage") if isinstance(body, dict) else None
-    counted = usage if isinstance(usage, dict) else {}
-    return {
-        "text": str(text),
-        "cut": finish == "length",
-        "tokens_in": _count(counted.get("prompt_tokens")),
-        "tokens_out": _count(counted.get("completion_tokens")),
-    }
-
-
-def _count(value: object) -> int | None:
-    """A server's count of tokens, where it gives one that makes sense."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
-
-
-def _seconds(text: str, divisor: float) -> float | None:
-    """What Retry-After asks for: a number, or a date; None where it is neither."""
-    try:
-        asked = float(text) / divisor
-    except ValueError:
-        try:
-            asked = email.utils.parsedate_to_datetime(text).timestamp() - time.time()
-        except (ValueError, TypeError, IndexError):
-            return None
-    return asked if math.isfinite(asked) else None
+_FORMAT_LENGTH = len(json.dumps(_FORMAT))
 
 
 def server_of(options: OpenAISettings) -> str:
     """The address that is asked: part of what a reply depends on."""
     return options.base_url or os.environ.get("OPENAI_BASE_URL") or "OpenAI"
+
+
+def _silent(_: str) -> None:
+    """Nobody is told."""
 
 
 def _read(reply: dict[str, Any]) -> Reply:

@@ -1,10 +1,11 @@
 """The critic `people`: what a row brings with it. Critique, correction and spans were written by somebody already."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from text2grad.errors import InvalidData
-from text2grad.feedback.critics.protocol import Critiques, Prompt
+from text2grad.feedback.critics.protocol import Answers, Prompt
 from text2grad.types import Critique
 
 
@@ -15,26 +16,25 @@ def people(
     revision: Sequence[Any] | None = None,
     spans: Sequence[Any] | None = None,
     **_columns: Sequence[Any],
-) -> Critiques:
+) -> Answers:
     """Rows without critique, correction and spans are not scored; neither are rows whose critique cannot be read."""
+    found = Answers()
     nothing = [None] * len(completions)
     rows = zip(prompts, critique or nothing, revision or nothing, spans or nothing, strict=True)
-    return [_said(words, corrected, marked) for _, words, corrected, marked in rows]
+    for _, words, corrected, marked in rows:
+        try:
+            found.add(_said(words, corrected, marked), "the row has no critique, no revision and no spans")
+        except InvalidData as problem:
+            found.add(None, f"its critique cannot be read: {problem}")
+    return found
 
 
 def _said(words: Any, corrected: Any, marked: Any) -> Critique | None:
     revision = corrected if isinstance(corrected, str) and corrected.strip() else None
     if isinstance(words, dict):
-        try:
-            said = Critique.from_json(words)
-        except InvalidData:
-            return None
-        return said if said.revision or not revision else _with_revision(said, revision)
+        said = Critique.from_json(words)
+        return said if said.revision or not revision else replace(said, revision=revision)
     feedback = words if isinstance(words, str) else ""
     if not feedback.strip() and revision is None and not marked:
         return None
     return Critique(feedback, revision=revision)
-
-
-def _with_revision(said: Critique, revision: str) -> Critique:
-    return Critique(said.feedback, said.quotes, said.omissions, said.score, said.quality, revision)

@@ -2,19 +2,41 @@
 
 Enters: equal-length lists, one item a completion; columns by name (`reference`, `tests`, …), None where a row has none.
 Leaves: one `Critique` an item, or None where the critic cannot say: *not scored*, which is not a score of 0 and never a
-positive reward. A critic judges each item alone: its verdict does not depend on the others in the batch.
+positive reward. A critic judges each item alone: its verdict does not depend on the others in the batch. One that knows
+why an item is not scored returns a `Answers`: a list all the same, which carries the reasons.
 """
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Mapping, Sequence
+import traceback
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from text2grad.errors import CriticError
+from text2grad.errors import CriticError, Text2GradError
 from text2grad.types import Critique, Message
 
 Prompt = str | Sequence[Message]
 Critiques = list[Critique | None]
+
+
+class Answers(list[Critique | None]):
+    """Critiques, and why there is none where there is none: `reasons[index]`, for as many items as the critic knows.
+
+    >>> found = Answers()
+    >>> found.add(Critique("Fine.")); found.add(None, "there is no reference")
+    >>> len(found), found.reasons
+    (2, {1: 'there is no reference'})
+    """
+
+    def __init__(self, critiques: Iterable[Critique | None] = (), reasons: Mapping[int, str] | None = None) -> None:
+        super().__init__(critiques)
+        self.reasons = dict(reasons or {})
+
+    def add(self, critique: Critique | None, reason: str | None = None) -> None:
+        """The next item's critique, or None and why."""
+        if critique is None and reason:
+            self.reasons[len(self)] = reason
+        self.append(critique)
 
 
 class Critic(Protocol):
@@ -25,11 +47,20 @@ class Critic(Protocol):
 
 async def ask(
     critic: Critic, prompts: Sequence[Prompt], completions: Sequence[str], columns: Mapping[str, Sequence[Any]]
-) -> Critiques:
-    """Call a critic of either kind and hold it to the protocol."""
-    found = critic(prompts, completions, **columns)
-    if inspect.isawaitable(found):
-        found = await found
+) -> Answers:
+    """Call a critic of either kind and hold it to the protocol. What it raises, a `CriticError` tells."""
+    try:
+        found = critic(prompts, completions, **columns)
+        if inspect.isawaitable(found):
+            found = await found
+    except Text2GradError:
+        raise
+    except Exception as problem:
+        raise CriticError(
+            f"the critic {name_of(critic)} raised {said_of(problem)}, asked about {len(completions)} completions with "
+            f"the columns {', '.join(columns) or '(none)'}. Mend the critic, or have it return None for what it cannot "
+            f"judge; {DEBUG}=1 in the environment shows the whole traceback"
+        ) from problem
     if not isinstance(found, list) or len(found) != len(completions):
         came = f"a list of {len(found)}" if isinstance(found, list) else type(found).__name__
         raise CriticError(
@@ -42,14 +73,47 @@ async def ask(
                 f"{name_of(critic)}, item {index}: should be a text2grad.Critique or None, got "
                 f"{type(critique).__name__}"
             )
-    return found
+    return found if isinstance(found, Answers) else Answers(found)
+
+
+async def ask_all(
+    critics: Iterable[Critic],
+    prompts: Sequence[Prompt],
+    completions: Sequence[str],
+    columns: Mapping[str, Sequence[Any]],
+) -> list[Answers]:
+    """Several critics about the same items, at the same time. Where one fails, the others are stopped, and waited for:
+    what they have paid for is theirs to keep."""
+    tasks = [asyncio.ensure_future(ask(critic, prompts, completions, columns)) for critic in critics]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def ask_now(
     critic: Critic, prompts: Sequence[Prompt], completions: Sequence[str], columns: Mapping[str, Sequence[Any]]
-) -> Critiques:
+) -> Answers:
     """`ask` for callers that are not async themselves."""
     return asyncio.run(ask(critic, prompts, completions, columns))
+
+
+DEBUG = "TEXT2GRAD_DEBUG"
+"""The environment variable that makes the command line print tracebacks."""
+
+
+def said_of(problem: BaseException) -> str:
+    """An exception in one line: its class, its words, and the line of code it came from.
+
+    >>> said_of(KeyError("reference"))
+    "KeyError: 'reference'"
+    """
+    words = " ".join(str(problem).split())
+    frames = traceback.extract_tb(problem.__traceback__)
+    place = f" (line {frames[-1].lineno} of {frames[-1].filename})" if frames else ""
+    return f"{type(problem).__name__}{': ' if words else ''}{words[:300]}{place}"
 
 
 def name_of(critic: object) -> str:

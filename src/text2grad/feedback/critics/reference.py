@@ -22,8 +22,9 @@ from text2grad._checked import Int, Real
 from text2grad.config import settings
 from text2grad.feedback.align.text import Text
 from text2grad.feedback.critics.fmeasure import Overlap
-from text2grad.feedback.critics.protocol import Critiques, Prompt
+from text2grad.feedback.critics.protocol import Answers, Prompt
 from text2grad.feedback.critics.words import (
+    UNENCODABLE,
     Word,
     cite,
     column_at,
@@ -79,14 +80,14 @@ class ReferenceCritic:
     def __init__(self, settings: ReferenceSettings | None = None) -> None:
         self.settings = settings or ReferenceSettings()
 
-    def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]) -> Critiques:
-        found: Critiques = []
+    def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]) -> Answers:
+        found = Answers()
         for item, completion in enumerate(completions):
             references = texts_in(column_at(columns, "reference", item), "reference", item)
             source = [
                 text for name in ("source", "passages") for text in texts_in(column_at(columns, name, item), name, item)
             ] or [prompt_text(prompts[item])]
-            found.append(self.judge(completion, references, "\n".join(source)))
+            found.add(self.judge(completion, references, "\n".join(source)), _why_not(completion, references))
         return found
 
     def judge(self, completion: str, references: Sequence[str], source: str = "") -> Critique | None:
@@ -112,6 +113,7 @@ class ReferenceCritic:
             omissions=omissions,
             score=qualities[-1],
             quality=tuple(_at(words, qualities, sorted(cuts))),
+            quotes_only=True,
         )
 
     def _measure(self, words: Sequence[Word], references: Sequence[Sequence[Word]]) -> tuple[list[float], int]:
@@ -148,6 +150,13 @@ class ReferenceCritic:
 def stems_of(text: str) -> frozenset[str]:
     """Stems of a source; kept, because the completions of a batch share their prompts."""
     return frozenset(word.stem for word in words_of(Text(text)))
+
+
+def _why_not(completion: str, references: Sequence[str]) -> str:
+    """Why `judge` has nothing to say, where it has nothing."""
+    if not encodable(completion, *references):
+        return UNENCODABLE
+    return "its reference holds no word" if any(references) else "it has no reference"
 
 
 def _repeated(raw: str, words: Sequence[Word], reference: Sequence[Word], repeat: int) -> Iterator[int]:

@@ -21,8 +21,9 @@ from text2grad.config import settings
 from text2grad.feedback.align.text import Text
 from text2grad.feedback.critics.evidence import Cited, Evidence, evidence_in, is_name, shifted, word_after
 from text2grad.feedback.critics.facts import Fact, facts_of
-from text2grad.feedback.critics.protocol import Critiques, Prompt
+from text2grad.feedback.critics.protocol import Answers, Prompt
 from text2grad.feedback.critics.words import (
+    UNENCODABLE,
     Word,
     cite,
     column_at,
@@ -98,16 +99,24 @@ class SupportCritic:
     def __init__(self, settings: SupportSettings | None = None) -> None:
         self.settings = settings or SupportSettings()
 
-    def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]) -> Critiques:
-        found: Critiques = []
+    def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]) -> Answers:
+        found = Answers()
         for item, completion in enumerate(completions):
             prompt = prompt_text(prompts[item])
             passages = texts_in(column_at(columns, "passages", item), "passages", item)
             passages = passages or texts_in(column_at(columns, "source", item), "source", item)
             if not passages and len(prompt.split()) >= self.settings.thin:
                 passages, prompt = [prompt], ""
-            found.append(self.judge(completion, passages, prompt))
+            found.add(self.judge(completion, passages, prompt), self._why_not(completion, passages))
         return found
+
+    def _why_not(self, completion: str, passages: Sequence[str]) -> str:
+        """Why `judge` has nothing to say, where it has nothing."""
+        if not encodable(completion, *passages):
+            return UNENCODABLE
+        if passages:
+            return "its passages hold no word to compare with"
+        return f"it has no passages and no source, and its prompt has fewer than {self.settings.thin} words"
 
     def judge(self, completion: str, passages: Sequence[str], prompt: str = "") -> Critique | None:
         """One completion against its passages; None where they say nothing."""
@@ -117,11 +126,12 @@ class SupportCritic:
         asked = evidence_in((prompt,)) if prompt and self.settings.prompt_known else None
         judged = list(self._sentences(completion, evidence, asked))
         if not judged:
-            return Critique("The completion says nothing.", score=-1.0)
+            return Critique("The completion says nothing.", score=-1.0, quotes_only=True)
         quotes = [quote for sentence in judged for quote in _quotes(completion, sentence)]
         supported = sum(sentence.supported for sentence in judged)
         poor = sum(bool(sentence.problems) for sentence in judged)
-        return Critique(_feedback(completion, judged), quotes=tuple(quotes), score=(supported - poor) / len(judged))
+        score = (supported - poor) / len(judged)
+        return Critique(_feedback(completion, judged), quotes=tuple(quotes), score=score, quotes_only=True)
 
     def _sentences(self, completion: str, evidence: Evidence, asked: Evidence | None) -> Iterator[Judged]:
         text = Text(completion)

@@ -117,6 +117,10 @@ def prompt_text(prompt: Prompt) -> str:
     return prompt if isinstance(prompt, str) else "\n\n".join(message.content for message in prompt)
 
 
+UNENCODABLE = "it holds half of a surrogate pair, which cannot be written down"
+"""Why a text that is not `encodable` is not scored."""
+
+
 def encodable(*texts: str) -> bool:
     """Whether texts can be written down at all; half a surrogate pair cannot, and so cannot be quoted either."""
     return not any(_SURROGATE.search(text) for text in texts)

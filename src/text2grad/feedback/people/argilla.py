@@ -3,8 +3,10 @@ theirs is needed.
 
 Enters: the objects of an export, or rows of the project's format. Leaves: rows and `Rejected`, or files. A response
 becomes one row. Argilla's spans have no text of their own and no comments: suggestions are written, and read again, in
-characters, as its API counts; responses come from its browser page, which has counted UTF-16 units, so `offsets.py`
-finds out or asks. Of a row, id, prompt, completion, critique text, revision and spans travel; join the rest by id.
+characters, as its API counts; its browser page counts UTF-16 units (argilla-io/argilla issue 5729, closed without a
+fix), but leaves the offsets of a suggestion that is accepted as they are. So what a response has in common with our
+suggestion is in characters, and for the rest `offsets.py` finds out or asks. Of a row, id, prompt, completion, critique
+text, revision and spans travel; join the rest by id.
 """
 
 import json
@@ -17,7 +19,7 @@ from typing import Any
 from text2grad._checked import shorten
 from text2grad.errors import InvalidData
 from text2grad.feedback.people.items import Found, Rejected, finish, several
-from text2grad.feedback.people.offsets import Region, to_characters
+from text2grad.feedback.people.offsets import Place, Region, to_characters
 from text2grad.feedback.people.settings import PeopleSettings, Units
 from text2grad.feedback.people.shown import as_text, checked_rows, completion_in, to_file, verdict_of
 from text2grad.runs import write_atomic
@@ -67,6 +69,8 @@ class _Said:
     status: str
     values: Mapping[str, Any]
     units: Units
+    ours: frozenset[Place]
+    """Offsets of the spans that this package suggested."""
 
 
 def _record(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,15 +109,16 @@ def _said(item: Mapping[str, Any], settings: PeopleSettings) -> list[_Said]:
         raise InvalidData(
             f"fields: should be an object with the texts of the record, got {shorten(item.get('fields'))}"
         )
-    found = list(_responses(item.get("responses"), settings.units))
+    ours = _ours(item.get("suggestions"), settings.columns.spans)
+    found = list(_responses(item.get("responses"), settings.units, ours))
     if not found and settings.suggestions:
-        found = list(_suggestions(item.get("suggestions"), settings.units))
+        found = list(_suggestions(item.get("suggestions"), settings.units, ours))
     if not found:
         raise InvalidData("nobody has responded")
     return found
 
 
-def _responses(responses: Any, units: Units) -> Iterator[_Said]:
+def _responses(responses: Any, units: Units, ours: frozenset[Place]) -> Iterator[_Said]:
     """2.x: question → responses, each with its user. 1.x: one response a user, with the values of all questions."""
     if isinstance(responses, Mapping):
         by_user: dict[str, dict[str, Any]] = {}
@@ -123,30 +128,40 @@ def _responses(responses: Any, units: Units) -> Iterator[_Said]:
                 user = str(each.get("user_id"))
                 by_user.setdefault(user, {})[question] = each.get("value")
                 status[user] = str(each.get("status") or status.get(user, "submitted"))
-        yield from (_Said(user, status[user], values, units) for user, values in by_user.items())
+        yield from (_Said(user, status[user], values, units, ours) for user, values in by_user.items())
     elif responses is not None:
         for number, each in enumerate(_objects(responses, "responses"), 1):
             values = each.get("values") or {}
             if not isinstance(values, Mapping):
                 raise InvalidData(f"responses: should have values by question, got {shorten(values)}")
             flat = {key: v.get("value") if isinstance(v, Mapping) else v for key, v in values.items()}
-            yield _Said(str(each.get("user_id") or number), str(each.get("status") or "submitted"), flat, units)
+            user, status_now = str(each.get("user_id") or number), str(each.get("status") or "submitted")
+            yield _Said(user, status_now, flat, units, ours)
 
 
-def _suggestions(suggestions: Any, units: Units) -> Iterator[_Said]:
-    values: dict[str, Any] = {}
-    agents: list[Any] = []
+def _suggestions(suggestions: Any, units: Units, ours: frozenset[Place]) -> Iterator[_Said]:
+    pairs = _by_question(suggestions)
+    if pairs:
+        agents = [each.get("agent") for each in pairs.values()]
+        values = {name: each.get("value") for name, each in pairs.items()}
+        yield _Said(str(agents[0] or "suggestion"), "submitted", values, units, ours)
+
+
+def _ours(suggestions: Any, question: str) -> frozenset[Place]:
+    """Offsets of the spans that `write_argilla` suggested: characters, whatever the page counts."""
+    given = _by_question(suggestions).get(question, {})
+    spans = given.get("value")
+    if given.get("agent") != AGENT or not isinstance(spans, list):
+        return frozenset()
+    places = ((each.get("start"), each.get("end")) for each in spans if isinstance(each, Mapping))
+    return frozenset((start, end) for start, end in places if type(start) is int and type(end) is int)
+
+
+def _by_question(suggestions: Any) -> dict[str, Mapping[str, Any]]:
+    """2.x: question → suggestion. 1.x: a list of suggestions that name their question."""
     if isinstance(suggestions, Mapping):
-        pairs = [(name, each) for name, each in suggestions.items() if isinstance(each, Mapping)]
-    else:
-        pairs = [(str(each.get("question_name")), each) for each in _objects(suggestions or [], "suggestions")]
-    for name, each in pairs:
-        values[name] = each.get("value")
-        agents.append(each.get("agent"))
-    if values:
-        # Our own count characters; so do the API's, but a setting may know better.
-        own = all(agent == AGENT for agent in agents)
-        yield _Said(str(agents[0] or "suggestion"), "submitted", values, "characters" if own else units)
+        return {name: each for name, each in suggestions.items() if isinstance(each, Mapping)}
+    return {str(each.get("question_name")): each for each in _objects(suggestions or [], "suggestions")}
 
 
 def _objects(value: Any, where: str) -> list[Mapping[str, Any]]:
@@ -171,7 +186,7 @@ def _row(fields: Mapping[str, Any], identity: str | int, said: _Said, settings: 
     unread = []
     for question, value in said.values.items():
         if question == names.spans:
-            row["spans"] = _spans(completion, value, said.units, settings)
+            row["spans"] = _spans(completion, value, said, settings)
         elif question in (names.critique, names.revision):
             row["critique" if question == names.critique else "revision"] = value
         elif value is not None:
@@ -181,7 +196,7 @@ def _row(fields: Mapping[str, Any], identity: str | int, said: _Said, settings: 
     return {**row, "annotator": said.who}
 
 
-def _spans(completion: str, value: Any, units: Units, settings: PeopleSettings) -> list[dict[str, Any]]:
+def _spans(completion: str, value: Any, said: _Said, settings: PeopleSettings) -> list[dict[str, Any]]:
     marked = _objects(value or [], settings.columns.spans)
     regions = []
     for each in marked:
@@ -189,7 +204,7 @@ def _spans(completion: str, value: Any, units: Units, settings: PeopleSettings) 
         if type(start) is not int or type(end) is not int:
             raise InvalidData(f"a span should have whole numbers for start and end, got {shorten(dict(each))}")
         regions.append(Region(start, end, text if isinstance(text, str) else None))
-    places = to_characters(completion, regions, units)
+    places = to_characters(completion, regions, said.units, ours=said.ours)
     return [
         {"start": start, "end": end, "verdict": verdict_of(each.get("label"), settings.labels)}
         for (start, end), each in zip(places, marked, strict=True)

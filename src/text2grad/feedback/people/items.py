@@ -1,15 +1,17 @@
 """What every reader of people's files makes: a row in the project's format, or `Rejected` with place and reason.
 
 Enters: the fields of one item as they were found. Leaves: a row that `feedback.rows` accepts. Knows no file format.
+Also here: the one rule about ids that come twice, for whatever kind of file.
 """
 
+import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from text2grad.errors import InvalidData
 from text2grad.feedback.rows import Row
-from text2grad.runs import encode_row
+from text2grad.runs import Closable, encode_row
 
 CORRECTED = "There is a corrected version."
 """The critique of a person who only corrects; it quotes nothing, so nothing is located by it."""
@@ -69,3 +71,37 @@ def several(identity: str | int, annotator: object, others: bool) -> str | int:
     ('7#ada', 7)
     """
     return f"{identity}#{annotator}" if others else identity
+
+
+class Ids(Closable):
+    """Which ids there have been, as texts (7 and "7" are one), in a table that SQLite moves to the disk when it grows:
+    memory stays flat, however many there are.
+
+    >>> with Ids() as ids:
+    ...     row = {"id": 7, "annotator": "ada"}
+    ...     ids.repeated({"id": 7}), ids.repeated(row), row["id"], ids.repeated({"id": "7"})
+    (None, None, '7#ada', 'its id was used before; give each item its own, or name the annotator')
+    """
+
+    def __init__(self) -> None:
+        self._table = sqlite3.connect("", isolation_level=None)
+        self._table.execute("PRAGMA journal_mode=OFF")
+        self._table.execute("CREATE TABLE ids (id TEXT PRIMARY KEY) WITHOUT ROWID")
+
+    def repeated(self, row: dict[str, Any]) -> str | None:
+        """Remember a row's id. Where there was one like it and the row names its annotator, the id becomes
+        `ID#ANNOTATOR`; where that was there, too, this says so, and the row is to be rejected."""
+        if self._new(row["id"]):
+            return None
+        if row.get("annotator"):
+            row["id"] = f"{row['id']}#{row['annotator']}"
+            if self._new(row["id"]):
+                return None
+        return "its id was used before; give each item its own, or name the annotator"
+
+    def close(self) -> None:
+        self._table.close()
+
+    def _new(self, identity: object) -> bool:
+        text = str(identity).encode("utf-8", "surrogatepass")
+        return self._table.execute("INSERT OR IGNORE INTO ids VALUES (?)", (text,)).rowcount == 1

@@ -12,13 +12,15 @@ from typing import Any
 from text2grad._checked import shorten
 from text2grad.errors import InvalidData
 from text2grad.feedback.people.items import Found, Rejected, finish, several
-from text2grad.feedback.people.offsets import Region, decides, to_characters
+from text2grad.feedback.people.offsets import Place, Region, decides, to_characters
 from text2grad.feedback.people.settings import PeopleSettings, Units
 from text2grad.feedback.people.shown import as_text, checked_rows, completion_in, to_file, verdict_of
 from text2grad.runs import write_atomic
 
 ID = "text2grad_id"
 SHOWN = "shown"
+AGENT = "text2grad"
+"""The model version of our predictions, by which they are known again."""
 CONFIG = """<View>
   <Header value="Prompt" size="5"/>
   <Text name="shown" value="$shown"/>
@@ -53,7 +55,17 @@ def is_task(item: Mapping[str, Any]) -> bool:
 
 
 def is_minimal(item: Mapping[str, Any]) -> bool:
-    return "annotation_id" in item and "lead_time" in item
+    """JSON-MIN: data, controls and what the tool notes of an annotation side by side; which of it is there varies."""
+    noted = sum(key in item for key in ("annotation_id", "annotator", "created_at", "updated_at", "lead_time"))
+    return ("annotation_id" in item and noted > 1) or any(_is_marked(value) for value in item.values())
+
+
+def _is_marked(value: Any) -> bool:
+    """Whether a value is a list of regions as Label Studio has them: its labels are a list, ours a verdict."""
+    return bool(_objects(value)) and all(
+        isinstance(each.get("labels", each.get("hypertextlabels")), list) and "start" in each
+        for each in _objects(value)
+    )
 
 
 def read_label_studio(
@@ -95,7 +107,7 @@ def _task(row: Mapping[str, Any]) -> dict[str, Any]:
             said = {"id": name, "from_name": name, "to_name": "completion", "type": "textarea"}
             result.append({**said, "value": {"text": [text]}})
     if result:
-        task["predictions"] = [{"model_version": "text2grad", "result": result}]
+        task["predictions"] = [{"model_version": AGENT, "result": result}]
     return task
 
 
@@ -129,11 +141,25 @@ def _task_rows(
         try:
             if annotation.get("was_cancelled"):
                 raise InvalidData(f"annotator {who} skipped it")
-            row = _row(data, row_id, annotation.get("result") or [], settings, units)
+            ours = _ours([*_objects(item.get("predictions")), annotation.get("prediction")])
+            row = _row(data, row_id, annotation.get("result") or [], settings, units, ours)
         except InvalidData as problem:
             yield Rejected(number, row_id, str(problem))
         else:
             yield finish({**row, "annotator": str(who)}, number)
+
+
+def _ours(predictions: Sequence[Any]) -> frozenset[Place]:
+    """Offsets of the regions that `write_label_studio` predicted, in characters: a version of the tool that counts
+    otherwise leaves those that nobody touches as they are."""
+    own = [each for each in _objects(predictions) if each.get("model_version") == AGENT]
+    values = [result.get("value") for each in own for result in _objects(each.get("result"))]
+    places = ((value.get("start"), value.get("end")) for value in _objects(values))
+    return frozenset((start, end) for start, end in places if type(start) is int and type(end) is int)
+
+
+def _objects(value: Any) -> list[Mapping[str, Any]]:
+    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
 
 
 def _annotator(annotation: Mapping[str, Any], place: int) -> object:
@@ -144,7 +170,12 @@ def _annotator(annotation: Mapping[str, Any], place: int) -> object:
 
 
 def _row(
-    data: Mapping[str, Any], identity: str | int, result: Any, settings: PeopleSettings, units: Units
+    data: Mapping[str, Any],
+    identity: str | int,
+    result: Any,
+    settings: PeopleSettings,
+    units: Units,
+    ours: frozenset[Place],
 ) -> dict[str, Any]:
     """One annotation. A control that means nothing here is named in the row's `unread`."""
     columns = settings.columns
@@ -158,7 +189,7 @@ def _row(
         else:
             unread.append(f"{control} (textarea)")
     regions = [_region(item) for item in marked]
-    places = to_characters(completion, regions, settings.units, units)
+    places = to_characters(completion, regions, settings.units, units, ours)
     row["spans"] = [
         _span(place, item, comments.get(item.get("id")), settings) for place, item in zip(places, marked, strict=True)
     ]
@@ -259,7 +290,7 @@ def _minimal_row(
             row[key] = "\n".join(map(str, item[name]))
     if said := _loose_comments(item.get(names.comment)):
         row["critique"] = " ".join(filter(None, (row.get("critique"), said)))
-    return {**row, "annotator": str(item.get("annotator"))}
+    return row if item.get("annotator") is None else {**row, "annotator": str(item["annotator"])}
 
 
 def _loose_comments(value: Any) -> str:
@@ -270,24 +301,25 @@ def _loose_comments(value: Any) -> str:
 
 def _counting(items: Sequence[tuple[int, Mapping[str, Any]]], settings: PeopleSettings) -> Units:
     """What the file's offsets count, by the first annotation whose texts leave one reading only. One export has one
-    version's habits; an annotation that fits both ways is read like the others."""
+    version's habits; an annotation that fits both ways is read like the others. Our own predictions say nothing."""
     for _, item in items:
         minimal = is_minimal(item) and not is_task(item)
-        results = [item.get(settings.columns.spans)] if minimal else _all_results(item)
-        for result in results:
+        results = [(item.get(settings.columns.spans), frozenset[Place]())] if minimal else _all_results(item)
+        for result, ours in results:
             try:
                 completion = completion_in(item if minimal else item["data"], settings.columns.completion)
                 marked: Any = result if minimal else _sorted_results(result)[0]
-                found = decides(completion, [_region(each) for each in marked])
+                regions = [_region(each) for each in marked]
             except (InvalidData, TypeError, AttributeError, KeyError):
                 continue  # it is read again, and rejected with its reason, in its turn
+            found = decides(completion, [each for each in regions if (each.start, each.end) not in ours])
             if found != "auto":
                 return found
     return "characters"
 
 
-def _all_results(item: Mapping[str, Any]) -> list[Any]:
-    lists = (item.get(key) for key in ("annotations", "completions", "predictions"))
-    return [
-        each.get("result") for some in lists if isinstance(some, list) for each in some if isinstance(each, Mapping)
-    ]
+def _all_results(item: Mapping[str, Any]) -> list[tuple[Any, frozenset[Place]]]:
+    """(an annotation's or prediction's results, the offsets in it that may be ours)."""
+    some = [each for key in ("annotations", "completions", "predictions") for each in _objects(item.get(key))]
+    predictions = _objects(item.get("predictions"))
+    return [(each.get("result"), _ours([*predictions, each.get("prediction")])) for each in some]

@@ -2,17 +2,17 @@
 or the reason why they cannot be told.
 
 Python counts code points, browsers UTF-16 units, where characters beyond U+FFFF are two; Label Studio has done both,
-and some versions count CRLF as one. A region that carries its own text settles it. One that does not is settled where
-only one reading is possible, or only one ends at words; otherwise nobody knows, and that is said.
+and some versions count CRLF as one. What this package wrote counts characters, and a region that has the very offsets
+of one that it suggested is that one, untouched. Any other is settled by its own text, where it carries one; without,
+only where a single reading is possible. Otherwise nobody knows, and that is said: a guess may be wrong in silence.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from text2grad._checked import shorten
 from text2grad.errors import InvalidData
-from text2grad.feedback.align.places import splits_word
 from text2grad.feedback.people.settings import Units
 
 Place = tuple[int, int]
@@ -47,15 +47,37 @@ def decides(text: str, regions: Sequence[Region]) -> Units:
     return "characters" if fits[1] is None else "auto"
 
 
-def to_characters(text: str, regions: Sequence[Region], units: Units, first: Units = "characters") -> list[Place]:
-    """All regions of one person in one text: they count alike. `first` is believed where both readings give the
-    texts of the regions.
+def to_characters(
+    text: str,
+    regions: Sequence[Region],
+    units: Units,
+    first: Units = "characters",
+    ours: Collection[Place] = (),
+) -> list[Place]:
+    """All regions of one person in one text: they count alike, but for those with the offsets of `ours`, what this
+    package suggested there: they count characters, whatever `units` says of the rest. `first` is believed where both
+    readings give the texts of the regions.
 
     >>> to_characters("🦩 ab", [Region(3, 5, "ab")], "auto"), to_characters("🦩 ab", [Region(2, 4, "ab")], "auto")
     ([(2, 4)], [(2, 4)])
     """
-    if units != "auto":
-        return _only(text, regions, _bounds(text, utf16=units == "utf16", crlf=False), units)
+    kept = [_suggested(text, region, ours) for region in regions]
+    others = [region for region, suggested in zip(regions, kept, strict=True) if not suggested]
+    if units == "auto":
+        found = iter(_found(text, others, first))
+    else:
+        found = iter(_only(text, others, _bounds(text, utf16=units == "utf16", crlf=False), units))
+    return [(r.start, r.end) if suggested else next(found) for r, suggested in zip(regions, kept, strict=True)]
+
+
+def _suggested(text: str, region: Region, ours: Collection[Place]) -> bool:
+    """Whether a region is what this package suggested, untouched; its text, where it has one, must agree."""
+    if (region.start, region.end) not in ours or not 0 <= region.start < region.end <= len(text):
+        return False
+    return region.text is None or _alike(text[region.start : region.end], region.text)
+
+
+def _found(text: str, regions: Sequence[Region], first: Units) -> list[Place]:
     order = (True, False) if first == "utf16" else (False, True)
     readings = [_bounds(text, utf16, crlf) for crlf in (False, True) for utf16 in order]
     if any(region.text is not None for region in regions):
@@ -66,15 +88,14 @@ def to_characters(text: str, regions: Sequence[Region], units: Units, first: Uni
         found = [place for place in places if place is not None]
         if len(found) == len(regions) and found not in possible:
             possible.append(found)
-    if len(possible) > 1:
-        possible = [places for places in possible if not any(_splits(text, place) for place in places)] or possible
     if len(possible) == 1:
         return possible[0]
     if not possible:
         raise InvalidData(_outside(text, regions))
     raise InvalidData(
-        "its offsets may count characters or UTF-16 units, and it holds characters for which that differs; set "
-        "units=characters or units=utf16"
+        "its offsets may count characters or UTF-16 units, and the completion holds characters (emoji, say) for which "
+        "that differs; set people.units=utf16 for what was marked in a page that counts as browsers do (Argilla's), or "
+        "people.units=characters for what a program wrote"
     )
 
 
@@ -160,9 +181,3 @@ def _place(bounds: Sequence[int], region: Region) -> Place | None:
 def _alike(ours: str, theirs: str) -> bool:
     """The same text, but for white space: tools write line ends as spaces, as `\\n` or not at all."""
     return ours == theirs or _SPACES.sub(" ", ours).strip() == _SPACES.sub(" ", theirs).strip()
-
-
-def _splits(text: str, place: Place) -> bool:
-    return (
-        splits_word(text, place[0]) or splits_word(text, place[1]) or text[slice(*place)] != text[slice(*place)].strip()
-    )

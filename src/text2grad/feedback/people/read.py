@@ -16,7 +16,7 @@ from typing import Any
 from text2grad._checked import shorten
 from text2grad.errors import InvalidData
 from text2grad.feedback.people.argilla import is_record, read_argilla
-from text2grad.feedback.people.items import Found, Rejected, finish
+from text2grad.feedback.people.items import Found, Ids, Rejected, finish
 from text2grad.feedback.people.label_studio import is_minimal, is_task, read_label_studio
 from text2grad.feedback.people.settings import Kind, PeopleSettings
 from text2grad.feedback.people.tables import encoding_of, read_csv, undecoded
@@ -25,6 +25,9 @@ _DEFAULT = PeopleSettings()
 _OURS = ("id", "prompt", "completion", "critique", "revision", "spans", "annotator")
 _LISTS = ("passages", "tests")
 """Columns that, beside the spans, a CSV file holds as JSON."""
+
+_LOOKED_AT = 100
+"""Items by which a file's kind is told: in some exports an item that nobody marked looks like a plain row."""
 
 Item = tuple[int, Any] | Rejected
 """(line or number, value), or why there is none."""
@@ -59,10 +62,10 @@ def read_people(path: str | Path, settings: PeopleSettings = _DEFAULT) -> Iterat
 def _from_items(items: Iterator[Item], path: Path, settings: PeopleSettings) -> Iterator[Found]:
     kind = settings.kind
     held: list[Item] = []
-    while kind == "auto" and (item := next(items, None)) is not None:
+    while kind == "auto" and len(held) < _LOOKED_AT and (item := next(items, None)) is not None:
         held.append(item)
-        if not isinstance(item, Rejected) and isinstance(item[1], Mapping):
-            kind = _kind_of(item[1])
+        found = _kind_of(item[1]) if not isinstance(item, Rejected) and isinstance(item[1], Mapping) else "rows"
+        kind = kind if found == "rows" else found
     everything = chain(held, items)
     if kind not in ("label_studio", "argilla"):
         yield from (_from_row(item, path, settings) for item in everything)
@@ -122,19 +125,14 @@ def _from_row(item: Item, path: Path, settings: PeopleSettings) -> Found:
 
 
 def _unique(found: Iterable[Found]) -> Iterator[dict[str, Any] | Rejected]:
-    seen: set[str] = set()
-    for each in found:
-        if isinstance(each, Rejected):
-            yield each
-            continue
-        line, row = each
-        if str(row["id"]) in seen and row.get("annotator"):
-            row["id"] = f"{row['id']}#{row['annotator']}"
-        if str(row["id"]) in seen:
-            yield Rejected(line, row["id"], "its id was used before; give each item its own, or name the annotator")
-            continue
-        seen.add(str(row["id"]))
-        yield row
+    with Ids() as ids:
+        for each in found:
+            if isinstance(each, Rejected):
+                yield each
+                continue
+            line, row = each
+            reason = ids.repeated(row)
+            yield row if reason is None else Rejected(line, row["id"], reason)
 
 
 def _lines(path: Path, encoding: str) -> Iterator[Item]:

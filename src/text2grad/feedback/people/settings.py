@@ -48,8 +48,8 @@ class PeopleSettings:
     """Label → verdict; case does not matter. An item with another label is rejected and says so."""
     units: Units = "auto"
     """What offsets of labelling tools count: `characters` (Unicode code points) or `utf16` units, as browsers do, where
-    an emoji is two. `auto` finds out from the region's own text, then from which reading is possible and ends at words;
-    an item that leaves it open is rejected."""
+    an emoji is two. `auto` finds out from the region's own text, then from which reading is possible; an item that
+    leaves it open is rejected. What this package suggested, and nobody changed, is in characters always."""
     suggestions: bool = False
     """Where nobody has annotated an item, take what was suggested to them (a tool's predictions) for an annotation."""
     encoding: str = "utf-8"

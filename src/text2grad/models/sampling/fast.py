@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from text2grad.errors import UnsupportedModel
 from text2grad.models.sampling.graph import Replays
 from text2grad.models.sampling.plain import evaluating
-from text2grad.models.sampling.requests import Padding, alike, batches, by_length, check
+from text2grad.models.sampling.requests import Padding, alike, batches, by_length, check, vocabulary_of
 from text2grad.models.sampling.results import as_sampled, values_of
 from text2grad.models.sampling.settings import SamplingSettings
 from text2grad.models.sampling.steps import State, advance, emit, logits_of, new_state, prefill, step
@@ -51,6 +51,7 @@ class FastSampler:
         self.model, self.settings, self.value_head = model, settings, value_head
         self.end_ids, self.pad_id = tuple(end_ids), pad_id
         self.positions: int | None = getattr(model.config, "max_position_embeddings", None)
+        self.vocabulary = vocabulary_of(model, pad_id)
         self.padding = Padding(0, 0)
         """Of the last call."""
         dtype = None if settings.dtype == "auto" else getattr(torch, settings.dtype)
@@ -60,7 +61,7 @@ class FastSampler:
 
     def __call__(self, prompts: Sequence[Sequence[int]], uniforms: NDArray[np.float32] | None) -> list[Sampled]:
         new_tokens = self.settings.max_new_tokens
-        check(prompts, uniforms, new_tokens, self.positions)
+        check(prompts, uniforms, new_tokens, self.positions, self.vocabulary)
         # Before anything else, also where there is nothing to do: gathering sharded weights needs every process.
         self.weights.sync()
         self.padding = Padding(0, 0)
@@ -77,17 +78,21 @@ class FastSampler:
                     results.update(zip(rows, decoded, strict=True))
         return [results[row] for row in range(len(prompts))]
 
+    @property
+    def replays(self) -> bool:
+        """Whether steps are captured and replayed, so that the state has to stay where it is."""
+        return self.weights.device.type == "cuda"
+
     def _state(self, rows: int, asked: int, places: int) -> State:
         """A state with this much room: on a GPU the one of the last call where it fits, elsewhere a new one."""
-        if self.weights.device.type != "cuda":
+        if not self.replays:
             return self._new_state(rows, places)
         rows = min(self.settings.batch, -(-asked // ROWS) * ROWS)
-        if self._static is not None:
-            version, replays = self._static
-            had_rows, had_places, _ = replays.state.cache[0].shape
-            if version == self.weights.version and had_rows == rows and had_places >= places:
-                return replays.state
-        self._static = None  # its memory first
+        if self._static is not None and self._static[0] == self.weights.version:
+            had_rows, had_places, _ = self._static[1].state.cache[0].shape
+            if had_rows == rows and had_places >= places:
+                return self._static[1].state
+        self._static = None  # gives its memory back first
         state = self._new_state(rows, -(-places // SPAN) * SPAN)
         self._static = self.weights.version, Replays(self.weights, state)
         return state
@@ -114,7 +119,7 @@ class FastSampler:
             state.uniform_BT[: len(prompts)] = torch.from_numpy(uniforms).to(state.uniform_BT.device)
         emit(self.weights, state, hidden_BH, greedy)
         longest = len(prompts[-1])
-        if self.weights.device.type == "cuda":
+        if self.replays:
             assert self._static is not None
             self._replay(self._static[1], longest, greedy)
             return self._sampled(state)[: len(prompts)]
@@ -129,8 +134,10 @@ class FastSampler:
             tensor.zero_()
         state.ids_BT.fill_(self.pad_id)
         hidden_BH = self.weights.embed.new_zeros(len(state.ids_B), self.weights.embed.shape[1])
-        different = list(dict.fromkeys(prompts))
-        first = {prompt: prompts.index(prompt) for prompt in different}
+        first: dict[tuple[int, ...], int] = {}
+        for row, prompt in enumerate(prompts):
+            first.setdefault(prompt, row)
+        different = list(first)
         ends = [*(first[prompt] for prompt in different[1:]), len(prompts)]
         for start, end in alike([len(prompt) for prompt in different], self.settings.prefill_tokens):
             chunk = different[start:end]

@@ -15,7 +15,9 @@ numbers a row, which costs as much as a layer of a small model."""
 def pick(logits_BV: Tensor, uniform_B: Tensor | None, temperature: float) -> tuple[Tensor, Tensor]:
     """(ids_B, logprobs_B). The id is the first whose cumulative probability exceeds the uniform number; never one of
     probability 0, whatever rounding does near 1. None: the likeliest id, the first of them if several are."""
-    scaled_BV = logits_BV.float() / temperature
+    scaled_BV = logits_BV.to(torch.float32, copy=True)
+    if temperature != 1.0:
+        scaled_BV.div_(temperature)
     weights_BV = scaled_BV.sub_(scaled_BV.amax(-1, keepdim=True)).exp_()
     sums_BC = _chunk_sums(weights_BV)
     # Greedy reads the logits themselves: two that differ in the last bit can have the same weight.
@@ -46,12 +48,12 @@ def _invert(weights_BV: Tensor, sums_BC: Tensor, uniform_B: Tensor) -> Tensor:
 def _first_beyond(weights_BK: Tensor, target_B: Tensor) -> tuple[Tensor, Tensor]:
     """The first place of weight > 0 whose cumulative sum exceeds the target, or the last of weight > 0 where rounding
     leaves none; and how far the target lies beyond the sum before it."""
-    places_K = torch.arange(weights_BK.shape[1], device=weights_BK.device)
+    places_BK = torch.arange(weights_BK.shape[1], device=weights_BK.device).expand_as(weights_BK)
     cumulative_BK = weights_BK.cumsum(-1)
     possible_BK = weights_BK > 0
     beyond_BK = possible_BK & (cumulative_BK > target_B[:, None])
-    first_B = torch.where(beyond_BK, places_K, weights_BK.shape[1]).amin(-1)
-    last_B = torch.where(possible_BK, places_K, 0).amax(-1)
+    first_B = places_BK.masked_fill(~beyond_BK, weights_BK.shape[1]).amin(-1)
+    last_B = places_BK.masked_fill(~possible_BK, 0).amax(-1)
     place_B1 = torch.minimum(first_B, last_B)[:, None]
     before_B1 = cumulative_BK.gather(1, place_B1) - weights_BK.gather(1, place_B1)
     return place_B1.squeeze(1), (target_B[:, None] - before_B1).clamp_(min=0).squeeze(1)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from text2grad.models.sampling.pick import pick
-from text2grad.models.sampling.requests import Padding, batches, by_length, check
+from text2grad.models.sampling.requests import Padding, batches, by_length, check, vocabulary_of
 from text2grad.models.sampling.results import as_sampled, values_of
 from text2grad.models.sampling.settings import SamplingSettings
 from text2grad.models.sampling.types import Sampled
@@ -38,6 +38,7 @@ class PlainSampler:
         self.model, self.settings, self.value_head = model, settings, value_head
         self.end_ids, self.pad_id = tuple(end_ids), pad_id
         self.positions: int | None = getattr(model.config, "max_position_embeddings", None)
+        self.vocabulary = vocabulary_of(model, pad_id)
         self.padding = Padding(0, 0)
         """Of the last call."""
         self._sharded = any(hasattr(parameter, "full_tensor") for parameter in model.parameters())
@@ -45,7 +46,7 @@ class PlainSampler:
         self._known = set(inspect.signature(inner.forward).parameters)
 
     def __call__(self, prompts: Sequence[Sequence[int]], uniforms: NDArray[np.float32] | None) -> list[Sampled]:
-        check(prompts, uniforms, self.settings.max_new_tokens, self.positions)
+        check(prompts, uniforms, self.settings.max_new_tokens, self.positions, self.vocabulary)
         results: dict[int, Sampled] = {}
         real = padded = 0
         with torch.no_grad(), evaluating(self.model, self.value_head), self._numbers():

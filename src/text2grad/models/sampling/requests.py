@@ -1,11 +1,12 @@
 """What was asked, checked and put in order: before any tensor is made, shared by all samplers.
 
 Enters: prompts, uniforms, the limits. Leaves: complaints that say what to do; orders and groups of prompts in which
-little is padding; the count of what is. Knows no model.
+little is padding; the count of what is. Of a model it knows how many ids there are.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +26,20 @@ class Padding:
     padded: int
 
 
+def vocabulary_of(model: Any, pad_id: int) -> int:
+    """How many ids the model can read; the pad id, which rows that have ended are fed, should be one of them."""
+    count = int(model.get_input_embeddings().weight.shape[0])
+    if not 0 <= pad_id < count:
+        raise InvalidData(f"pad_id should be an id that the model reads, 0 to {count - 1}, got {pad_id}; any will do")
+    return count
+
+
 def check(
-    prompts: Sequence[Sequence[int]], uniforms: NDArray[np.float32] | None, new_tokens: int, positions: int | None
+    prompts: Sequence[Sequence[int]],
+    uniforms: NDArray[np.float32] | None,
+    new_tokens: int,
+    positions: int | None,
+    vocabulary: int,
 ) -> None:
     for place, prompt in enumerate(prompts):
         if len(prompt) == 0:
@@ -38,6 +51,12 @@ def check(
             raise InvalidData(
                 f"prompt {place} has {len(prompt)} tokens, which with max_new_tokens={new_tokens} is more than the "
                 f"{positions} positions of the model: shorten the prompt, or lower max_new_tokens"
+            )
+        if min(prompt) < 0 or max(prompt) >= vocabulary:
+            # On a GPU such an id would end the process, with a message about something else.
+            raise InvalidData(
+                f"prompt {place} should hold ids from 0 to {vocabulary - 1}, got {min(prompt)} to {max(prompt)}: is "
+                f"its tokenizer the model's?"
             )
     if uniforms is not None and uniforms.shape != (len(prompts), new_tokens):
         raise InvalidData(

@@ -67,6 +67,7 @@ class Weights:
     def __init__(self, model: Any, dtype: torch.dtype | None = None) -> None:
         self.inner = model.get_base_model() if hasattr(model, "get_base_model") else model
         self.shape = shape_of(self.inner)
+        self._asked = dtype
         self.dtype: torch.dtype = dtype or self.inner.dtype
         self.device: torch.device = self.inner.device
         self.activation = self.inner.model.layers[0].mlp.act_fn
@@ -78,6 +79,10 @@ class Weights:
     @torch.no_grad()
     def sync(self) -> None:
         """Take over the weights of this moment. Where parameters are sharded, every process must call it."""
+        dtype, device = self._asked or self.inner.dtype, self.inner.device
+        if (dtype, device) != (self.dtype, self.device):
+            self._tensors, self._owned = {}, set()
+            self.dtype, self.device, self.version = dtype, device, self.version + 1
         body = self.inner.model
         self.embed = self._one("embed", body.embed_tokens.weight)
         self.layers = [self._layer(f"{place}", layer) for place, layer in enumerate(body.layers)]

@@ -3,13 +3,18 @@
 Enters: the tests' source and the names that belong to the program. Leaves: code in which `assert f(2) == 4` raises
 `Mismatch` with both sides. Where program and tests share a process (`guarded`), a comparison of plain data with an
 object of the program's own making does not ask that object: it is a mismatch.
+
+What is checked is counted as it runs: asserts, `pytest.raises`, unittest's methods, conditions under which a test
+fails, and exceptions caught where the test would fail without them. A test that checked nothing is not passed.
 """
 
 import ast
 import operator
-from collections.abc import Callable, Collection
+import warnings
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
+from text2grad.sandbox.inside.watch import bound
 from text2grad.sandbox.inside.wire import Unplain, decode, encode
 
 LONGEST = 200
@@ -38,7 +43,6 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "in": lambda left, right: left in right,
     "not in": lambda left, right: left not in right,
 }
-_ORDINARY = {"==", "!=", "<", "<=", ">", ">="}
 
 
 class Mismatch(AssertionError):
@@ -49,15 +53,88 @@ class Mismatch(AssertionError):
         self.said, self.expected, self.got = message, expected, got
 
 
-def rewrite(source: str, names: Collection[str], file: str, guarded: bool = False) -> Any:
+def rewrite(
+    source: str,
+    names: Collection[str],
+    file: str,
+    judges: dict[str, Callable[..., Any]],
+    guarded: bool = False,
+    own: Collection[str] = (),
+) -> Any:
     """Compiled test code. `names` tell which side of a comparison comes from the program; `guarded`: comparisons
-    outside asserts are looked after too."""
-    return compile(ast.fix_missing_locations(_Rewrite(names, guarded).visit(ast.parse(source, file))), file, "exec")
+    outside asserts are looked after too; `own`: functions of the tests, which check what their asserts check.
+    `judges` (see `checks`) are constants of the code, so no name that could be bound anew leads to them."""
+    tree = _Rewrite(names, guarded, own).visit(ast.parse(source, file))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a text is not callable: it will not be one
+        code = compile(ast.fix_missing_locations(tree), file, "exec")
+    return bound(code, {_MARK + name: judge for name, judge in judges.items()})
+
+
+_MARK = "\0judge "
+
+
+def is_check(node: ast.AST) -> bool:
+    """`assert`, `pytest.raises(…)`, `self.assertEqual(…)`, `mock.assert_called_once()`."""
+    name = _called(node)
+    return isinstance(node, ast.Assert) or name in ("raises", "warns") or name.startswith("assert")
+
+
+def is_failure(node: ast.AST) -> bool:
+    """What makes a test fail once it is reached: `raise`, `pytest.fail()`, `assert False`."""
+    never = isinstance(node, ast.Assert) and isinstance(node.test, ast.Constant) and not node.test.value
+    return never or isinstance(node, ast.Raise) or _called(node) == "fail"
+
+
+def _called(node: ast.AST) -> str:
+    if not isinstance(node, ast.Call):
+        return ""
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+
+
+def _fails_in(body: Iterable[ast.stmt]) -> bool:
+    return any(is_failure(part) for node in body for part in ast.walk(node))
 
 
 class _Rewrite(ast.NodeTransformer):
-    def __init__(self, names: Collection[str], guarded: bool) -> None:
-        self.names, self.guarded = names, guarded
+    def __init__(self, names: Collection[str], guarded: bool, own: Collection[str]) -> None:
+        self.names, self.guarded, self.own = names, guarded, own
+        self.fails = False
+
+    def visit_Module(self, node: ast.Module) -> ast.AST:
+        return self._scope(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        return self._scope(node)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
+        return self._scope(node)
+
+    def _scope(self, node: ast.Module | ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
+        outer, self.fails = self.fails, _fails_in(node.body)
+        self.generic_visit(node)
+        self.fails = outer
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        counts = is_check(node) and _called(node) not in self.own
+        return ast.copy_location(_call("checked", node), node) if counts else node
+
+    def visit_If(self, node: ast.If) -> ast.stmt:
+        counts = _fails_in([*node.body, *node.orelse])
+        self.generic_visit(node)
+        if counts:
+            node.test = ast.copy_location(_call("checked", node.test), node.test)
+        return node
+
+    def visit_Try(self, node: ast.Try) -> ast.stmt:
+        """An exception that keeps the function from a failure it would come to otherwise was expected."""
+        self.generic_visit(node)
+        for handler in node.handlers if self.fails else ():
+            seen = ast.copy_location(ast.Expr(_call("checked", ast.Constant(None))), handler)
+            handler.body = [seen, *handler.body]
+        return node
 
     def visit_Assert(self, node: ast.Assert) -> ast.stmt:
         test = node.test
@@ -72,41 +149,65 @@ class _Rewrite(ast.NodeTransformer):
             left, right = test.left, test.comparators[0]
             swapped = self._calls(right) and not self._calls(left)
             sign = ast.Constant(_OPERATORS[type(test.ops[0])])
-            call = _call("__compare__", sign, left, right, ast.Constant(swapped), said)
+            call = _call("compare", sign, left, right, ast.Constant(swapped), said)
         elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-            call = _call("__truth__", test.operand, ast.Constant(False), said)
+            call = _call("truth", test.operand, ast.Constant(False), said)
         else:
-            call = _call("__truth__", test, ast.Constant(True), said)
+            call = _call("truth", test, ast.Constant(True), said)
         return ast.copy_location(ast.Expr(call), node)
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         self.generic_visit(node)
         signs = [_OPERATORS[type(sign)] for sign in node.ops]
-        if not self.guarded or not _ORDINARY.issuperset(signs):
+        if not self.guarded or {"is", "is not"} & {*signs}:
             return node
         values = ast.Tuple([node.left, *node.comparators], ast.Load())
         words = ast.Tuple([ast.Constant(sign) for sign in signs], ast.Load())
-        return ast.copy_location(_call("__judge__", words, values), node)
+        return ast.copy_location(_call("judge", words, values), node)
 
     def _calls(self, node: ast.expr) -> bool:
         return any(isinstance(part, ast.Name) and part.id in self.names for part in ast.walk(node))
 
 
 def _call(name: str, *args: ast.expr) -> ast.Call:
-    return ast.Call(ast.Name(name, ast.Load()), list(args), [])
+    return ast.Call(ast.Constant(_MARK + name), list(args), [])
 
 
-def checks(guarded: bool) -> dict[str, Any]:
-    """The functions that rewritten asserts call."""
+def checks(
+    guarded: bool, sound: Callable[[], bool] | None = None
+) -> tuple[dict[str, Callable[..., Any]], Callable[[], int]]:
+    """The functions that rewritten asserts call, and how many checks were made so far. `sound` is asked before each: no
+    check holds while what it checks with is changed, even if it is put back later."""
     trusted = _trusted() if guarded else ()
+    plain, problem = dict(_COMPARE), Mismatch
+    made = 0
+
+    def checked(value: Any) -> Any:
+        nonlocal made
+        if sound is not None and not sound():
+            raise problem("the program changed what judges it", None, None)
+        made += 1
+        return value
+
+    def holds(sign: str, left: Any, right: Any) -> bool:
+        """One comparison; guarded, the program's objects are not asked about plain data."""
+        if not guarded or sign in ("is", "is not"):
+            return bool(plain[sign](left, right))
+        if sign in ("in", "not in"):
+            return _contains(left, right, trusted) is (sign == "in")
+        if sign in ("==", "!=") and (left is None or right is None):
+            return (left is right) is (sign == "==")
+        return bool(plain[sign](*_plain_sides(left, right, trusted)))
 
     def compare(sign: str, left: Any, right: Any, swapped: bool, said: Callable[[], Any] | None) -> None:
-        if not (judge((sign,), (left, right)) if guarded and sign in _ORDINARY else _COMPARE[sign](left, right)):
+        checked(None)
+        if not holds(sign, left, right):
             got, expected = (right, left) if swapped else (left, right)
             wanted = shown(expected) if sign == "==" else f"{sign} {shown(expected)}"
             raise Mismatch(_text(said), wanted, shown(got))
 
     def truth(value: Any, wanted: bool, said: Callable[[], Any] | None) -> None:
+        checked(None)
         if bool(value) is not wanted:
             expected = "True" if wanted else "False"
             raise Mismatch(
@@ -114,17 +215,12 @@ def checks(guarded: bool) -> dict[str, Any]:
             )
 
     def judge(signs: tuple[str, ...], values: tuple[Any, ...]) -> bool:
-        """A comparison, or a chain of them, in which the program's objects are not asked about plain data."""
-        for sign, left, right in zip(signs, values, values[1:], strict=False):
-            if sign in ("==", "!=") and (left is None or right is None):
-                holds = (left is right) is (sign == "==")
-            else:
-                holds = bool(_COMPARE[sign](*_plain_sides(left, right, trusted)))
-            if not holds:
-                return False
-        return True
+        """A comparison, or a chain of them."""
+        if sound is not None and not sound():
+            raise problem("the program changed what judges it", None, None)
+        return all(holds(sign, left, right) for sign, left, right in zip(signs, values, values[1:], strict=False))
 
-    return {"__compare__": compare, "__truth__": truth, "__judge__": judge}
+    return {"compare": compare, "truth": truth, "judge": judge, "checked": checked}, lambda: made
 
 
 def _trusted() -> tuple[type, ...]:
@@ -139,21 +235,46 @@ def _trusted() -> tuple[type, ...]:
 
 
 def _plain_sides(left: Any, right: Any, trusted: tuple[type, ...]) -> tuple[Any, Any]:
-    """Both sides, copied into exact built-in types where one of them is plain data; else as they are."""
-    sides = []
-    for side in (left, right):
-        try:
-            sides.append((True, decode(encode(side, strip=True))))
-        except (Unplain, RecursionError):
-            sides.append((False, side))
-    (plain_left, new_left), (plain_right, new_right) = sides
-    if plain_left and plain_right:
-        return new_left, new_right
-    if plain_left != plain_right:
-        foreign, other = (right, left) if plain_left else (left, right)
-        if type(foreign) not in trusted:
-            raise Mismatch("", shown(other), f"an object of type {type(foreign).__name__}, which is not plain data")
-    return left, right
+    """Both sides, copied into exact built-in types where they are plain data; what is neither that nor a trusted class
+    is not compared with what is."""
+    (plain_left, new_left), (plain_right, new_right) = copied(left), copied(right)
+    known_left, known_right = plain_left or type(left) in trusted, plain_right or type(right) in trusted
+    if known_left != known_right:
+        foreign, other = (right, left) if known_left else (left, right)
+        raise Mismatch("", shown(other), f"an object of type {type(foreign).__name__}, which is not plain data")
+    return (new_left, new_right) if known_left else (left, right)
+
+
+def copied(side: Any) -> tuple[bool, Any]:
+    """(whether it is plain data, a copy in exact built-in types or the value itself)."""
+    try:
+        return True, decode(encode(side, strip=True))
+    except (Unplain, RecursionError):
+        return False, side
+
+
+def _contains(item: Any, holder: Any, trusted: tuple[type, ...]) -> bool:
+    """`item in holder`: a holder that is, or is derived from, a built-in one is searched item by item; only a holder of
+    the program's own kind is asked, as the test means to."""
+    plain, held = copied(holder)
+    if plain:
+        known, value = copied(item)
+        return (known or type(item) in trusted) and value in held
+    for base in _HOLDERS:
+        if isinstance(holder, base):
+            return any(_equal(item, other, trusted) for other in base.__iter__(holder))
+    return item in holder
+
+
+_HOLDERS: tuple[Any, ...] = (list, tuple, set, frozenset, dict)
+
+
+def _equal(left: Any, right: Any, trusted: tuple[type, ...]) -> bool:
+    try:
+        one, other = _plain_sides(left, right, trusted)
+    except Mismatch:
+        return False
+    return one is other or bool(one == other)
 
 
 def _text(said: Callable[[], Any] | None) -> str:

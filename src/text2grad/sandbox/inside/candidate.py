@@ -13,11 +13,8 @@ from time import process_time as _used
 from types import FrameType
 from typing import Any
 
-from text2grad.sandbox.inside.program import Program, frames, inside
+from text2grad.sandbox.inside.program import LEEWAY, Program, frames, inside
 from text2grad.sandbox.inside.wire import Unplain, decode, encode, receive, send
-
-_LEEWAY = 0.25
-"""Of a test's time: what the timer's second ring and the encoding of a result may take on top."""
 
 
 class OutOfTime(BaseException):
@@ -68,7 +65,7 @@ class Candidate:
     def call(self, request: dict[str, Any]) -> dict[str, Any]:
         assert self.program is not None
         function = self.program.module.__dict__.get(request["name"])
-        args, kwargs = decode(request["args"]), dict(decode(request["kwargs"]))
+        args, kwargs = decode(request["given"])
 
         def run() -> dict[str, Any]:
             if function is None:
@@ -83,7 +80,7 @@ class Candidate:
         return {"ran": self.program.ran()}
 
     def _allow(self, seconds: float) -> None:
-        self.left, self.leeway = seconds, max(0.1, _LEEWAY * seconds)
+        self.left, self.leeway = seconds, max(0.1, LEEWAY * seconds)
 
     def _guarded(self, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Run the program's code under what is left of its time (of the processor: a busy machine changes no verdict);
@@ -128,7 +125,7 @@ def described(problem: BaseException) -> dict[str, Any]:
 def _after(args: list[Any], kwargs: dict[str, Any]) -> Any:
     """The arguments as the call left them, for functions that sort in place."""
     try:
-        return encode([args, kwargs])
+        return encode([args, kwargs], seen={})
     except (Unplain, RecursionError):
         return None
 

@@ -7,7 +7,7 @@ loaded (`refusal`); nothing here looks a function up in a module that a program 
 
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from itertools import product as _product
 from math import isinf as _isinf
 from math import isnan as _isnan
@@ -16,7 +16,7 @@ from typing import Any
 
 from text2grad.sandbox.inside.program import inside
 
-_GENERATOR, _METHOD, _frame = types.GeneratorType, types.MethodType, sys._getframe
+_GENERATOR, _METHOD, _FUNCTION, _frame = types.GeneratorType, types.MethodType, types.FunctionType, sys._getframe
 
 
 class Unusable(BaseException):
@@ -116,6 +116,8 @@ class _Marks:
     def __getattr__(self, name: str) -> Any:
         if name == "parametrize":
             return _parametrize
+        if name == "usefixtures":
+            return lambda *used: lambda function: _set(function, "__used__", used)
         if name in ("skip", "skipif", "xfail"):
             return _unusable(f"marked {name}")
         return lambda *args, **_: args[0] if len(args) == 1 and callable(args[0]) else lambda function: function
@@ -153,10 +155,13 @@ class _Param:
         self.values = _Row(values)
 
 
-def _fixture(function: Any = None, **_: Any) -> Any:
-    if function is None:
-        return lambda inner: _set(inner, "__fixture__", True)
-    return _set(function, "__fixture__", True)
+def _fixture(
+    function: Any = None, *, params: Any = None, autouse: bool = False, name: str | None = None, **_: Any
+) -> Any:
+    def mark(inner: Any) -> Any:
+        return _set(inner, "__fixture__", (name, autouse, None if params is None else [*params]))
+
+    return mark if function is None else mark(function)
 
 
 def _fail(reason: str = "", **_: Any) -> None:
@@ -170,32 +175,63 @@ skips: list[Unusable] = []
 def _skip(reason: str = "", **_: Any) -> None:
     if inside(_frame(1)):
         raise Failed("the program skips its own test")
-    skips.append(Unusable(f"skips itself: {reason}"))
-    raise skips[-1]
+    raise skipped(f"skips itself: {reason}")
 
 
-def refusal(function: Any, names: Mapping[str, Any]) -> str | None:
+def skipped(reason: str) -> Unusable:
+    """To be raised where a test turns out to be none while it runs."""
+    skips.append(Unusable(reason))
+    return skips[-1]
+
+
+class _Request:
+    """The fixture `request`, as far as it holds a parameter and takes finalizers."""
+
+    def __init__(self, param: Any, finalizers: list[Any]) -> None:
+        self.param, self.addfinalizer = param, finalizers.append
+
+
+Fixtures = Mapping[str, Any]
+"""Functions that make what a test's arguments stand for, by the arguments' names."""
+
+
+def fixtures(names: Mapping[str, Any], holder: Any) -> dict[str, Any]:
+    """Those of the tests' module and, before them, of the test class or its instance."""
+    known = dict(names)
+    known.update({name: getattr(holder, name, None) for name in dir(holder) if name[:2] != "__"} if holder else {})
+    found = {}
+    for name, function in known.items():
+        marked = getattr(function, "__fixture__", None)
+        if type(marked) is tuple:
+            plain = isinstance(holder, type) and names.get(name) is not function and isinstance(function, _FUNCTION)
+            found[marked[0] or name] = _METHOD(function, holder) if plain else function
+    return found
+
+
+def refusal(function: Any, known: Fixtures) -> str | None:
     """Why a test function cannot be run here, whatever the program."""
     if reason := getattr(function, "__unusable__", None):
         return str(reason)
     rows = getattr(function, "__rows__", [])
-    if not all(rows):
+    if not all(rows) or any(known[name].__fixture__[2] == [] for name in _needed(function, known) if name in known):
         return "has no parameter rows"
     given = {key for row in rows for key in row[0]}
-    return _lacks([name for name in _arguments(function) if name not in given], names, ())
+    return _lacks([name for name in arguments(function) if name not in given], known, ())
 
 
-def _lacks(wanted: list[str], names: Mapping[str, Any], above: tuple[str, ...]) -> str | None:
+def _lacks(wanted: list[str], known: Fixtures, above: tuple[str, ...]) -> str | None:
     for name in wanted:
-        source = names.get(name)
-        if source is None or name in above or not getattr(source, "__fixture__", False):
+        if name == "request" and above:
+            continue
+        source = known.get(name)
+        if source is None or name in above:
             return f"needs the fixture {name!r}, which the sandbox does not have"
-        if reason := _lacks(_arguments(source), names, (*above, name)):
+        if reason := _lacks(arguments(source), known, (*above, name)):
             return reason
     return None
 
 
-def _arguments(function: Any) -> list[str]:
+def arguments(function: Any) -> list[str]:
     """Names of the arguments without a default, as `inspect.signature` tells them."""
     bound = isinstance(function, _METHOD)
     function = function.__func__ if bound else function
@@ -210,24 +246,65 @@ def _arguments(function: Any) -> list[str]:
     return [*plain, *(name for name in named if name not in (function.__kwdefaults__ or {}))]
 
 
-def call(function: Callable[..., Any], names: Mapping[str, Any]) -> None:
+def _needed(function: Any, known: Fixtures) -> list[str]:
+    """Names of the fixtures that a test takes part in, those of its fixtures included."""
+    found = [name for name, source in known.items() if source.__fixture__[1]]
+    found += [*getattr(function, "__used__", ()), *arguments(function)]
+    for name in found:
+        if name in known:
+            found += [inner for inner in arguments(known[name]) if inner not in found]
+    return list(dict.fromkeys(found))
+
+
+def call(function: Any, known: Fixtures, before: Callable[[], None], after: Callable[[], None]) -> None:
     """Run one test function, which nothing refuses: all its parameter rows, its fixtures made anew for each."""
-    wanted = _arguments(function)
-    for combination in _product(*getattr(function, "__rows__", [])):
-        given = {key: value for row in combination for key, value in row.items()}
-        ending: list[Iterator[Any]] = []
-        function(**{name: given[name] if name in given else _made(name, names, ending) for name in wanted})
-        for fixture in ending:
-            next(fixture, None)
+    rows = [[*row] for row in getattr(function, "__rows__", [])]
+    given = {key for row in rows for key in row[0]}
+    needed = [name for name in _needed(function, known) if name not in given]
+    varied = [name for name in needed if name in known and known[name].__fixture__[2] is not None]
+    for combination in _product(*rows, *([{name: value} for value in known[name].__fixture__[2]] for name in varied)):
+        values = {key: value for row in combination[: len(rows)] for key, value in row.items()}
+        params = {key: value for row in combination[len(rows) :] for key, value in row.items()}
+        _once(function, known, values, params, needed, before, after)
 
 
-def _made(name: str, names: Mapping[str, Any], ending: list[Iterator[Any]]) -> Any:
-    source = names[name]
-    value = source(**{inner: _made(inner, names, ending) for inner in _arguments(source)})
-    if isinstance(value, _GENERATOR):
-        ending.append(value)
-        return next(value)
-    return value
+def _once(
+    function: Any,
+    known: Fixtures,
+    values: dict[str, Any],
+    params: dict[str, Any],
+    needed: list[str],
+    before: Callable[[], None],
+    after: Callable[[], None],
+) -> None:
+    ending: list[Callable[[], Any]] = []
+
+    def made(name: str) -> Any:
+        if name not in values:
+            source, request = known[name], _Request(params.get(name), ending)
+            value = source(**{n: request if n == "request" else made(n) for n in arguments(source)})
+            if isinstance(value, _GENERATOR):
+                values[name] = next(value)
+                ending.append(lambda: next(value, None))
+            else:
+                values[name] = value
+        return values[name]
+
+    try:
+        for name in needed:
+            if name in known:
+                made(name)
+        before()
+        function(**{name: made(name) for name in arguments(function)})
+    except BaseException:
+        for end in (after, *reversed(ending)):
+            try:
+                end()
+            except BaseException:  # noqa: BLE001 - says less than what ended the test
+                continue
+        raise
+    for end in (after, *reversed(ending)):
+        end()
 
 
 def install() -> None:

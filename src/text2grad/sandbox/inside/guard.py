@@ -2,46 +2,20 @@
 
 Not a wall: in one process a determined program can reach everything. It closes the doors that are known: the modules of
 the judge are taken out of sight; program, tests and judge each have their own copy of the built-in names, so that
-patching them reaches no further; and asking Python for frames, the garbage collector's objects, trace hooks or foreign
-functions is refused to the program. Its verdicts are marked `in_process`, so that whoever trains on them can leave them
-out.
+patching them reaches no further; what judges is compared with what it was; tests compute with copies of the library's
+modules; and questions that lead to frames and memory are refused (`watch`). Its verdicts are marked `in_process`, so
+that whoever trains on them can leave them out. What is left open: docs/sandbox.md.
 """
 
 import builtins
+import operator
 import signal
 import sys
 import types
 from collections.abc import Callable
-from json.encoder import encode_basestring_ascii as _quoted
 from typing import Any
 
-from text2grad.sandbox.inside.program import FILE
-
-_EVENTS = {
-    "sys._getframe",
-    "sys._current_frames",
-    "sys.settrace",
-    "sys.setprofile",
-    "sys.addaudithook",
-    "gc.get_objects",
-    "gc.get_referrers",
-    "gc.get_referents",
-    "code.__new__",
-    "function.__new__",
-}
-_ATTRIBUTES = {"tb_frame", "gi_frame", "cr_frame", "ag_frame", "__code__"}
-_MODULES = {
-    "ctypes",
-    "_ctypes",
-    "_signal",
-    "gc",
-    "_testcapi",
-    "_testinternalcapi",
-    "_xxsubinterpreters",
-    "_interpreters",
-}
-_GO_BETWEENS = ("inspect.py", "traceback.py", "threading.py", "bdb.py", "linecache.py", "/signal.py")
-
+from text2grad.sandbox.inside.watch import watch
 
 _UNTOUCHED = dict(vars(builtins))
 """As they were before any program was loaded."""
@@ -49,22 +23,6 @@ _UNTOUCHED = dict(vars(builtins))
 
 def copied_builtins() -> dict[str, Any]:
     return dict(_UNTOUCHED)
-
-
-def as_json(value: Any) -> str:
-    """JSON of dicts, lists, texts, whole numbers and None, by nothing that a program can patch: `json` looks its own
-    methods up each time."""
-    if value is None:
-        return "null"
-    if value is True or value is False:
-        return "true" if value else "false"
-    if type(value) is int:
-        return str(value)
-    if type(value) is list:
-        return f"[{', '.join([as_json(item) for item in value])}]"
-    if type(value) is dict:
-        return f"{{{', '.join([f'{_quoted(key)}: {as_json(item)}' for key, item in value.items()])}}}"
-    return _quoted(value)
 
 
 def close_doors() -> None:
@@ -76,31 +34,67 @@ def close_doors() -> None:
     shown.__dict__.update(_UNTOUCHED)
     sys.modules["builtins"] = shown
     _deafen()
-    sys.addaudithook(_watch(sys._getframe))
+    watch()
 
 
-def seal() -> Callable[[], bool]:
-    """Taken before the doors close: tells whether the judge's modules and classes are still what they were. A program
-    finds the classes by `object.__subclasses__()`."""
+def seal() -> tuple[Callable[[], bool], Callable[[], bool]]:
+    """Taken before the doors close. (whether the judge's modules, classes and built-in names are still what they were;
+    the same, and the functions of what tests compute with). A program finds the classes by `object.__subclasses__()`.
+    Neither looks anything up that a program could change."""
     modules = [vars(module) for name, module in sys.modules.items() if name.startswith("text2grad.sandbox.inside.")]
     found = {id(value): vars(value) for names in modules for value in names.values() if _ours(value)}
-    kept = [(names, dict(names)) for names in (*modules, *found.values())]
-    missing = object()
+    own = {id(names["__builtins__"]): names["__builtins__"] for names in modules}
+    tables = {id(value): value for names in modules for value in names.values() if type(value) is dict}
+    kept = [(names, dict(names)) for names in (*modules, *found.values(), *{**own, **tables}.values())]
+    # In one go, since it is done before each check; and no object is asked whether it is the same.
+    seen = [(names, list(before.values())) for names, before in kept]
+    lent = [(names, _functions(names)) for names in _lent()]
+    missing, size, each, every, same = object(), len, map, all, operator.is_
+
+    def sound() -> bool:
+        return every([size(names) == size(old) and every(each(same, names.values(), old)) for names, old in seen])
 
     def whole() -> bool:
-        for names, before in kept:
-            if len(names) != len(before):
-                return False
+        for names, before in lent:
             for name, value in before.items():
                 if names.get(name, missing) is not value:
                     return False
-        return True
+        return sound()
 
-    return whole
+    return sound, whole
 
 
 def _ours(value: Any) -> bool:
     return isinstance(value, type) and value.__module__.startswith("text2grad.")
+
+
+PURE = {"math", "cmath", "operator", "itertools", "functools", "collections", "re", "json", "string", "statistics"}
+PURE |= {"copy", "decimal", "fractions", "numbers", "unittest", "unittest.case", "heapq", "bisect"}
+"""Modules that tests compute with and that have no state worth changing."""
+
+
+def _lent() -> list[Any]:
+    """The names of those that are loaded, and of their classes."""
+    modules = [vars(sys.modules[name]) for name in PURE if name in sys.modules]
+    classes = [value for names in modules for value in names.values() if isinstance(value, type)]
+    return [*modules, *(vars(value) for value in classes if value.__module__.partition(".")[0] in PURE)]
+
+
+def _functions(names: Any) -> dict[str, Any]:
+    return {name: value for name, value in names.items() if callable(value)}
+
+
+def lend(names: dict[str, Any]) -> dict[str, Any]:
+    """What tests have imported before the program is there: the same values, and copies of modules that no program can
+    reach to patch `math.isclose`."""
+    made = {}
+    for name, value in names.items():
+        if isinstance(value, types.ModuleType) and value.__name__ in PURE:
+            made[name] = types.ModuleType(value.__name__)
+            made[name].__dict__.update(vars(value))
+        else:
+            made[name] = value
+    return made
 
 
 def _deafen() -> None:
@@ -122,36 +116,3 @@ _UNHEARD = {
     "pthread_sigmask": lambda *_: set(),
     "set_wakeup_fd": lambda *_, **__: -1,
 }
-
-
-def _watch(frame_of: Any) -> Any:
-    blocked = PermissionError
-
-    def hook(event: str, args: tuple[Any, ...]) -> None:
-        if event == "import":
-            asked = args[0] in _MODULES
-        elif event == "object.__getattr__":
-            asked = args[1] in _ATTRIBUTES
-        else:
-            asked = event in _EVENTS
-        if asked and not busy:
-            busy.append(True)
-            try:
-                by_program = _asked_by_program(frame_of(1))
-            finally:
-                busy.clear()
-            if by_program:
-                raise blocked(f"{event} is refused to a program that shares a process with its tests")
-
-    busy: list[bool] = []
-    return hook
-
-
-def _asked_by_program(frame: types.FrameType | None) -> bool:
-    """The caller, or whom the caller asks for: `inspect.currentframe()` is a way of asking too."""
-    while frame is not None and frame.f_code.co_filename.endswith(_GO_BETWEENS):
-        frame = frame.f_back
-    # Import machinery is frozen: what it imports, somebody above asked for.
-    while frame is not None and frame.f_code.co_filename.startswith("<frozen"):
-        frame = frame.f_back
-    return frame is not None and frame.f_code.co_filename == FILE

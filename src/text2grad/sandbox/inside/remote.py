@@ -7,7 +7,7 @@ as `Stop`, which `except Exception` in a test does not catch, and is remembered:
 
 import time
 import types
-from collections import deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from typing import Any
 
 from text2grad.sandbox.inside.wire import Gone, Unplain, WireError, builtin_error, decode, encode, receive, send
@@ -36,6 +36,8 @@ class Remote:
         self.deadline = 0.0
         self.fault: Stop | None = None
         self.lost = False
+        self.asked = 0
+        """How often a test called the program, or took one of its values."""
         self.longest = 0
 
     def ask(self, **request: Any) -> dict[str, Any]:
@@ -87,6 +89,7 @@ class Remote:
         """A value of the program, or a function that stands for one of its functions."""
         reply = self.ask(op="kind", name=name)
         if reply.get("kind") == "value":
+            self.asked += 1
             try:
                 return decode(reply.get("value"))
             except (WireError, RecursionError):
@@ -114,10 +117,11 @@ class Remote:
 
     def _call(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         try:
-            sent = encode(args), encode(kwargs)
+            given = encode([args, kwargs], seen={})
         except (Unplain, RecursionError) as problem:
             raise NeedsLive(str(problem)) from None
-        reply = self.ask(op="call", name=name, args=sent[0], kwargs=sent[1])
+        self.asked += 1
+        reply = self.ask(op="call", name=name, given=given)
         self._raise(reply)
         try:
             value = decode(reply.get("value"))
@@ -125,7 +129,7 @@ class Remote:
         except (WireError, RecursionError) as problem:
             raise self._stop("not_plain", f"the program sent {problem}") from None
         if type(after) is list and len(after) == 2:
-            _reflect([args, kwargs], after)
+            _Reflection().onto([args, kwargs], after)
         return value
 
     def _raise(self, reply: dict[str, Any]) -> None:
@@ -173,31 +177,63 @@ def _frames(found: Any) -> list[list[Any]]:
     return [[line, str(name)[:100]] for line, name in pairs if type(line) is int and line > 0]
 
 
-def _reflect(old: Any, new: Any) -> Any:
-    """Make the old containers equal to the new ones in place, inner ones too; the value to hold instead of `old`."""
-    kind = type(old)
-    if kind is not type(new):
-        return new
-    if kind is list or kind is deque:
-        merged = [_reflect(a, b) for a, b in zip(old, new, strict=False)] + list(new)[len(old) :]
-        old.clear()
-        old.extend(merged)
-    elif kind is dict:
-        merged_items = {key: _reflect(old[key], item) if key in old else item for key, item in new.items()}
-        old.clear()
-        old.update(merged_items)
-    elif kind is set or kind is bytearray:
-        old.clear()
-        (old.update if kind is set else old.extend)(new)
-    else:
-        return old if kind is tuple and _reflect_tuple(old, new) else new
-    return old
+_MAPPINGS = {dict, Counter, OrderedDict, defaultdict}
+_CONTAINERS = {list, deque, tuple, set, bytearray, *_MAPPINGS}
 
 
-def _reflect_tuple(old: tuple[Any, ...], new: tuple[Any, ...]) -> bool:
-    """Tuples stay themselves; what they hold may have changed inside."""
-    if len(old) != len(new):
-        return False
-    for a, b in zip(old, new, strict=True):
-        _reflect(a, b)
-    return True
+class _Reflection:
+    """Makes the old containers what the call left them, in place. First old and new ones are paired by where they
+    stand, each at most once; so what a call made the same is the same, and what it took apart is apart."""
+
+    def __init__(self) -> None:
+        self.old: dict[int, Any] = {}
+        self.taken: set[int] = set()
+        self.filled: set[int] = set()
+
+    def onto(self, old: Any, new: Any) -> Any:
+        """The value to hold where `old` was."""
+        self._pair(old, new)
+        return self._settled(new)
+
+    def _pair(self, old: Any, new: Any) -> None:
+        kind = type(new)
+        alike = kind is type(old) or (kind is dict and type(old) is defaultdict)
+        if kind not in _CONTAINERS or not alike or id(new) in self.old or id(old) in self.taken:
+            return
+        self.old[id(new)] = old
+        self.taken.add(id(old))
+        if kind in _MAPPINGS:
+            for key in [key for key in new if key in old]:
+                self._pair(old[key], new[key])
+        elif kind in (list, deque, tuple):
+            for before, after in zip(old, new, strict=False):
+                self._pair(before, after)
+
+    def _settled(self, new: Any) -> Any:
+        kind = type(new)
+        if kind not in _CONTAINERS:
+            return new
+        target = self.old.get(id(new), new)
+        if kind is tuple:
+            items = tuple([self._settled(item) for item in new])
+            return target if len(items) == len(target) and all(map(_unchanged, target, items)) else items
+        if id(new) in self.filled:
+            return target
+        self.filled.add(id(new))
+        if kind in _MAPPINGS:
+            pairs = [(self._settled(key), self._settled(item)) for key, item in new.items()]
+            target.clear()
+            for key, item in pairs:
+                target[key] = item
+        elif kind is list or kind is deque:
+            held = [self._settled(item) for item in new]
+            target.clear()
+            target.extend(held)
+        elif target is not new:
+            target.clear()
+            (target.update if kind is set else target.extend)(new)
+        return target
+
+
+def _unchanged(old: Any, new: Any) -> bool:
+    return old is new or (type(old) is type(new) and type(old) not in _CONTAINERS and old == new)

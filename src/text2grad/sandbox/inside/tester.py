@@ -5,24 +5,28 @@ candidate process. Leaves: one line of JSON an event, each with the nonce. Witho
 process (`in_process`), which only tests that need live objects ask for.
 """
 
+import ast
 import importlib.util
 import json
 import os
 import signal
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from json.encoder import encode_basestring_ascii
 from signal import ITIMER_PROF as _PROCESSOR
 from signal import setitimer as _set_timer
+from time import process_time as _used
 from types import FrameType
 from typing import Any
 
-from text2grad.sandbox.inside import fakepytest, guard
+from text2grad.sandbox.inside import fakepytest, guard, runner
 from text2grad.sandbox.inside.asserts import Mismatch, checks, rewrite
-from text2grad.sandbox.inside.program import Program, frames, inside
+from text2grad.sandbox.inside.program import LEEWAY, Program, frames, inside
 from text2grad.sandbox.inside.remote import NeedsLive, Remote, Stop
 
 _TESTS = "tests.py"
+_NOTHING = "nothing was checked: the test ended without reaching one of its asserts"
 Result = dict[str, Any]
 
 
@@ -33,6 +37,7 @@ class Local:
         self.seconds = seconds
         self.fault: Stop | None = None
         self.lost = False
+        self.asked = 0
         signal.signal(signal.SIGPROF, self._ring)
 
     def _ring(self, _signal: int, frame: FrameType | None) -> None:
@@ -61,10 +66,14 @@ class Local:
     def begin(self) -> None:
         self.fault = None
         self.program.reset()
+        self.began = _used()
         _set_timer(_PROCESSOR, self.seconds, 0.05)
 
     def end(self) -> list[int]:
+        """A program can silence the timer; so what it used is measured, too."""
         _set_timer(_PROCESSOR, 0)
+        if self.fault is None and _used() - self.began > self.seconds + max(0.1, LEEWAY * self.seconds):
+            self.fault = Stop("timeout", "did not end in time")
         return self.program.ran()
 
     def find(self, name: str) -> Any:
@@ -75,6 +84,20 @@ class Local:
 
     def module(self) -> types.ModuleType:
         return self.program.module
+
+
+def _imported(source: str) -> list[str]:
+    """Names that imports at the top bind, other than the program's."""
+    found = [part for part in ast.parse(source).body if isinstance(part, ast.Import | ast.ImportFrom)]
+    foreign = [part for part in found if getattr(part, "module", "") not in ("solution", "__future__")]
+    aliases = [alias for part in foreign for alias in part.names if alias.name not in ("*", "solution")]
+    return [alias.asname or alias.name.partition(".")[0] for alias in aliases]
+
+
+def _functions(sources: Iterable[str]) -> set[str]:
+    """Names of the functions that the tests define."""
+    parts = [part for source in sources for part in ast.walk(ast.parse(source))]
+    return {part.name for part in parts if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)}
 
 
 def _missing(name: str) -> Callable[..., Any]:
@@ -98,8 +121,10 @@ class Tester:
         self.job, self.program = job, program
         self.names = job["names"]
         self.guarded = isinstance(program, Local)
-        self.checks = checks(self.guarded)
-        self.imports_late = any(line[:1].isspace() and "pytest" in line for line in job["setup"].splitlines())
+        self.sound: Callable[[], bool] = lambda: True
+        self.checks, self.checked = checks(self.guarded, (lambda: self.sound()) if self.guarded else None)
+        late = [line for line in job["setup"].splitlines() if line[:1].isspace()]
+        self.imports_late = any("pytest" in line for line in (*late, *(unit["source"] for unit in job["units"])))
 
     def setup(self) -> None:
         """Compile everything, and rehearse the set-up code before the program is loaded: what fails here is the tests'
@@ -109,96 +134,71 @@ class Tester:
             raise fakepytest.Unusable(f"the tests import {', '.join(absent)}, which the sandbox does not have")
         try:
             known, guarded = self.job["wanted"], self.guarded
-            self.code = rewrite(self.job["setup"], known, _TESTS, guarded)
-            self.bodies = {u["index"]: rewrite(u["source"], known, _TESTS, guarded) for u in self.job["units"]}
+            sources = {unit["index"]: unit["source"] for unit in self.job["units"]}
+            own = _functions([self.job["setup"], *sources.values()])
+            how: Any = (known, _TESTS, self.checks, guarded, own)
+            self.code = rewrite(self.job["setup"], *how)
+            self.bodies = {index: rewrite(text, *how) for index, text in sources.items()}
         except (SyntaxError, ValueError, RecursionError) as problem:
             raise fakepytest.Unusable(f"the tests are not Python: {problem}") from None
         sys.modules["solution"] = _Stage("solution")
-        names: dict[str, Any] = {"__name__": "tests", "__builtins__": __builtins__, **self.checks}
+        names: dict[str, Any] = {"__name__": "tests", "__builtins__": __builtins__}
         names.update({name: getattr(sys.modules["solution"], name) for name in self.names})
         fakepytest.install()
         try:
             exec(self.code, names)
         except BaseException as problem:  # noqa: BLE001 - whatever published tests may raise
             raise fakepytest.Unusable(f"the tests' set-up raises {type(problem).__name__}: {problem}") from None
-        functions = {unit["index"]: _found(unit["function"], names) for unit in self.job["units"] if unit["function"]}
-        reasons = {index: fakepytest.refusal(found, names) for index, found in functions.items()}
+        self.lent = (
+            guard.lend({n: names[n] for n in _imported(self.job["setup"]) if n in names}) if self.guarded else {}
+        )
+        runner.keep_unittest()
+        functions = {unit["index"]: unit["function"] for unit in self.job["units"] if unit["function"]}
+        reasons = {index: runner.refusal(function, names) for index, function in functions.items()}
         self.refused = {index: reason for index, reason in reasons.items() if reason}
 
     def namespace(self) -> dict[str, Any]:
-        names: dict[str, Any] = {"__name__": "tests", "__builtins__": guard.copied_builtins(), **self.checks}
+        names: dict[str, Any] = {"__name__": "tests", "__builtins__": guard.copied_builtins()}
         for name in self.names:
             names[name] = self.program.find(name)
         fakepytest.install()
         exec(self.code, names)
+        names.update(self.lent)
         if self.guarded and not self.imports_late:
             del sys.modules["pytest"]  # the program has no business with it
         return names
 
-    def untouched(self, names: dict[str, Any]) -> bool:
-        """Whether the test still compares with what it was given: a program can reach it through a function it gets."""
-        return all(names.get(name) is check for name, check in self.checks.items())
-
     def run(self, unit: dict[str, Any]) -> Result:
         """One test's result: passed only if it ran to its end and nothing was wrong on the way."""
-        result: Result = {"index": unit["index"], "passed": False, "kind": "passed"}
+        result: Result = {"index": unit["index"], "kind": "passed"}
+        passed = False
         try:
             self.program.begin()
+            before, asked = self.checked(), self.program.asked
             names = self.namespace()
             exec(self.bodies[unit["index"]], names)
             if unit["function"]:
-                _call(unit["function"], names, self.checks["__compare__"] if self.guarded else None)
-            result["passed"] = self.untouched(names)
-            if not result["passed"]:
-                result.update(kind="test_error", message="the program changed the test")
+                runner.call(unit["function"], names, self.checks["compare"] if self.guarded else None)
+            passed = self.checked() > before
+            if not passed:
+                if not self.guarded and self.program.asked == asked:
+                    raise fakepytest.skipped("checks nothing, and never asks the program")
+                result.update(kind="assertion", message=_NOTHING)
         except BaseException as problem:
+            passed = False
             if isinstance(problem, NeedsLive) and not self.guarded:
                 raise
-            if any(problem is skip for skip in fakepytest.skips):
+            if not self.guarded and any(problem is skip for skip in fakepytest.skips):
                 self.program.end()
                 raise
             result.update(_failure(problem))
         result["ran"] = self.program.end()
-        if self.program.fault is not None:
-            fault = self.program.fault
+        if (fault := self.program.fault) is not None:
+            passed = False
             where = fault.frames or result.get("frames", [])
-            result.update(passed=False, kind=fault.kind, message=fault.message, frames=where)
+            result.update(kind=fault.kind, message=fault.message, frames=where)
+        result["passed"] = passed
         return result
-
-
-def _found(qualified: str, names: dict[str, Any]) -> Any:
-    """The function of a test, a method without its `self` among the arguments."""
-    holder, _, name = qualified.rpartition(".")
-    if not holder:
-        return names[name]
-    function = getattr(names.get(holder), name, None)
-    return types.MethodType(function, names[holder]) if isinstance(function, types.FunctionType) else function
-
-
-def _call(qualified: str, names: dict[str, Any], compare: Callable[..., None] | None) -> None:
-    """A test function, a method of a test class, or one of a `unittest.TestCase`, made to use `compare`."""
-    holder, _, name = qualified.rpartition(".")
-    if not holder:
-        fakepytest.call(names[name], names)
-        return
-    cls = names[holder]
-    if hasattr(cls, "assertEqual"):
-        if compare is not None:
-            cls.assertEqual = lambda _, first, second, msg=None: compare("==", first, second, False, lambda: msg or "")
-        cls.setUpClass()
-        cls(name).debug()
-        return
-    if (first := getattr(cls, "setup_class", None)) is not None:
-        first(*([] if isinstance(first, types.MethodType) else [cls]))  # pytest takes it with or without `classmethod`
-    made = cls()
-    for step in ("setup_method", "setUp"):
-        if hasattr(made, step):
-            getattr(made, step)(*([None] if _takes_method(getattr(made, step)) else []))
-    fakepytest.call(getattr(made, name), names)
-
-
-def _takes_method(function: Any) -> bool:
-    return bool(function.__code__.co_argcount > 1)
 
 
 def _failure(problem: BaseException) -> Result:
@@ -219,13 +219,7 @@ def conduct(job_fd: int, events: int, *wire: int) -> None:
     while part := os.read(job_fd, 1 << 16):
         parts.append(part)
     job = json.loads(b"".join(parts))
-    nonce, write = job["nonce"], os.write
-
-    def say(**event: Any) -> None:
-        view = memoryview(guard.as_json({"nonce": nonce, **event}).encode() + b"\n")
-        while view:
-            view = view[write(events, view) :]
-
+    say = _speaker(events, job.pop("nonce"))
     say(ready=True)
     program = Remote(wire[0], wire[1], job["seconds"], job["wall"]) if wire else Local(job["seconds"])
     tester = Tester(job, program)
@@ -234,7 +228,10 @@ def conduct(job_fd: int, events: int, *wire: int) -> None:
     except fakepytest.Unusable as reason:
         say(unusable=str(reason))
         return
-    whole = guard.seal()
+    # In a process of its own no program can change anything.
+    tester.sound, whole = (tester.sound, tester.sound) if wire else guard.seal()
+    run = tester.run
+    changed = {"passed": False, "kind": "test_error", "message": "the program changed what judges it"}
     problem = program.load(job["program"])
     if problem is not None:
         say(load={"kind": problem.kind, "message": problem.message, "frames": problem.frames})
@@ -247,16 +244,44 @@ def conduct(job_fd: int, events: int, *wire: int) -> None:
             continue
         say(start=unit["index"])
         try:
-            result = tester.run(unit)
-            if not whole():
-                changed = "the program changed what judges it"
-                result = {"index": unit["index"], "passed": False, "kind": "test_error", "message": changed}
+            result = run(unit) if whole() else {}
+            if not (result and whole()):
+                result = {"index": unit["index"], **changed}
             say(result=result)
             late += result["kind"] == "timeout"
         except NeedsLive:
             say(live=unit["index"])
         except fakepytest.Unusable as reason:
+            if not wire:
+                raise
             say(skipped=unit["index"], reason=str(reason))
         if program.lost or late == job["chances"]:
             return
     say(done=True)
+
+
+def _speaker(events: int, nonce: str) -> Callable[..., None]:
+    """What reports events, by nothing that a program can patch: no module is looked up after this. Dicts, lists, texts,
+    whole numbers and None."""
+    write, text, kind, view, quoted = os.write, str, type, memoryview, encode_basestring_ascii
+    whole_number, items, pairs = int, list, dict
+
+    def as_json(value: Any) -> str:
+        if value is None:
+            return "null"
+        if value is True or value is False:
+            return "true" if value else "false"
+        if kind(value) is whole_number:
+            return text(value)
+        if kind(value) is items:
+            return f"[{', '.join([as_json(item) for item in value])}]"
+        if kind(value) is pairs:
+            return f"{{{', '.join([f'{quoted(key)}: {as_json(item)}' for key, item in value.items()])}}}"
+        return quoted(value)
+
+    def say(**event: Any) -> None:
+        left = view(as_json({"nonce": nonce, **event}).encode() + b"\n")
+        while left:
+            left = left[write(events, left) :]
+
+    return say

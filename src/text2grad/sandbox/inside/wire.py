@@ -4,6 +4,9 @@ Enters: Python values. Leaves: bytes, and on the other side new values of exactl
 sender called them. Refuses: objects of any other type, instances of subclasses included, so nothing that arrives can
 carry behaviour of its own (an `__eq__` that is always true). No pickle, no `eval`.
 
+A container that stands in several places of a test's arguments is one container on the other side, too: both sides
+count the containers that can change in the order of the text, and `{"again": n}` is the n-th of them.
+
 A message is four bytes of length and UTF-8 JSON. `decode` trusts nothing: what it does not know is a `WireError`.
 """
 
@@ -23,6 +26,8 @@ MOST_ITEMS = 10_000
 """An iterator is sent as its items, up to this many: `next(primes())` works on an endless generator."""
 LARGEST = 16 << 20
 """Bytes of one message."""
+MOST_AGAIN = 4_000_000
+"""Values that `again` may stand for in one message: sixty lists, each twice in the next, are no plain data."""
 _SMALL = 1 << 53
 _REPLAYED: WeakSet[Any] = WeakSet()
 """Iterators that crossed once. A test may hand them back, and they cross again: a program that returns an iterator does
@@ -41,20 +46,25 @@ class Gone(Exception):
     """The other side ended, or did not answer in time."""
 
 
-def encode(value: Any, drain: bool = False, strip: bool = False) -> Any:
+def encode(value: Any, drain: bool = False, strip: bool = False, seen: dict[int, int] | None = None) -> Any:
     """JSON for a value of built-in types. `drain`: send the items of iterators; `strip`: send what an instance of a
-    subclass of a built-in type holds, without what the subclass adds."""
+    subclass of a built-in type holds, without what the subclass adds; `seen`: an empty dict, where what is the same
+    container here should be the same one there."""
     kind: Any = type(value)
     if value is None or kind is bool or kind is float or kind is str:
         return value
     if kind is int:
         return value if -_SMALL < value < _SMALL else {"int": hex(value)}
+    if seen is not None and kind in _CHANGING:
+        if id(value) in seen:
+            return {"again": seen[id(value)]}
+        seen[id(value)] = len(seen)
     if kind is list:
-        return [encode(item, drain, strip) for item in value]
+        return [encode(item, drain, strip, seen) for item in value]
     if kind in _SEQUENCES:
-        return {_SEQUENCES[kind]: [encode(item, drain, strip) for item in value]}
+        return {_SEQUENCES[kind]: [encode(item, drain, strip, seen) for item in value]}
     if kind in _MAPPINGS:
-        pairs = [[encode(key, drain, strip), encode(item, drain, strip)] for key, item in value.items()]
+        pairs = [[encode(key, drain, strip, seen), encode(item, drain, strip, seen)] for key, item in value.items()]
         return {_MAPPINGS[kind]: pairs}
     if kind is bytes or kind is bytearray:
         return {kind.__name__: value.hex()}
@@ -93,32 +103,72 @@ def _drained(source: Iterator[Any]) -> list[Any]:
 
 def decode(data: Any) -> Any:
     """New values of exactly the built-in types."""
-    kind = type(data)
-    if data is None or kind is bool or kind is int or kind is float or kind is str:
-        return data
-    if kind is list:
-        return [decode(item) for item in data]
-    if kind is not dict or len(data) != 1:
-        raise WireError("a message that is not plain data")
-    ((tag, body),) = data.items()
-    try:
-        return _READERS[tag](body)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError):
-        raise WireError(f"a message with a broken {str(tag)[:40]!r}") from None
+    return _Reader().read(data)
 
 
-def _items(body: Any) -> list[Any]:
-    if type(body) is not list:
-        raise ValueError
-    return [decode(item) for item in body]
+class _Reader:
+    """One message. `held` are its containers that can change, by their number, and how many values each holds."""
+
+    def __init__(self) -> None:
+        self.held: list[tuple[Any, int]] = []
+        self.values = self.again = 0
+
+    def read(self, data: Any) -> Any:
+        self.values += 1
+        kind = type(data)
+        if data is None or kind is bool or kind is int or kind is float or kind is str:
+            return data
+        if kind is list:
+            return self._filled([], data)
+        if kind is not dict or len(data) != 1:
+            raise WireError("a message that is not plain data")
+        ((tag, body),) = data.items()
+        try:
+            if tag in _MADE:
+                return self._filled(_MADE[tag](), body)
+            if tag == "again":
+                return self._same(body)
+            if tag == "iterator":
+                return _replayed(self._items(body[0]), body[1])
+            if tag in _OF_ITEMS:
+                return _OF_ITEMS[tag](self._items(body))
+            return _OF_TEXT[tag](body)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError):
+            raise WireError(f"a message with a broken {str(tag)[:40]!r}") from None
+
+    def _items(self, body: Any) -> list[Any]:
+        if type(body) is not list:
+            raise ValueError
+        return [self.read(item) for item in body]
+
+    def _filled(self, made: Any, body: Any) -> Any:
+        """The container is known before what it holds, which may be itself."""
+        number, before = len(self.held), self.values
+        self.held.append((made, 1))
+        if type(body) is str:
+            made.extend(bytes.fromhex(body))
+        elif isinstance(made, dict):
+            # Not `update`, which counts in a Counter.
+            for key, item in body:
+                made[self.read(key)] = self.read(item)
+        else:
+            for item in self._items(body):
+                (made.add if type(made) is set else made.append)(item)
+        self.held[number] = made, self.values - before
+        return made
+
+    def _same(self, number: Any) -> Any:
+        if type(number) is not int or number < 0:
+            raise ValueError
+        value, size = self.held[number]
+        self.values += size
+        self.again += size
+        if self.again > MOST_AGAIN:
+            raise WireError("a message that holds the same values too many times over")
+        return value
 
 
-def _pairs(body: Any) -> list[tuple[Any, Any]]:
-    return [(decode(key), decode(item)) for key, item in body]
-
-
-def _replayed(body: Any) -> Iterator[Any]:
-    items, end = _items(body[0]), body[1]
+def _replayed(items: list[Any], end: Any) -> Iterator[Any]:
     error: Exception | None = None
     if type(end) is list:
         error = builtin_error(str(end[0]), (), str(end[1]))
@@ -164,12 +214,12 @@ _LIBRARY: dict[str, tuple[str, Callable[[Any], list[Any]]]] = {
 }
 
 
-def _from_library(name: str) -> Callable[[Any], Any]:
-    def read(body: Any) -> Any:
+def _from_library(name: str) -> Callable[[list[Any]], Any]:
+    def read(items: list[Any]) -> Any:
         import importlib
 
         kind = getattr(importlib.import_module(_LIBRARY[name][0]), name)
-        return (kind.fromisoformat if name in ("date", "datetime", "time") else kind)(*_items(body))
+        return (kind.fromisoformat if name in ("date", "datetime", "time") else kind)(*items)
 
     return read
 
@@ -184,26 +234,27 @@ _BARE: dict[type, Callable[[Any], Any]] = {
     dict: lambda value: dict(dict.items(value)),
 }
 _MAPPINGS = {dict: "dict", Counter: "Counter", OrderedDict: "OrderedDict", defaultdict: "dict"}
-_READERS: dict[str, Callable[[Any], Any]] = {
-    "int": _number,
-    "tuple": lambda body: tuple(_items(body)),
-    "set": lambda body: set(_items(body)),
-    "frozenset": lambda body: frozenset(_items(body)),
-    "deque": lambda body: deque(_items(body)),
-    "keys": lambda body: dict.fromkeys(_items(body)).keys(),
-    "values": lambda body: dict(enumerate(_items(body))).values(),
-    "items": lambda body: dict(_items(body)).items(),
-    "dict": lambda body: dict(_pairs(body)),
-    "Counter": lambda body: Counter(dict(_pairs(body))),
-    "OrderedDict": lambda body: OrderedDict(_pairs(body)),
-    "bytes": bytes.fromhex,
-    "bytearray": bytearray.fromhex,
-    "complex": lambda body: complex(float(body[0]), float(body[1])),
-    "range": lambda body: range(*_items(body)),
-    "iterator": _replayed,
-    "type": _TYPES.__getitem__,
+_CHANGING = {list, set, deque, bytearray, *_MAPPINGS}
+_MADE: dict[str, Callable[[], Any]] = {
+    "set": set,
+    "deque": deque,
+    "bytearray": bytearray,
+    "dict": dict,
+    "Counter": Counter,
+    "OrderedDict": OrderedDict,
+}
+"""What both sides count, besides lists."""
+_OF_ITEMS: dict[str, Callable[[list[Any]], Any]] = {
+    "tuple": tuple,
+    "frozenset": frozenset,
+    "keys": lambda items: dict.fromkeys(items).keys(),
+    "values": lambda items: dict(enumerate(items)).values(),
+    "items": lambda items: dict(items).items(),
+    "complex": lambda items: complex(float(items[0]), float(items[1])),
+    "range": lambda items: range(*items),
     **{name: _from_library(name) for name in _LIBRARY},
 }
+_OF_TEXT: dict[str, Callable[[Any], Any]] = {"int": _number, "bytes": bytes.fromhex, "type": _TYPES.__getitem__}
 
 
 def builtin_error(name: str, args: tuple[Any, ...], message: str) -> Exception:

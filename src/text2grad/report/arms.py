@@ -1,0 +1,103 @@
+"""Runs → arms: what is compared. Runs whose settings differ in the seed alone are one arm, with a spread.
+
+Enters: `Run`s. Leaves: `Arm`s, and their numbers over updates as `Point`s. Knows nothing of how they are drawn or put
+into words.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from text2grad.report.folders import Run
+
+_PLACES = {"out", "run", "name", "folder"}
+"""Settings at the top that say where a run is written: they differ, and mean nothing."""
+
+
+class Point(NamedTuple):
+    """One update of an arm: the mean of its runs, and the lowest and highest of them."""
+
+    update: int
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Arm:
+    name: str
+    runs: tuple[Run, ...]
+    differs: Mapping[str, Any]
+    """The settings that set it apart from the other arms."""
+
+    def series(self, key: str) -> list[Point]:
+        """Over the updates that each run with this key has: a seed that stopped early cannot bend the mean."""
+        columns = [{update: row[key] for update, row in run.metrics.items() if key in row} for run in self.runs]
+        columns = [column for column in columns if column]
+        if not columns:
+            return []
+        shared = sorted(set.intersection(*(set(column) for column in columns)))
+        points = []
+        for update in shared:
+            values = [column[update] for column in columns]
+            points.append(Point(update, sum(values) / len(values), min(values), max(values)))
+        return points
+
+    @property
+    def repeats(self) -> str:
+        """What its runs are to each other: "3 seeds", or "2 runs" where seeds are the same or not known."""
+        seeds = {str(run.seed) for run in self.runs if run.seed is not None}
+        return f"{len(self.runs)} {'seeds' if len(seeds) == len(self.runs) else 'runs'}"
+
+    @property
+    def updates(self) -> int:
+        return min(run.last_update for run in self.runs)
+
+
+def arms_of(runs: Sequence[Run]) -> list[Arm]:
+    """In the order in which they were named."""
+    grouped: dict[str, list[Run]] = {}
+    for run in runs:
+        grouped.setdefault(_signature(run), []).append(run)
+    groups = list(grouped.values())
+    telling = _differences([group[0] for group in groups])
+    names = [_name(group) for group in groups]
+    arms = []
+    for group, name in zip(groups, names, strict=True):
+        differs = {key: group[0].config.get(key) for key in telling}
+        if names.count(name) > 1:
+            apart = ", ".join(f"{key}={value}" for key, value in differs.items()) or group[0].name
+            name = f"{name} ({apart})"
+        arms.append(Arm(name, tuple(group), differs))
+    return arms
+
+
+def _signature(run: Run) -> str:
+    if not run.config:
+        return f"name {_without_seed(run.name)}"
+    return repr(sorted((key, str(value)) for key, value in run.config.items() if _tells(key)))
+
+
+def _tells(key: str) -> bool:
+    return key.rpartition(".")[2] != "seed" and key not in _PLACES
+
+
+def _differences(runs: Sequence[Run]) -> list[str]:
+    keys = dict.fromkeys(key for run in runs for key in run.config if _tells(key))
+    return [key for key in keys if len({str(run.config.get(key)) for run in runs if run.config}) > 1]
+
+
+def _name(group: Sequence[Run]) -> str:
+    if len(group) == 1:
+        return group[0].name
+    return _without_seed(group[0].name)
+
+
+def _without_seed(name: str) -> str:
+    """What is left of a run's name without its seed.
+
+    >>> _without_seed("span-seed-3"), _without_seed("scalar/s2"), _without_seed("7")
+    ('span', 'scalar', '7')
+    """
+    return re.sub(r"[-_./ ]*(?:\bseed|(?<![a-zA-Z])s)?[-_=]?\d+$", "", name, flags=re.IGNORECASE) or name

@@ -1,0 +1,286 @@
+"""Lines and bars as SVG, each with a table that says the same. No library: a few axes, one palette, no script.
+
+Enters: series of `Point`s under a label. Leaves: markup, escaped; colours are classes that the page's style sheet fills
+for light, dark and print. Lines differ in dash and mark as well as in colour. Knows nothing of runs.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from text2grad.report.arms import Point
+from text2grad.report.words import number
+
+SMOOTHED = 40
+"""Series longer than this are drawn as a running mean, with the single updates faint behind it."""
+DRAWN = 300
+"""Points of a series that are drawn at most: more cannot be seen."""
+ROWS = 40
+"""Rows of a chart's table at most."""
+
+
+@dataclass(frozen=True)
+class Line:
+    label: str
+    points: Sequence[Point]
+    style: int
+    """Which colour, dash and mark."""
+
+    @property
+    def spread(self) -> bool:
+        return any(point.low != point.high for point in self.points)
+
+    @property
+    def many(self) -> bool:
+        return len(self.points) > SMOOTHED
+
+    @property
+    def drawn(self) -> list[Point]:
+        """The points of the line on the paper."""
+        return _thin(smooth(self.points) if self.many else self.points)
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Lines over updates, or (see `Bars`) parts of a whole."""
+
+    title: str
+    note: str
+    lines: Sequence[Line]
+    beside: Sequence[Line] = ()
+    """Lines of charts that stand beside this one, so that all of them have the same axes."""
+
+    @property
+    def smoothed(self) -> bool:
+        return any(line.many for line in self.lines)
+
+    def svg(self, width: int, height: int, labels: bool = False) -> Markup:
+        """`labels`: names at the ends of the lines, where there is room for them."""
+        frame = _Frame.around([*self.lines, *self.beside], width, height, 44 + 7 * self._longest() if labels else 14)
+        parts = [*frame.axes()]
+        for line in self.lines:
+            parts += _drawn(line, frame)
+        if labels:
+            parts += _end_labels(self.lines, frame)
+        places = Markup('data-left="{}" data-right="{}" data-last="{}" data-foot="{}"').format(
+            frame.left, width - frame.right, frame.x_ticks[-1], height - frame.bottom
+        )
+        return _svg(width, height, f"{self.title}. {self.note} The table below holds the numbers.", parts, places)
+
+    def _longest(self) -> int:
+        return min(max((len(line.label) for line in self.lines), default=0), 20)
+
+    def table(self) -> tuple[list[str], list[list[str]], str]:
+        """(header, rows, a remark where not every update is listed)."""
+        header = ["update", *(line.label for line in self.lines)]
+        updates = sorted({point.update for line in self.lines for point in line.points})
+        step = math.ceil(len(updates) / ROWS)
+        listed = [*updates[: -1 : max(step, 1)], *updates[-1:]]
+        at = [{point.update: point for point in line.points} for line in self.lines]
+        rows = [[str(update), *(_cell(column.get(update)) for column in at)] for update in listed]
+        remark = f"{len(listed)} of {len(updates)} updates are listed." if len(listed) < len(updates) else ""
+        return header, rows, remark
+
+
+def _cell(point: Point | None) -> str:
+    if point is None:
+        return "–"
+    return number(point.mean) + (f" ({number(point.low)} to {number(point.high)})" if point.low != point.high else "")
+
+
+@dataclass(frozen=True)
+class Bars:
+    """One bar a name, made of parts: seconds an update, by what they were spent on."""
+
+    title: str
+    note: str
+    parts: Sequence[str]
+    bars: Sequence[tuple[str, Sequence[float]]]
+
+    def svg(self, width: int, _: int = 0) -> Markup:
+        longest = max(sum(values) for _, values in self.bars) or 1.0
+        height = 58 * len(self.bars) + 4
+        made = [piece for row, bar in enumerate(self.bars) for piece in self._bar(bar, 58 * row, (width - 2) / longest)]
+        return _svg(width, height, f"{self.title}. {self.note} The table below holds the numbers.", made)
+
+    def _bar(self, bar: tuple[str, Sequence[float]], top: int, scale: float) -> Iterator[Markup]:
+        name, values = bar
+        total = f"{number(sum(values))} s an update"
+        yield Markup('<text class="bar-name" x="1" y="{}">{} <tspan class="tick">{}</tspan></text>').format(
+            top + 14, name, total
+        )
+        left = 1.0
+        for index, (part, value) in enumerate(zip(self.parts, values, strict=True)):
+            wide = value * scale
+            if wide >= 0.5:
+                shape = '<rect class="part part-{}" x="{}" y="{}" width="{}" height="26" rx="2"/>'
+                yield Markup(shape).format(index, _px(left), top + 22, _px(max(wide - 1.5, 0.5)))
+            if wide > 8 * len(part) + 10:
+                shape = '<text class="part-name on-{}" x="{}" y="{}">{}</text>'
+                yield Markup(shape).format(index, _px(left + 7), top + 39, part)
+            left += wide
+
+    def table(self) -> tuple[list[str], list[list[str]], str]:
+        header = ["seconds an update", *(name for name, _ in self.bars)]
+        rows = [[part, *(number(values[index]) for _, values in self.bars)] for index, part in enumerate(self.parts)]
+        return header, rows, ""
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """Where a number goes on the paper."""
+
+    width: int
+    height: int
+    right: int
+    x_ticks: Sequence[float]
+    y_ticks: Sequence[float]
+    low: float
+    high: float
+    left: int = 46
+    top: int = 10
+    bottom: int = 30
+
+    @classmethod
+    def around(cls, lines: Sequence[Line], width: int, height: int, right: int) -> "_Frame":
+        points = [point for line in lines for point in line.points]
+        last = max((point.update for point in points), default=1) or 1
+        x_ticks = [tick for tick in ticks(0, last, 5) if tick == int(tick) and tick <= last]
+        x_ticks = [*[tick for tick in x_ticks if last - tick > last * 0.06], last]
+        low, high = min((p.low for p in points), default=0.0), max((p.high for p in points), default=1.0)
+        if 0 < low < high / 3 or 0 < low == high:
+            low = 0.0  # Close to nothing, or flat: then nothing is on the paper, too, as the measure.
+        y_ticks = ticks(low, high, 5 if height < 350 else 6)
+        room = (y_ticks[-1] - y_ticks[0]) / 40
+        inside = [tick for tick in y_ticks if low - room <= tick <= high + room]
+        if len(inside) < 3:
+            return cls(width, height, right, x_ticks, y_ticks, y_ticks[0], y_ticks[-1])
+        return cls(width, height, right, x_ticks, inside, min(low - room, inside[0]), max(high + room, inside[-1]))
+
+    def x(self, update: float) -> float:
+        return self.left + (self.width - self.left - self.right) * update / self.x_ticks[-1]
+
+    def y(self, value: float) -> float:
+        share = (value - self.low) / (self.high - self.low)
+        return self.height - self.bottom - (self.height - self.top - self.bottom) * share
+
+    def axes(self) -> Iterator[Markup]:
+        step = self.y_ticks[1] - self.y_ticks[0]
+        digits = max(0, -math.floor(math.log10(step) + 1e-9)) if step < 1 else 0
+        if step < 1 and abs(round(step, digits) - step) > step / 100:
+            digits += 1
+        for tick in self.y_ticks:
+            kind = "zero" if tick == 0 else "grid"
+            shape = '<path class="{}" d="M{} {}H{}"/><text class="tick end" x="{}" y="{}">{}</text>'
+            label = f"{tick:,.{digits}f}".replace("-", "−") if digits < 5 else number(tick)
+            yield Markup(shape).format(
+                kind, self.left, _px(self.y(tick)), self.width - self.right, self.left - 8, _px(self.y(tick) + 4), label
+            )
+        for tick in self.x_ticks:
+            if 0 < self.x(tick) - self.left < 66 and tick != self.x_ticks[-1]:
+                continue  # No room beside "update 0".
+            place = "first" if tick == 0 else "mid"
+            shape = '<text class="tick {}" x="{}" y="{}">{}</text>'
+            label = "update 0" if tick == 0 else f"{tick:,.0f}"
+            yield Markup(shape).format(place, _px(self.x(tick)), self.height - 10, label)
+
+
+def ticks(low: float, high: float, wanted: int) -> list[float]:
+    """Round numbers that reach from `low` or below to `high` or above.
+
+    >>> ticks(0.31, 0.62, 4)
+    [0.3, 0.4, 0.5, 0.6, 0.7]
+    >>> ticks(2, 2, 4)[0] < 2 < ticks(2, 2, 4)[-1]
+    True
+    """
+    if high - low < 1e-12 * max(abs(low), abs(high), 1e-300):
+        room = abs(low) / 10 or 1.0
+        low, high = low - room, high + room
+    rough = (high - low) / wanted
+    scale = 10.0 ** math.floor(math.log10(rough))
+    step = scale * next(factor for factor in (1, 2, 5, 10) if factor * scale >= rough * 0.8)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [float(f"{index * step:.12g}") for index in range(first, max(last, first + 1) + 1)]
+
+
+def smooth(points: Sequence[Point]) -> list[Point]:
+    """A centred running mean over a twentieth of the series; towards its ends over what there is of that."""
+    half = max(1, len(points) // 40)
+    made = []
+    for index, point in enumerate(points):
+        window = points[max(0, index - half) : index + half + 1]
+        mean, low, high = (math.fsum(item[column] for item in window) / len(window) for column in (1, 2, 3))
+        made.append(Point(point.update, mean, low, high))
+    return made
+
+
+def _drawn(line: Line, frame: _Frame) -> Iterator[Markup]:
+    if line.many and not line.spread:
+        yield _path(f"faint c{line.style}", ((p.update, p.mean) for p in _thin(line.points)), frame)
+    points = line.drawn
+    if line.spread:
+        there = [(p.update, p.high) for p in points]
+        back = [(p.update, p.low) for p in reversed(points)]
+        yield _path(f"band c{line.style}", (*there, *back), frame, "Z")
+    yield _path(f"line c{line.style} d{line.style}", ((p.update, p.mean) for p in points), frame)
+    marks = points if len(points) <= 16 else points[-1:]
+    for point in marks:
+        yield _mark(line.style, frame.x(point.update), frame.y(point.mean))
+
+
+def _thin(points: Sequence[Point]) -> list[Point]:
+    step = math.ceil(len(points) / DRAWN)
+    return [*points[: -1 : max(step, 1)], *points[-1:]]
+
+
+def _path(
+    kind: str, places: Iterator[tuple[float, float]] | Sequence[tuple[float, float]], frame: _Frame, end: str = ""
+) -> Markup:
+    path = "L".join(f"{_px(frame.x(x))} {_px(frame.y(y))}" for x, y in places)
+    return Markup('<path class="{}" d="M{}{}"/>').format(kind, path, end)
+
+
+def _mark(style: int, x: float, y: float) -> Markup:
+    """A disc, a square, a triangle, a diamond: another cue than colour."""
+    shapes = (
+        '<circle class="mark c{style}" cx="{x}" cy="{y}" r="3.6"/>',
+        '<rect class="mark c{style}" x="{x3}" y="{y3}" width="6.6" height="6.6"/>',
+        '<path class="mark c{style}" d="M{x} {y4}l4.2 7.4h-8.4z"/>',
+        '<path class="mark c{style}" d="M{x} {y4}l4.4 4.4l-4.4 4.4l-4.4-4.4z"/>',
+    )
+    return Markup(shapes[style % len(shapes)]).format(
+        style=style, x=_px(x), y=_px(y), x3=_px(x - 3.3), y3=_px(y - 3.3), y4=_px(y - 4.4)
+    )
+
+
+def _end_labels(lines: Sequence[Line], frame: _Frame) -> Iterator[Markup]:
+    """Name and last value beside the end of each line, moved apart where they would meet."""
+    ends = [(line, line.drawn[-1]) for line in lines if line.points]
+    lowest = -math.inf
+    for line, end in sorted(ends, key=lambda item: -item[1].mean):
+        y = max(frame.y(end.mean), lowest + 32)
+        lowest = y
+        label = line.label if len(line.label) <= 20 else f"{line.label[:19]}…"
+        x = _px(frame.x(end.update) + 12)
+        shape = '<text class="label t{}" x="{}" y="{}">{}</text><text class="value" x="{}" y="{}">{}</text>'
+        yield Markup(shape).format(line.style, x, _px(y), label, x, _px(y + 15), number(end.mean))
+
+
+def swatch(style: int) -> Markup:
+    """The line of a style, for a key."""
+    return _svg(
+        34, 12, "", [Markup('<path class="line c{} d{}" d="M1 6H33"/>').format(style, style), _mark(style, 17, 6)]
+    )
+
+
+def _svg(width: float, height: float, label: str, parts: Sequence[Markup], places: Markup | str = "") -> Markup:
+    """`places`: what the page's script needs to read an update off the paper."""
+    role = Markup('role="img" aria-label="{}"').format(label) if label else Markup('aria-hidden="true"')
+    head = Markup('<svg viewBox="0 0 {} {}" {} {} focusable="false">').format(width, height, role, places)
+    return head + Markup("").join(parts) + Markup("</svg>")
+
+
+def _px(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")

@@ -1,0 +1,290 @@
+"""Rollouts → the completions that the page shows, small enough to send in one file.
+
+Enters: `rollouts.jsonl` files of any size, read a line at a time. Leaves: plain lists for JSON: the text of each token,
+its numbers, which spans it belongs to, the critique cut at its phrases; and counts of what is left out. All positions
+are turned into token indices here, since browsers count characters otherwise than Python does.
+
+A token belongs to a span if they share a character; an empty token (a special one) belongs to none.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, zip_longest
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from text2grad.errors import InvalidData
+from text2grad.report.folders import lines, parse
+from text2grad.report.phrases import phrases
+from text2grad.report.terminal import visible
+from text2grad.types import Completion, Example, RewardedCompletion, Span
+
+BYTES = 8_000_000
+"""Of completions in one page, all runs together: a page stays under 10 MB."""
+PAIRS_SHARE = 0.4
+"""Of those bytes, at most, for the held-out prompts before and after training."""
+LONGEST_TEXT = 20_000
+"""Characters of a prompt that are shown; what is cut off is counted."""
+
+_FIELDS = (
+    *("example", "completion", "critique", "alignment"),
+    *("token_rewards", "advantages", "logprobs_before", "logprobs_after"),
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a row is, and what decides whether it is shown."""
+
+    place: int
+    update: int
+    held_out: bool
+    example: str
+    score: float | None
+    change: float
+    """The largest change of a token's log-prob."""
+
+
+@dataclass
+class Shown:
+    """The completions of one run: those on the page, and how many there are."""
+
+    during: list[dict[str, Any]] = field(default_factory=list)
+    """Rows of training, in the order of the file."""
+    pairs: list[list[dict[str, Any]]] = field(default_factory=list)
+    """[before, after] of one held-out prompt; one alone where it was completed at one update only."""
+    during_total: int = 0
+    pairs_total: int = 0
+    unreadable: int = 0
+    reason: str = ""
+    """Why the first unreadable row was."""
+
+
+def read_completions(path: Path, budget: int = BYTES) -> Shown:
+    """What is shown of a run within a budget of bytes."""
+    shown = Shown()
+    if not path.is_file():
+        return shown
+    entries = list(_entries(path, shown))
+    during = [entry for entry in entries if not entry.held_out]
+    pairs = _pairs(entries)
+    shown.during_total, shown.pairs_total = len(during), len(pairs)
+    with path.open("rb") as file:
+        shelf = _Shelf(file, shown)
+        # Those that changed most come first, should there not be room for all of them.
+        pairs.sort(key=lambda pair: -abs((pair[-1].score or 0) - (pair[0].score or 0)))
+        before_and_after = shelf.take(pairs, budget * PAIRS_SHARE)
+        samples = shelf.take([(entry,) for entry in _preference(during)], budget)
+    shown.pairs = [rows for _, rows in sorted(before_and_after, key=lambda taken: taken[0])]
+    shown.during = [rows[0] for _, rows in sorted(samples, key=lambda taken: taken[0])]
+    return shown
+
+
+@dataclass
+class _Shelf:
+    """Rows, fetched from the file as long as there is room for them."""
+
+    file: BinaryIO
+    shown: Shown
+    used: int = 0
+    prompts: set[str] = field(default_factory=set)
+
+    def take(self, groups: Iterable[Sequence[Entry]], budget: float) -> list[tuple[int, list[dict[str, Any]]]]:
+        """(place, rows) of each group that can be read, in the order given, until the bytes are used up."""
+        taken = []
+        for group in groups:
+            rows = [row for entry in group if (row := self._read(entry)) is not None]
+            if len(rows) < len(group):
+                continue
+            prompts = {row["prompt"] for row in rows} - self.prompts
+            size = sum(_size({**row, "prompt": 0}) for row in rows) + sum(map(_size, prompts))
+            if self.used + size > budget:
+                break
+            self.used += size
+            self.prompts |= prompts
+            taken.append((group[0].place, rows))
+        return taken
+
+    def _read(self, entry: Entry) -> dict[str, Any] | None:
+        self.file.seek(entry.place)
+        try:
+            return encode(parse(self.file.readline()) or {})
+        except InvalidData as problem:
+            self.shown.unreadable += 1
+            self.shown.reason = self.shown.reason or str(problem)
+            return None
+
+
+def _size(value: object) -> int:
+    return len(embedded(value).encode("utf-8", "replace"))
+
+
+def embedded(data: object) -> str:
+    """JSON that cannot end the element it stands in, whatever it says.
+
+    >>> embedded(["</script><!--", "a & b"])
+    '["\\\\u003c/script\\\\u003e\\\\u003c!--","a \\\\u0026 b"]'
+    """
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _entries(path: Path, shown: Shown) -> Iterator[Entry]:
+    for place, number, row in lines(path):
+        if row is None or not isinstance(row.get("update"), int):
+            shown.unreadable += 1
+            shown.reason = shown.reason or f"line {number} is no row of an update"
+            continue
+        example = row.get("example")
+        identity = str(example.get("id")) if isinstance(example, dict) else ""
+        yield Entry(place, row["update"], bool(row.get("held_out")), identity, _score(row), _change(row))
+
+
+def _score(row: dict[str, Any]) -> float | None:
+    """The critic's; else the sum of the rewards; None where the row is not scored."""
+    critique = row.get("critique")
+    if not isinstance(critique, dict):
+        return None
+    score = critique.get("score")
+    if isinstance(score, int | float):
+        return float(score)
+    return math.fsum(_numbers(row.get("token_rewards")))
+
+
+def _change(row: dict[str, Any]) -> float:
+    before, after = _numbers(row.get("logprobs_before")), _numbers(row.get("logprobs_after"))
+    return max((abs(b - a) for a, b in zip(before, after, strict=False)), default=0.0)
+
+
+def _numbers(value: object) -> list[float]:
+    """Of a row that has not been checked yet: what is no number is passed over, the row is refused later."""
+    return [item for item in value if isinstance(item, int | float)] if isinstance(value, list) else []
+
+
+def _pairs(entries: Iterable[Entry]) -> list[tuple[Entry, ...]]:
+    """The first and the last completion of each held-out prompt."""
+    seen: dict[str, list[Entry]] = {}
+    for entry in entries:
+        if entry.held_out:
+            seen.setdefault(entry.example, []).append(entry)
+    pairs: list[tuple[Entry, ...]] = []
+    for group in seen.values():
+        first, last = min(group, key=lambda entry: entry.update), max(group, key=lambda entry: entry.update)
+        pairs.append((first, last) if first.update < last.update else (first,))
+    return pairs
+
+
+def _preference(entries: Sequence[Entry]) -> Iterator[Entry]:
+    """Turn by turn: evenly over training, the worst scores, the largest changes, the unscored."""
+    even = (entries[index] for index in _evenly(len(entries)))
+    worst = sorted((entry for entry in entries if entry.score is not None), key=lambda entry: entry.score or 0.0)
+    changed = sorted(entries, key=lambda entry: -entry.change)
+    unscored = [entry for entry in entries if entry.score is None]
+    turns = chain.from_iterable(zip_longest(even, worst, changed, unscored))
+    return iter(dict.fromkeys(entry for entry in turns if entry is not None))
+
+
+def _evenly(count: int) -> Iterator[int]:
+    """All of 0 … count − 1, each beginning of it spread evenly over the whole.
+
+    >>> list(_evenly(5))
+    [0, 4, 2, 1, 3]
+    """
+    bits = max(count - 1, 0).bit_length()
+    return (turned for index in range(1 << bits) if (turned := _reversed(index, bits)) < count)
+
+
+def _reversed(index: int, bits: int) -> int:
+    return int(f"{index:0{bits}b}"[::-1], 2) if bits else 0
+
+
+def encode(row: dict[str, Any]) -> dict[str, Any]:
+    """One row of `rollouts.jsonl`, as the page's script reads it; a row that breaks the contract is InvalidData."""
+    noun = RewardedCompletion.from_json({key: row[key] for key in _FIELDS if row.get(key) is not None})
+    completion = noun.completion
+    made: dict[str, Any] = {
+        "update": row.get("update"),
+        "id": visible(noun.example.id),
+        "prompt": visible(_cut(_prompt(noun.example))),
+        "pieces": [visible(piece) for piece in pieces(completion)],
+        "empty": [index for index, (start, end) in enumerate(completion.offsets) if start == end],
+    }
+    if row.get("truncated"):
+        made["truncated"] = 1
+    for name, key, digits in (
+        ("token_rewards", "rewards", 4),
+        ("advantages", "advantages", 3),
+        ("logprobs_before", "before", 3),
+        ("logprobs_after", "after", 3),
+    ):
+        if (stream := getattr(noun, name)) is not None:
+            made[key] = [_short(value, digits) for value in stream]
+    if noun.critique is not None and noun.alignment is not None:
+        made["score"] = _short(_score(row) or 0.0, 4)
+        made["critique"] = _critique(noun)
+        made["spans"] = [_span(span, completion) for span in noun.alignment.spans]
+        made["missed"] = [[visible(missed.quote), visible(missed.reason)] for missed in noun.alignment.missed]
+        made["omissions"] = [visible(omission) for omission in noun.alignment.omissions]
+    return made
+
+
+def pieces(completion: Completion) -> list[str]:
+    """What each token adds to the text; a token that only adds bytes to a character already there adds nothing.
+
+    >>> pieces(Completion("a 🦩", (81, 15107, 116, 119), ((0, 1), (1, 3), (2, 3), (2, 3))))
+    ['a', ' 🦩', '', '']
+    """
+    found, covered = [], 0
+    for start, end in completion.offsets:
+        found.append(completion.text[max(start, covered) : end])
+        covered = max(covered, end)
+    return found
+
+
+def _span(span: Span, completion: Completion) -> list[Any]:
+    """[first token, token behind the last, verdict, comment, evidence]."""
+    touched = [
+        index
+        for index, (start, end) in enumerate(completion.offsets)
+        if start < end and start < span.end and end > span.start
+    ]
+    evidence = f"{span.provenance}, confidence {span.confidence:.2f}"
+    evidence += f", severity {span.severity:g}" if span.severity is not None else ""
+    evidence += f", {span.occurrence} occurrence" if span.occurrence != "only" else ""
+    return [touched[0], touched[-1] + 1, span.verdict, visible(span.comment), evidence]
+
+
+def _critique(noun: RewardedCompletion) -> list[list[Any]]:
+    """The critique's text in pieces: [text], or [text, "span" | "missed" | "omission", indices]."""
+    assert noun.critique is not None and noun.alignment is not None
+    text, position = noun.critique.feedback, 0
+    made: list[list[Any]] = []
+    for phrase in phrases(text, noun.completion.text, noun.alignment):
+        if phrase.start > position:
+            made.append([visible(text[position : phrase.start])])
+        made.append([visible(text[phrase.start : phrase.end]), phrase.kind, list(phrase.indices)])
+        position = phrase.end
+    if position < len(text):
+        made.append([visible(text[position:])])
+    return made
+
+
+def _prompt(example: Example) -> str:
+    if isinstance(example.prompt, str):
+        return example.prompt
+    return "\n\n".join(f"{message.role}: {message.content}" for message in example.prompt)
+
+
+def _cut(text: str) -> str:
+    if len(text) <= LONGEST_TEXT:
+        return text
+    return f"{text[:LONGEST_TEXT]} […{len(text) - LONGEST_TEXT:,} more characters]"
+
+
+def _short(value: float, digits: int) -> float | int:
+    rounded = round(value, digits)
+    return int(rounded) if rounded == int(rounded) else rounded

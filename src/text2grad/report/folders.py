@@ -1,0 +1,184 @@
+"""Run folders as the report needs them.
+
+Enters: paths. Leaves: `Run`s: settings, facts of the machine, metrics by update, and a list of what is missing or could
+not be read, for the page to say. A run that was killed, or that goes on while it is read, is a run; a folder that was
+never one is refused. Knows nothing of charts, and does not read the rollouts: they may be large.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from text2grad.errors import RunError
+
+Metrics = dict[int, dict[str, float]]
+"""Update → name → number."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one folder says about itself."""
+
+    path: Path
+    name: str
+    metrics: Metrics
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Flat: `optim.lr` → value."""
+    config_text: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """`run.json`: versions, device, command, seed, data."""
+    warnings: tuple[tuple[int, str], ...] = ()
+    """(update, what the run warned of)."""
+    trouble: tuple[str, ...] = ()
+    """What is missing or unreadable, in words."""
+
+    @property
+    def rollouts(self) -> Path:
+        return self.path / "rollouts.jsonl"
+
+    @property
+    def last_update(self) -> int:
+        return max(self.metrics, default=0)
+
+    @property
+    def planned(self) -> int | None:
+        """How many updates the settings ask for, where they say so."""
+        found = [value for key, value in self.config.items() if key.rpartition(".")[2] == "updates"]
+        return found[0] if len(found) == 1 and isinstance(found[0], int) else None
+
+    @property
+    def seed(self) -> Any:
+        return self.facts.get("seed", self.config.get("seed"))
+
+
+def read_runs(paths: Sequence[str | Path]) -> list[Run]:
+    """All of them, each under a name of its own."""
+    folders = [_folder(Path(path)) for path in paths]
+    for index, folder in enumerate(folders):
+        if any(folder.samefile(earlier) for earlier in folders[:index]):
+            raise RunError(f"{folder}: is named twice; name each run once")
+    return [_read(folder, name) for folder, name in zip(folders, _names(folders), strict=True)]
+
+
+def _folder(path: Path) -> Path:
+    wanted = f"{path}: should be a run folder (one with metrics.jsonl or rollouts.jsonl, as `text2grad train` writes)"
+    if not path.exists():
+        raise RunError(f"{wanted}, but there is nothing of that name")
+    if not path.is_dir():
+        raise RunError(f"{wanted}, got a file" + (f"; did you mean {path.parent}?" if _is_run(path.parent) else ""))
+    if not _is_run(path):
+        below = sorted(folder for folder in path.iterdir() if folder.is_dir() and _is_run(folder))
+        if below:
+            raise RunError(f"{wanted}, got a folder of {len(below)}: name them, as in {path}/*")
+        inside = ", ".join(sorted(entry.name for entry in path.iterdir())[:5]) or "nothing"
+        raise RunError(f"{wanted}, got a folder that holds {inside}")
+    return path
+
+
+def _is_run(path: Path) -> bool:
+    return (path / "metrics.jsonl").is_file() or (path / "rollouts.jsonl").is_file()
+
+
+def _names(folders: Sequence[Path]) -> list[str]:
+    """As few last parts of the path as tell them apart: `seed-1`; `span/seed-1` where `scalar/seed-1` is there too."""
+    parts = [folder.resolve().parts[1:] or ("run",) for folder in folders]
+    for count in range(1, max(map(len, parts), default=1) + 1):
+        names = ["/".join(part[-count:]) for part in parts]
+        if len(set(names)) == len(names):
+            break
+    return names
+
+
+def _read(path: Path, name: str) -> Run:
+    trouble: list[str] = []
+    config, config_text = _config(path / "config.yaml", trouble)
+    metrics, warnings = _metrics(path / "metrics.jsonl", trouble)
+    facts = _facts(path / "run.json", trouble)
+    if not (path / "rollouts.jsonl").is_file():
+        trouble.append("no rollouts.jsonl, so there are no completions to show")
+    run = Run(path, name, metrics, config, config_text, facts, tuple(warnings), ())
+    if run.planned is not None and run.last_update < run.planned:
+        trouble.append(f"not finished: {run.last_update} of {run.planned} updates so far")
+    return Run(path, name, metrics, config, config_text, facts, tuple(warnings), tuple(trouble))
+
+
+def lines(path: Path) -> Iterator[tuple[int, int, dict[str, Any] | None]]:
+    """(byte where a line begins, its number, its object, or None where it is none); a torn last line is passed over."""
+    with path.open("rb") as file:
+        start = 0
+        for number, line in enumerate(file, 1):
+            row = parse(line)
+            if line.strip() and (row is not None or line.endswith(b"\n")):
+                yield start, number, row
+            start += len(line)
+
+
+def parse(line: bytes) -> dict[str, Any] | None:
+    """The object of a line, if it is one."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) else None
+
+
+def _metrics(path: Path, trouble: list[str]) -> tuple[Metrics, list[tuple[int, str]]]:
+    metrics: Metrics = {}
+    warnings: list[tuple[int, str]] = []
+    if not path.is_file():
+        trouble.append("no metrics.jsonl, so there is nothing to draw")
+        return metrics, warnings
+    bad = 0
+    for _, _, row in lines(path):
+        update = row.get("update") if row else None
+        if row is None or not isinstance(update, int) or isinstance(update, bool) or update < 0:
+            bad += 1
+            continue
+        numbers = {key: float(value) for key, value in row.items() if key != "update" and _is_number(value)}
+        metrics.setdefault(update, {}).update(numbers)
+        said = row.get("warnings")
+        warnings += [(update, str(text)) for text in said] if isinstance(said, list) else []
+    if bad:
+        trouble.append(f"metrics.jsonl: {bad} lines without an update's numbers were passed over")
+    elif not metrics:
+        trouble.append("metrics.jsonl is empty: no update is finished yet")
+    return dict(sorted(metrics.items())), warnings
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _config(path: Path, trouble: list[str]) -> tuple[dict[str, Any], str]:
+    if not path.is_file():
+        trouble.append("no config.yaml, so the settings are not known")
+        return {}, ""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    try:
+        tree = yaml.safe_load(text)
+    except yaml.YAMLError:
+        trouble.append("config.yaml is not YAML, so the settings are shown but not compared")
+        tree = {}
+    return _flat(tree) if isinstance(tree, dict) else {}, text
+
+
+def _flat(tree: Mapping[Any, Any], above: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        flat |= _flat(value, f"{above}{key}.") if isinstance(value, Mapping) and value else {f"{above}{key}": value}
+    return flat
+
+
+def _facts(path: Path, trouble: list[str]) -> dict[str, Any]:
+    if not path.is_file():
+        trouble.append("no run.json, so versions, device and command are not known")
+        return {}
+    facts = parse(path.read_bytes())
+    if facts is None:
+        trouble.append("run.json is not a JSON object, so versions, device and command are not known")
+    return facts or {}

@@ -1,0 +1,129 @@
+"""Numbers and comparisons in words: what the top of the page, and the terminal, say about the arms.
+
+Enters: `Arm`s. Leaves: sentences. A claim is made only where the numbers carry it: falling is called falling, an arm
+that does not end above another is not said to have reached it.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from text2grad.report.arms import Arm, Point
+
+HELD_OUT = "held_out/score"
+TRAINING = "score/mean"
+
+
+def number(value: float) -> str:
+    """About three digits, with a real minus.
+
+    >>> [number(x) for x in (1234.5, 12.345, 1.2345, 0.31415, -0.5, 0.0, 0.00021)]
+    ['1,234', '12.3', '1.23', '0.314', '−0.500', '0', '2.1e−4']
+    """
+    size = abs(value)
+    if size == 0:
+        return "0"
+    if size < 0.0005:
+        mantissa, exponent = f"{value:.1e}".split("e")
+        return f"{mantissa}e{int(exponent)}".replace("-", "−")
+    digits = 0 if size >= 99.95 else 1 if size >= 9.995 else 2 if size >= 0.9995 else 3
+    return f"{value:,.{digits}f}".replace("-", "−")
+
+
+def signed(value: float) -> str:
+    """With its sign, always."""
+    return f"+{number(value)}" if value > 0 else number(value)
+
+
+def counted(count: int, noun: str) -> str:
+    """
+    >>> counted(1, "update"), counted(3, "update")
+    ('1 update', '3 updates')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What is said about the arms, and by which measure."""
+
+    key: str
+    measure: str
+    """What the numbers are, in words."""
+    headline: str
+    sentences: tuple[str, ...]
+
+
+def compare(arms: Sequence[Arm]) -> Comparison:
+    """Held-out scores where there are any; else the scores of the completions trained on, and that is said."""
+    key = next((key for key in (HELD_OUT, TRAINING) if any(arm.series(key) for arm in arms)), "")
+    curves = [(arm, points) for arm in arms if (points := arm.series(key))]
+    if not curves:
+        names = " and ".join(arm.name for arm in arms)
+        return Comparison("", "", names, ("No scores yet: nothing has been measured that could be compared.",))
+    measure = "held-out score" if key == HELD_OUT else "score of the completions trained on"
+    sentences = [_journey(arm, points, measure) for arm, points in curves]
+    # The best arm against each of the others: every pair would be more than anybody reads.
+    best, points = max(curves, key=lambda item: item[1][-1].mean)
+    if len(points) > 1:
+        sentences += [_reach(best, points, other, target) for other, target in curves if other is not best]
+    if key == TRAINING:
+        sentences.append("There are no held-out scores in these runs, so these are scores on what was trained on.")
+    silent = [arm.name for arm in arms if not arm.series(key)]
+    if silent:
+        sentences.append(f"No {measure} in {', '.join(silent)}.")
+    return Comparison(key, measure, _headline(curves, measure), tuple(sentences))
+
+
+def reached(points: Sequence[Point], score: float) -> int | None:
+    """The first update at which a curve is at the score or above it."""
+    return next((point.update for point in points if point.mean >= score), None)
+
+
+def _journey(arm: Arm, points: Sequence[Point], measure: str) -> str:
+    first, last = points[0], points[-1]
+    seeds = ""
+    if len(arm.runs) > 1:
+        spread = f", {number(last.low)} to {number(last.high)}" if last.low != last.high else ""
+        seeds = f" ({arm.repeats}{spread})"
+    if len(points) == 1:
+        return f"{arm.name}: {measure} {number(last.mean)} at update {last.update}{seeds}."
+    if number(first.mean) == number(last.mean):
+        return f"{arm.name}: {measure} stayed at {number(last.mean)} over {counted(last.update, 'update')}{seeds}."
+    verb = "rose" if last.mean > first.mean else "fell"
+    return (
+        f"{arm.name}: {measure} {verb} from {number(first.mean)} to {number(last.mean)} "
+        f"in {counted(last.update - first.update, 'update')}{seeds}."
+    )
+
+
+def _reach(arm: Arm, points: Sequence[Point], other: Arm, target: Sequence[Point]) -> str:
+    score, theirs = target[-1].mean, target[-1].update
+    if points[-1].mean == score:
+        return f"{arm.name} and {other.name} end at the same score, {number(score)}."
+    update = reached(points, score)
+    assert update is not None, "asked only of curves that end at the score or above it"
+    if update == points[0].update:
+        return f"{arm.name} was at the final score of {other.name}, {number(score)}, from the start."
+    sentence = f"{arm.name} reached the final score of {other.name}, {number(score)}, by update {update}"
+    if theirs and update < theirs:
+        sentence += f": {math.ceil(100 * update / theirs)} % of the {theirs} that {other.name} took"
+    return sentence + "."
+
+
+def _headline(curves: Sequence[tuple[Arm, list[Point]]], measure: str) -> str:
+    ranked = sorted(curves, key=lambda item: -item[1][-1].mean)
+    best, points = ranked[0]
+    if len(ranked) == 1:
+        first, last = points[0], points[-1]
+        if len(points) == 1:
+            return f"{best.name}: {measure} {number(last.mean)}"
+        done = counted(last.update - first.update, "update")
+        return f"{best.name}: {measure} {number(first.mean)} → {number(last.mean)} in {done}"
+    second, theirs = ranked[1]
+    if points[-1].mean == theirs[-1].mean:
+        return f"{best.name} and {second.name} end at the same score, {number(points[-1].mean)}"
+    update = reached(points, theirs[-1].mean)
+    if points[0].update < (update or 0) < theirs[-1].update:
+        return f"{best.name} reaches {second.name}’s final score in {update} of {theirs[-1].update} updates"
+    return f"{best.name} ends at {number(points[-1].mean)}, {second.name} at {number(theirs[-1].mean)}"

@@ -1,0 +1,48 @@
+"""`text2grad report`: run folders → one HTML file that needs nothing else. Reads folders, calls `build`, writes."""
+
+import argparse
+import webbrowser
+from pathlib import Path
+
+from text2grad.errors import RunError, UsageError
+from text2grad.runs import write_atomic
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "text2grad report RUN… [--out FILE] [--open]"
+    parser.add_argument(
+        "runs", nargs="*", metavar="RUN", help="run folders; those that differ in the seed alone are one arm"
+    )
+    parser.add_argument(
+        "--out", metavar="FILE", help="the page; RUN/report.html for one run, ./report.html for several by default"
+    )
+    parser.add_argument("--open", action="store_true", help="open it in the browser")
+
+
+def run(args: argparse.Namespace) -> int:
+    if not args.runs:
+        raise UsageError("wants at least one run folder: text2grad report RUN…")
+    target = _target(args.out, args.runs)
+
+    from text2grad.report.folders import read_runs
+    from text2grad.report.page import build
+
+    page = build(read_runs(args.runs))
+    try:
+        write_atomic(target, page.html)
+    except OSError as problem:
+        raise RunError(f"{target}: cannot be written ({problem.strerror}); name another file with --out") from problem
+    for sentence in page.comparison.sentences:
+        print(sentence)
+    print(f"wrote {target} ({len(page.html) / 1e6:.1f} MB, {page.completions:,} completions): open it in a browser")
+    if args.open and not webbrowser.open(target.resolve().as_uri()):
+        print("no browser could be started here: open the file yourself")
+    return 0
+
+
+def _target(out: str | None, runs: list[str]) -> Path:
+    if out is None:
+        return Path(runs[0]) / "report.html" if len(runs) == 1 else Path("report.html")
+    if Path(out).is_dir():
+        raise UsageError(f"--out {out}: should be a file to write to, got a folder; say {Path(out) / 'report.html'}")
+    return Path(out)

@@ -1,0 +1,136 @@
+"""What may be spent: set aside before a request is sent, counted when its reply is there, given back after a kill."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.conftest import Start
+from text2grad.errors import BudgetSpent, InvalidData
+from text2grad.feedback.critics.budget import BudgetSettings, Cost, Tally, most_of
+from text2grad.feedback.critics.openai import OpenAICritic, OpenAISettings
+from text2grad.feedback.critics.protocol import ask_now
+
+COSTS = st.builds(Cost, st.integers(0, 50), st.integers(0, 50))
+
+
+@given(
+    st.lists(st.tuples(COSTS, st.floats(0, 1) | st.none()), max_size=30),
+    st.integers(0, 400),
+    st.integers(1, 8),
+)
+def test_no_limit_is_passed_by_requests_under_way(
+    planned: list[tuple[Cost, float | None]], limit: int, together: int
+) -> None:
+    """Each request costs at most what was set aside for it; None: its reply is lost."""
+    tally = Tally(BudgetSettings(tokens=limit, money=limit * 2e-6, price_in=1.0, price_out=3.0, requests=20))
+    spent = []
+
+    async def ask(places: asyncio.Semaphore, most: Cost, share: float | None) -> None:
+        async with places:
+            number = await tally.reserve(most)
+            await asyncio.sleep(0)
+            cost = None if share is None else Cost(int(most.tokens_in * share), int(most.tokens_out * share))
+            spent.append(cost or most)
+            tally.settle(number, cost)
+
+    async def everything() -> list[Any]:
+        places = asyncio.Semaphore(together)
+        return await asyncio.gather(*(ask(places, *each) for each in planned), return_exceptions=True)
+
+    problems = [each for each in asyncio.run(everything()) if each is not None]
+    assert all(isinstance(problem, BudgetSpent) for problem in problems)
+    assert tally.tokens_in + tally.tokens_out == sum(cost.tokens_in + cost.tokens_out for cost in spent) <= limit
+    assert tally.money <= limit * 2e-6 + 1e-12 and tally.requests == len(spent) <= 20
+
+
+def test_one_that_does_not_fit_waits_for_those_under_way() -> None:
+    """100 set aside of 150; the second needs 100, too, and fits when the first has cost 40."""
+    tally = Tally(BudgetSettings(tokens=150))
+
+    async def both() -> None:
+        first = await tally.reserve(Cost(50, 50))
+        second = asyncio.create_task(tally.reserve(Cost(50, 50)))
+        await asyncio.sleep(0.01)
+        assert not second.done()
+        tally.settle(first, Cost(30, 10))
+        tally.settle(await second, Cost(30, 10))
+
+    asyncio.run(both())
+    assert (tally.requests, tally.tokens_in, tally.tokens_out) == (2, 60, 20)
+    with pytest.raises(BudgetSpent, match=r"80 of 150 tokens, .* may take 100\..*budget\.tokens to at least 180"):
+        asyncio.run(tally.reserve(Cost(50, 50)))
+
+
+def test_a_journal_gives_the_count_back_wherever_it_breaks_off() -> None:
+    """By hand: three sent, one done for 7 + 5, one refused for nothing, one under way with 10 + 20 set aside."""
+    told: list[dict[str, Any]] = []
+    tally = Tally(BudgetSettings(), told.append)
+
+    async def work() -> None:
+        numbers = [await tally.reserve(Cost(10, 20), again=again) for again in (False, False, True)]
+        tally.settle(numbers[0], Cost(7, 5))
+        tally.settle(numbers[1], Cost(0, 0))
+        tally.refuse()
+
+    asyncio.run(work())
+    told = json.loads(json.dumps(told))
+    again = Tally(BudgetSettings())
+    again.restore(told)
+    assert (again.requests, again.retries, again.refused, again.lost) == (3, 1, 1, 1)
+    assert (again.tokens_in, again.tokens_out, again.earlier) == (17, 25, 3)
+    third = Tally(BudgetSettings())
+    third.restore([again.total()])
+    assert third.total() == again.total()
+    for length in range(len(told)):
+        cut = Tally(BudgetSettings())
+        cut.restore(told[:length])
+        assert cut.requests == min(length, 3), "a request that was sent is never forgotten"
+    with pytest.raises(InvalidData, match="what was spent in earlier runs"):
+        again.restore([{"novel": 1}])
+
+
+@pytest.mark.parametrize(
+    ("limits", "most"),
+    [({"requests": 7}, 7), ({"tokens": 2500}, 0), ({"money": 0.0025, "price_in": 1.0, "price_out": 1.0}, 0)],
+)
+def test_a_server_is_never_asked_for_more_than_the_budget_allows(
+    fault_server: Start, tmp_path: Path, limits: dict[str, Any], most: int
+) -> None:
+    fault_server(delay=0.02)
+    options = OpenAISettings(concurrency=16, max_tokens=100, budget=BudgetSettings(**limits))
+    critic = OpenAICritic("m", options)
+    completions = [f"Ship number {index} left the harbour." for index in range(40)]
+    with pytest.raises(BudgetSpent):
+        ask_now(critic, ["p"] * 40, completions, {})
+    asked = len((tmp_path / "log").read_text().splitlines())
+    assert 2 <= asked == critic.tally.requests and (asked == most or not most)
+    tally = critic.tally
+    assert limits.get("tokens", 1e9) >= tally.tokens_in + tally.tokens_out and tally.money <= limits.get("money", 1e9)
+    assert tally.lost == 0 and tally.tokens_in == 100 * asked, "every reply was waited for, and counted as it is"
+
+
+def test_a_lost_reply_counts_in_full_and_a_servers_error_for_nothing(fault_server: Start) -> None:
+    fault_server("always-500")
+    options = {"timeout": 0.5, "retries": 0, "longest_wait": 0.1}
+    for faults, lost in (("always-500", 0), ("always-slow", 1), ("always-reset", 1)):
+        fault_server(faults)
+        critic = OpenAICritic("m", OpenAISettings(**options))  # type: ignore[arg-type]
+        with pytest.raises(Exception, match="gave up"):
+            ask_now(critic, ["p"], ["Ship number 1 left."], {})
+        assert (critic.tally.requests, critic.tally.lost, bool(critic.tally.tokens_in)) == (1, lost, bool(lost))
+    critic = OpenAICritic("m", OpenAISettings(base_url="http://127.0.0.1:9/v1", **options))  # type: ignore[arg-type]
+    with pytest.raises(Exception, match="gave up"):
+        ask_now(critic, ["p"], ["Ship number 1 left."], {})
+    assert critic.tally.lost == 0, "what never reached a server is not on its bill"
+
+
+def test_what_a_question_may_cost() -> None:
+    """18 characters of messages and 3 beside them are 6 tokens at 3.5 each; what may come back is known."""
+    question = {"messages": [{"content": "a"}], "max_tokens": 9}
+    assert len(json.dumps(question["messages"])) == 18
+    assert most_of(question, beside=3) == Cost(6, 9)

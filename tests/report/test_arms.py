@@ -1,0 +1,111 @@
+"""Runs become arms, and arms are compared in words that the numbers carry."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from text2grad.report.arms import Point, arms_of
+from text2grad.report.folders import Run
+from text2grad.report.panels import time_by_part
+from text2grad.report.words import compare
+
+
+def run(name: str, scores: dict[int, float], key: str = "held_out/score", **config: Any) -> Run:
+    return Run(Path(name), name, {update: {key: score} for update, score in scores.items()}, config)
+
+
+def test_runs_that_differ_in_the_seed_alone_are_one_arm() -> None:
+    arms = arms_of(
+        [
+            run("span-1", {0: 0.0}, seed=1, credit="span", out="a"),
+            run("scalar-1", {0: 0.0}, seed=1, credit="scalar", out="b"),
+            run("span-2", {0: 0.0}, seed=2, credit="span", out="c"),
+        ]
+    )
+    assert [(arm.name, len(arm.runs), arm.differs) for arm in arms] == [
+        ("span", 2, {"credit": "span"}),
+        ("scalar-1", 1, {"credit": "scalar"}),
+    ]
+
+
+def test_runs_without_settings_are_grouped_by_name() -> None:
+    arms = arms_of([run("span-seed-1", {0: 0}), run("span-seed-2", {0: 0}), run("other", {0: 0})])
+    assert [(arm.name, len(arm.runs)) for arm in arms] == [("span", 2), ("other", 1)]
+
+
+def test_arms_of_one_name_are_told_apart_by_what_differs() -> None:
+    runs = [run(f"try-{n}", {0: 0}, seed=n, lr=rate) for n, rate in enumerate((1, 1, 2, 2))]
+    assert [arm.name for arm in arms_of(runs)] == ["try (lr=1)", "try (lr=2)"]
+
+
+def test_the_mean_and_the_spread_are_over_the_updates_that_every_seed_has() -> None:
+    (arm,) = arms_of([run("a-1", {0: 0.0, 5: 0.5, 9: 9.0}, seed=1), run("a-2", {0: 0.2, 5: 0.25}, seed=2)])
+    assert arm.series("held_out/score") == [Point(0, 0.1, 0.0, 0.2), Point(5, 0.375, 0.25, 0.5)]
+    assert arm.series("nothing") == []
+
+
+SPAN = {0: 0.10, 10: 0.45, 20: 0.60, 40: 0.70}
+SCALAR = {0: 0.12, 10: 0.20, 20: 0.30, 40: 0.45}
+
+
+def test_the_comparison_names_the_update_that_reached_the_other_arm() -> None:
+    said = compare(arms_of([run("scalar", SCALAR, credit="b"), run("span", SPAN, credit="a")]))
+    assert said.headline == "span reaches scalar’s final score in 10 of 40 updates"
+    assert said.sentences == (
+        "scalar: held-out score rose from 0.120 to 0.450 in 40 updates.",
+        "span: held-out score rose from 0.100 to 0.700 in 40 updates.",
+        "span reached the final score of scalar, 0.450, by update 10: 25 % of the 40 that scalar took.",
+    )
+
+
+def test_seeds_are_said_with_their_spread() -> None:
+    said = compare(arms_of([run("a-1", {0: 0.0, 4: 0.5}, seed=1), run("a-2", {0: 0.0, 4: 0.7}, seed=2)]))
+    assert said.sentences == ("a: held-out score rose from 0 to 0.600 in 4 updates (2 seeds, 0.500 to 0.700).",)
+    assert said.headline == "a: held-out score 0 → 0.600 in 4 updates"
+
+
+@pytest.mark.parametrize(
+    ("scores", "sentence"),
+    [
+        ({0: 0.5, 9: 0.25}, "a: held-out score fell from 0.500 to 0.250 in 9 updates."),
+        ({0: 0.5, 9: 0.5}, "a: held-out score stayed at 0.500 over 9 updates."),
+        ({0: 0.5}, "a: held-out score 0.500 at update 0."),
+    ],
+)
+def test_nothing_is_called_a_rise_that_is_none(scores: dict[int, float], sentence: str) -> None:
+    assert compare(arms_of([run("a", scores)])).sentences[0] == sentence
+
+
+def test_no_speed_is_claimed_where_the_better_arm_began_better_or_was_slower() -> None:
+    ahead = compare(arms_of([run("a", {0: 0.6, 9: 0.7}, x=1), run("b", {0: 0.1, 9: 0.5}, x=2)]))
+    assert ahead.headline == "a ends at 0.700, b at 0.500"
+    assert ahead.sentences[-1] == "a was at the final score of b, 0.500, from the start."
+    slow = compare(arms_of([run("a", {0: 0.1, 9: 0.2, 20: 0.7}, x=1), run("b", {0: 0.1, 9: 0.5}, x=2)]))
+    assert slow.headline == "a ends at 0.700, b at 0.500"
+    assert slow.sentences[-1] == "a reached the final score of b, 0.500, by update 20."
+
+
+def test_without_held_out_scores_it_says_what_it_compares_instead() -> None:
+    said = compare(arms_of([run("a", {1: 0.1, 9: 0.3}, "score/mean", x=1), run("b", {}, x=2)]))
+    assert said.key == "score/mean"
+    assert "no held-out scores" in said.sentences[-2] and said.sentences[-1].endswith("in b.")
+    assert "No scores yet" in compare(arms_of([run("a", {})])).sentences[0]
+
+
+def test_runs_of_the_same_seed_are_not_called_seeds() -> None:
+    (arm,) = arms_of([run("a-1", {0: 0.0, 4: 0.5}, seed=1), run("a-2", {0: 0.0, 4: 0.5}, seed=1)])
+    assert compare([arm]).sentences == ("a: held-out score rose from 0 to 0.500 in 4 updates (2 runs).",)
+
+
+def test_equal_ends_are_called_equal() -> None:
+    said = compare(arms_of([run("a", {0: 0.0, 4: 0.5}, x=1), run("b", {0: 0.1, 4: 0.5}, x=2)]))
+    assert said.headline == "a and b end at the same score, 0.500"
+    assert said.sentences[-1] == "a and b end at the same score, 0.500."
+
+
+def test_time_is_of_every_part_that_was_measured_over_all_updates() -> None:
+    rows = {1: {"time/sample": 2.0, "time/other": 1.0}, 2: {"time/sample": 4.0, "time/evaluate": 3.0, "time/new": 0.5}}
+    bars = time_by_part(arms_of([Run(Path("a"), "a", rows)]))
+    assert bars is not None
+    assert bars.parts == ["sample", "evaluate", "new", "other"] and bars.bars == [("a", [3.0, 1.5, 0.25, 0.5])]

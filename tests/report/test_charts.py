@@ -1,0 +1,110 @@
+"""Charts: round ticks, lines where they belong, a table with the same numbers, nothing that is not escaped."""
+
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from text2grad.report.arms import Point
+from text2grad.report.charts import Bars, Chart, Line, smooth, ticks
+
+NUMBERS = st.floats(-1e9, 1e9, allow_nan=False)
+
+
+def line(*values: float, label: str = "a", style: int = 0) -> Line:
+    return Line(label, [Point(update, value, value, value) for update, value in enumerate(values)], style)
+
+
+@given(NUMBERS, NUMBERS, st.integers(3, 7))
+def test_ticks_reach_over_the_numbers_in_equal_steps(one: float, other: float, wanted: int) -> None:
+    low, high = min(one, other), max(one, other)
+    found = ticks(low, high, wanted)
+    room = 1e-6 * max(abs(low), abs(high), 1)
+    assert found[0] <= low + room and found[-1] >= high - room
+    assert 2 <= len(found) <= 2 * wanted + 2
+    assert len(set(found)) == len(found)
+
+
+@given(st.lists(NUMBERS, min_size=1, max_size=60))
+def test_any_numbers_give_a_picture_with_every_point_on_the_paper(values: list[float]) -> None:
+    svg = ET.fromstring(str(Chart("t", "n", [line(*values)]).svg(440, 240)))
+    assert svg.attrib["viewBox"] == "0 0 440 240"
+    for path in svg.iter("path"):
+        if "line" in path.attrib["class"].split():
+            places = re.findall(r"(-?[\d.]+) (-?[\d.]+)", path.attrib["d"])
+            assert len(places) == len(values)
+            assert all(-1 <= float(x) <= 441 and -1 <= float(y) <= 241 for x, y in places)
+
+
+def test_a_higher_number_is_higher_on_the_paper() -> None:
+    svg = ET.fromstring(str(Chart("t", "n", [line(0.0, 1.0)]).svg(440, 240)))
+    (path,) = [path.attrib["d"] for path in svg.iter("path") if path.attrib["class"].startswith("line")]
+    (x0, y0), (x1, y1) = (map(float, place.split()) for place in path[1:].split("L"))
+    assert x0 < x1 and y0 > y1
+
+
+def test_spread_is_a_band_and_one_run_has_none() -> None:
+    seeds = Line("a", [Point(0, 1.0, 0.5, 1.5), Point(1, 2.0, 2.0, 2.5)], 0)
+    assert 'class="band c0"' in Chart("t", "n", [seeds]).svg(440, 240)
+    assert "band" not in Chart("t", "n", [line(1.0, 2.0)]).svg(440, 240)
+
+
+def test_lines_differ_in_more_than_colour() -> None:
+    svg = Chart("t", "n", [line(1.0, 2.0), line(2.0, 1.0, label="b", style=1)]).svg(440, 240)
+    assert "line c0 d0" in svg and "line c1 d1" in svg and "<circle" in svg and "<rect" in svg
+
+
+def test_names_at_the_ends_do_not_meet() -> None:
+    svg = Chart("t", "n", [line(1.0, 2.0, label=str(n), style=n) for n in range(3)]).svg(960, 380, labels=True)
+    heights = [float(y) for y in re.findall(r'class="label t\d" x="[\d.]+" y="([\d.]+)"', svg)]
+    assert len(heights) == 3
+    assert all(b - a >= 30 for a, b in zip(heights, heights[1:], strict=False))  # noqa: RUF007
+
+
+def test_charts_beside_each_other_have_the_same_axes() -> None:
+    small, large = line(0.0, 0.1), line(0.0, 10.0)
+    alone = Chart("t", "n", [small]).svg(440, 240)
+    beside = Chart("t", "n", [small], [small, large]).svg(440, 240)
+    assert ">10<" in beside and ">10<" not in alone
+
+
+def test_a_long_series_is_smoothed_but_its_table_is_not() -> None:
+    chart = Chart("t", "n", [line(*([0.0, 1.0] * 200))])
+    assert chart.smoothed and "faint c0" in chart.svg(440, 240)
+    header, rows, remark = chart.table()
+    assert header == ["update", "a"]
+    assert rows[0] == ["0", "0"] and rows[-1] == ["399", "1.00"]
+    assert len(rows) <= 42 and remark == f"{len(rows)} of 400 updates are listed."
+
+
+def test_smoothing_is_a_running_mean_that_is_shorter_at_the_ends() -> None:
+    # 80 points: two to either side.
+    made = [point.mean for point in smooth(line(*map(float, range(80))).points)]
+    assert made[0] == pytest.approx((0 + 1 + 2) / 3) and made[79] == pytest.approx((77 + 78 + 79) / 3)
+    assert made[1] == pytest.approx((0 + 1 + 2 + 3) / 4) and made[40] == pytest.approx(40)
+
+
+def test_the_table_says_the_spread_and_what_is_not_there() -> None:
+    one = Line("a", [Point(0, 1.0, 0.5, 1.5)], 0)
+    assert Chart("t", "n", [one, line(1.0, 2.0, label="b")]).table()[1] == [
+        ["0", "1.00 (0.500 to 1.50)", "1.00"],
+        ["1", "–", "2.00"],
+    ]
+
+
+def test_names_are_escaped() -> None:
+    nasty = '<script>"&'
+    for svg in (
+        Chart(nasty, nasty, [line(1.0, 2.0, label=nasty)]).svg(960, 380, labels=True),
+        Bars(nasty, nasty, [nasty], [(nasty, [1.0])]).svg(960),
+    ):
+        assert "<script" not in svg
+        ET.fromstring(str(svg))
+
+
+def test_bars_are_as_long_as_their_numbers() -> None:
+    svg = Bars("t", "n", ["sample", "update"], [("a", [3.0, 1.0]), ("b", [1.0, 1.0])]).svg(402)
+    widths = [float(width) for width in re.findall(r'<rect [^>]*width="([\d.]+)"', svg)]
+    assert widths == [298.5, 98.5, 98.5, 98.5]

@@ -1,0 +1,168 @@
+"""Facts about the HTML, without a browser."""
+
+import base64
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.report.made_runs import SCRIPT, write_rows, write_run
+from text2grad.report.folders import read_runs
+from text2grad.report.page import build
+
+
+def html_of(*folders: Path, **options: Any) -> str:
+    return build(read_runs(folders), **options).html.decode()
+
+
+def data_of(html: str) -> Any:
+    (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL)
+    return json.loads(data)
+
+
+def test_it_is_one_file_that_refers_to_nothing_outside(page_file: Path) -> None:
+    html = page_file.read_text(encoding="utf-8")
+    assert re.findall(r"<(?:link|img|iframe|object|base|form action)\b", html) == []
+    assert re.findall(r"""(?:src|href)=["'](?!#)""", html) == []
+    assert not re.findall(r"url\(|@import", html)
+
+
+def test_the_policy_names_the_hashes_of_its_own_script_and_style(page_file: Path) -> None:
+    html = page_file.read_text(encoding="utf-8")
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]+)"', html)
+    policy = policy.replace("&#39;", "'")
+    (style,) = re.findall(r"<style>(.*?)</style>", html, re.DOTALL)
+    (script,) = re.findall(r"<script>(.*?)</script>", html, re.DOTALL)
+    assert policy.startswith("default-src 'none';") and "unsafe" not in policy
+    for name, text in (("style", style), ("script", script)):
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"{name}-src 'sha256-{digest}'" in policy
+    assert " style=" not in html and " onclick=" not in html
+
+
+def test_text_cannot_leave_the_data(tmp_path: Path) -> None:
+    html = html_of(write_run(tmp_path / "a", updates=4))
+    texts = ["".join(row["pieces"]) for row in data_of(html)["runs"][0]["during"]]
+    assert SCRIPT in texts
+    assert "window.hacked = true</script>" not in html and "<img" not in html
+    assert html.count("<script") == 2
+
+
+def test_names_and_settings_are_escaped(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "<b>run & co", updates=2)
+    (folder / "config.yaml").write_text('credit: "<script>alert(1)</script>"\n')
+    (folder / "run.json").write_text(json.dumps({"device": "<i>cpu", "command": ["a", "<u>"], "data": {"<s>": "&"}}))
+    write_rows(folder / "metrics.jsonl", [{"update": 1, "score/mean": 0.1, "warnings": ["<em>careful"]}])
+    html = html_of(folder)
+    assert not re.findall(r"<(?:b|i|u|s|em)>(?:run|cpu|careful)?", html.replace("<em>good", "").replace("<em>poor", ""))
+    assert html.count("<script") == 2
+    assert "&lt;b&gt;run &amp; co" in html and "&lt;em&gt;careful" in html
+
+
+def test_prompts_are_kept_once(tmp_path: Path) -> None:
+    data = data_of(html_of(write_run(tmp_path / "a", updates=4, held_out=3)))
+    assert len(set(data["prompts"])) == len(data["prompts"])
+    before, after = data["runs"][0]["pairs"][0]
+    assert before["prompt"] == after["prompt"]
+
+
+def test_it_says_how_to_reproduce_each_run(tmp_path: Path) -> None:
+    html = html_of(write_run(tmp_path / "a", seed=3, updates=4))
+    assert "text2grad train credit=span seed=3 &#39;out=runs/my run&#39;" in html
+    for fact in ("2.9.0", "5.10.1", "ab" * 32, "learning_rate: 1.0e-05", "seed 3, 4 updates", "residual_ratio is 1.2"):
+        assert fact in html
+
+
+def test_without_run_json_the_command_comes_from_the_settings(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "a", updates=4)
+    (folder / "run.json").unlink()
+    html = html_of(folder)
+    assert f"text2grad train --config {folder}/config.yaml" in html
+    assert "the run does not say how it was called" in html and "no run.json" in html
+
+
+def test_charts_are_there_for_what_was_measured_and_for_nothing_else(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "a", updates=8)
+    html = html_of(folder)
+    titles = re.findall(r"<h4>([^<]+)</h4>", html)
+    assert titles[:6] == ["Score in training", "Reward", "KL to the reference", "Length", "Diversity", "Repetition"]
+    assert "Learned against true score" not in html and "Time by part" in html and "Locality" in html
+    assert html.count("<figure") == html.count("The numbers as a table</summary>") > 8
+    rows = [{"update": n, "held_out/score": 0.1 * n, "held_out/true_score": 0.05 * n} for n in range(4)]
+    write_rows(folder / "metrics.jsonl", rows)
+    html = html_of(folder)
+    assert "Learned against true score" in html
+    assert "Time by part" not in html and "KL to the reference" not in html and "Locality" not in html
+
+
+def test_seeds_are_one_line_with_a_band(page_file: Path) -> None:
+    html = page_file.read_text(encoding="utf-8")
+    (main,) = re.findall(r'<div class="wide-only">(<svg.*?</svg>)</div>\n<div class="narrow-only">', html, re.DOTALL)[
+        :1
+    ]
+    assert main.count('class="line ') == 2 and main.count('class="band ') == 2
+    assert "(3 seeds, " in html and "(2 seeds, " in html
+    assert "credit = scalar" in html
+
+
+def test_a_run_of_one_row_or_none_is_a_page_too(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "a", updates=4)
+    (folder / "metrics.jsonl").write_text("")
+    (folder / "rollouts.jsonl").write_text("")
+    html = html_of(folder)
+    assert "No scores yet" in html and "no completions to show" in html and "metrics.jsonl is empty" in html
+    write_rows(folder / "metrics.jsonl", [{"update": 0, "held_out/score": 0.25}])
+    assert "held-out score 0.250" in html_of(folder)
+
+
+def test_what_does_not_fit_is_said(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "a", updates=40, sampled=5)
+    page = build(read_runs([folder]), budget=60_000)
+    run = data_of(page.html.decode())["runs"][0]
+    assert len(run["during"]) < run["duringTotal"] == 203
+    assert len(page.html) < 60_000 + 160_000
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[index : index + 2], 16) / 255 for index in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    """As the Web Content Accessibility Guidelines reckon it; 4.5 is enough for text."""
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def mixed(colour: str, paper: str, share: float) -> str:
+    pairs = [(int(colour[index : index + 2], 16), int(paper[index : index + 2], 16)) for index in (1, 3, 5)]
+    return "#" + "".join(f"{round(a * share + b * (1 - share)):02x}" for a, b in pairs)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_can_be_read_on_every_ground(page_file: Path, scheme: str) -> None:
+    found = re.findall(r"--(\w+): light-dark\((#\w{6}), (#\w{6})\)", page_file.read_text(encoding="utf-8"))
+    colours = {name: light if scheme == "light" else dark for name, light, dark in found}
+    for name in ("ink", "soft", "blue", "orange", "green", "violet", "grey", "brown"):
+        assert contrast(colours[name], colours["paper"]) >= 4.5, name
+    for name in ("up", "down"):
+        # 55 % is the strongest colour that a token gets.
+        assert contrast(colours["ink"], mixed(colours[name], colours["card"], 0.55)) >= 4.5, name
+
+
+@pytest.mark.parametrize(
+    ("words", "typed"),
+    [
+        (["/x/src/text2grad/__main__.py", "train", "a b"], "text2grad train &#39;a b&#39;"),
+        (["/x/bin/text2grad", "train"], "text2grad train"),
+        (["my_script.py", "7"], "my_script.py 7"),
+    ],
+)
+def test_the_command_is_what_a_reader_types(tmp_path: Path, words: list[str], typed: str) -> None:
+    folder = write_run(tmp_path / "a", updates=1)
+    (folder / "run.json").write_text(json.dumps({"command": words}))
+    assert f'tabindex="0">{typed}</pre>' in html_of(folder)

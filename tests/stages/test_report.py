@@ -1,0 +1,78 @@
+"""`text2grad report` on folders: where the page goes, what is said, what is refused."""
+
+import webbrowser
+from pathlib import Path
+
+import pytest
+
+from tests.report.made_runs import write_run
+from text2grad.cli import main
+
+
+def test_one_run_gets_its_page_inside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = write_run(tmp_path / "a", updates=8)
+    assert main(["report", str(run)]) == 0
+    said = capsys.readouterr().out
+    assert (run / "report.html").read_bytes().startswith(b"<!doctype html>")
+    assert f"wrote {run / 'report.html'}" in said and "held-out score rose from" in said
+
+
+def test_several_get_one_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [str(write_run(tmp_path / arm, arm, updates=8)) for arm in ("span", "scalar")]
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", *runs]) == 0
+    assert "final score of scalar" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert not (tmp_path / "span" / "report.html").exists()
+
+
+def test_out_names_the_file_and_an_old_page_is_replaced(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "a", updates=2)
+    out = tmp_path / "new" / "page.html"
+    for _ in range(2):
+        assert main(["report", str(run), "--out", str(out)]) == 0
+    assert out.stat().st_size > 10_000 and not list(tmp_path.rglob(".aside-*"))
+
+
+def test_it_reads_a_run_that_is_being_written(tmp_path: Path) -> None:
+    from text2grad.runs import Jsonl
+
+    run = write_run(tmp_path / "a", updates=2)
+    with Jsonl(run / "metrics.jsonl"):
+        assert main(["report", str(run)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "wants at least one run folder"),
+        (["{here}/nowhere"], "should be a run folder"),
+        (["{here}"], "got a folder of 1"),
+        (["{here}/a", "--out", "{here}"], "got a folder; say"),
+        (["{here}/a", "{here}/a"], "named twice"),
+        (["{here}/a", "--out", "{here}/a/config.yaml/x.html"], "x.html"),
+    ],
+)
+def test_refusals_say_what_was_wanted(
+    tmp_path: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(tmp_path / "a", updates=1)
+    assert main(["report", *(word.format(here=tmp_path) for word in words)]) == 2
+    assert said in capsys.readouterr().err
+    assert not list(tmp_path.rglob("*.html"))
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_open_opens_the_page(
+    tmp_path: Path, works: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened: list[str] = []
+
+    def start(url: str) -> bool:
+        opened.append(url)
+        return works
+
+    monkeypatch.setattr(webbrowser, "open", start)
+    run = write_run(tmp_path / "a b", updates=1)
+    assert main(["report", str(run), "--open"]) == 0
+    assert opened == [(run / "report.html").as_uri()]
+    assert ("no browser could be started" in capsys.readouterr().out) != works
