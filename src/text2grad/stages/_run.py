@@ -5,12 +5,13 @@ process writes; the others go through the same calls.
 """
 
 import hashlib
+import json
 import platform
 import random
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,18 +31,36 @@ from text2grad.stages._display import Display
 class Run(Closable):
     """A run folder, and whatever else the metrics go to."""
 
-    def __init__(self, path: str | Path, settings: Any, others: Processes, data: list[str]) -> None:
+    def __init__(
+        self, path: str | Path, settings: Any, others: Processes, data: list[str], free: Sequence[str] = ()
+    ) -> None:
+        """`free`: settings that may differ from those that the run began with."""
         self.path, self.others, self.settings = Path(path), others, settings
-        keep = settings.keep_checkpoints
-        self.folder = RunFolder(path, settings, keep) if others.first else None
-        if self.folder is not None and not (self.path / "run.json").exists():
-            write_atomic(self.path / "run.json", encode_row(_facts(settings, others, data)))
         self._trackers = bool(getattr(settings, "log", None) and settings.log.trackers)
+        self.folder = RunFolder(path, settings, settings.keep_checkpoints, free) if others.first else None
+        if self.folder is not None:
+            self._settle(data)
         if self._trackers:
             others.accelerator.init_trackers("text2grad", config=_flat(config.plain(settings)))
 
+    def _settle(self, data: list[str]) -> None:
+        """Write down what the run is made of; of an old one, insist that its data is the same."""
+        path = self.path / "run.json"
+        now = _facts(self.settings, self.others, data)
+        if not path.exists():
+            write_atomic(path, encode_row(now))
+            return
+        there = json.loads(path.read_bytes())["data"]
+        changed = [name for name, digest in now["data"].items() if there.get(name, digest) != digest]
+        if changed:
+            self.close()
+            raise RunError(
+                f"{self.path} was begun with another content of {', '.join(changed)}; choose another folder for the "
+                f"new data, or put the old file back to go on"
+            )
+
     def display(self, what: str, total: int, done: int, *, show: bool) -> Display:
-        return Display(what, total, done, show=show and self.others.first)
+        return Display(what, total, done, show=show and self.others.first, speaks=self.others.first)
 
     def write(self, metrics: Mapping[str, Any], rows: list[dict[str, Any]]) -> None:
         """One row of metrics, and rows of completions."""
@@ -64,6 +83,7 @@ class Run(Closable):
         latest = self.others.shared(latest)
         state = None if latest is None else _state.load(latest)
         if self.folder is not None:
+            _state.Buffer(self.path).forget(0 if state is None else state["update"])
             sizes = {"metrics": 0, "rollouts": 0} if state is None else state["sizes"]
             self.folder.metrics.rewind(sizes["metrics"])
             self.folder.rollouts.rewind(sizes["rollouts"])
@@ -73,7 +93,7 @@ class Run(Closable):
         """The trained model, complete or not there."""
         path = self.path / "model"
         if self.folder is not None and not path.exists():
-            with aside(path) as scratch:
+            with aside(path) as scratch, _state.disk_errors():
                 save(scratch)
         self.others.accelerator.wait_for_everyone()
         return path
@@ -82,6 +102,7 @@ class Run(Closable):
         if self.folder is not None:
             self.folder.close()
         if self._trackers:
+            self._trackers = False
             self.others.accelerator.end_training()
 
 

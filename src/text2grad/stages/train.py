@@ -5,12 +5,14 @@ same weights and files as a run that was never disturbed.
 """
 
 import argparse
+import re
+import shlex
 from dataclasses import field
+from pathlib import Path
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt
 
-from text2grad import config
 from text2grad._checked import Int, Real
 from text2grad.config import settings
 from text2grad.errors import UsageError
@@ -147,6 +149,8 @@ def run(args: argparse.Namespace) -> int:
     return trainer.train().status
 
 
-def resume_command(folder: str) -> str:
-    """What to type to go on."""
-    return f"text2grad train {config.inline(str(folder))} --config {config.inline(f'{folder}/config.yaml')}"
+def resume_command(folder: Path) -> str:
+    """What to type to go on, in the folder where the run was begun."""
+    # A name that would be read as a setting or a flag is written as a path.
+    named = str(folder) if folder.is_absolute() else f"./{folder}" if re.search(r"=|^-", str(folder)) else str(folder)
+    return f"text2grad train {shlex.quote(named)} --config {shlex.quote(f'{named}/config.yaml')}"

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from text2grad.errors import ConfigError, RunError
+from text2grad.errors import InvalidData, RunError, UsageError
 from text2grad.feedback.critics.named import critic_named
 from text2grad.feedback.critics.protocol import Critic
 from text2grad.feedback.score import Slope
@@ -38,8 +38,9 @@ from text2grad.runs import Closable
 from text2grad.stages import _state
 from text2grad.stages._judge import Judge
 from text2grad.stages._locality import look_back
-from text2grad.stages._rolled import Rolled, describe, evenly, residual_ratio
+from text2grad.stages._rolled import Rolled, describe, evenly, held_out_metrics, residual_ratio
 from text2grad.stages._run import Run, memory_named, seeded, stoppable
+from text2grad.stages._setup import MEMORY, check, device_named, make_optimizer
 from text2grad.stages._watch import Watch
 from text2grad.stages.train import TrainSettings, resume_command
 from text2grad.tasks.examples import Stream, load_examples
@@ -77,59 +78,85 @@ class Trainer(Closable):
         show: bool = False,
     ) -> None:
         self.settings, self.callbacks, self.show = settings, callbacks, show
-        _check(settings)
-        device = settings.device if settings.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
-        self.others = Processes(device, settings.log.trackers, str(folder))
+        check(settings)
+        if (model is None) != (tokenizer is None):
+            raise UsageError("a model and its tokenizer go together: give both, or neither and the name of one")
+        self._by_names = model is None and examples is None and held_out is None and critic is None
+        device = device_named(settings.device)
         self.examples = list(examples) if examples is not None else load_examples(settings.data)
-        self.held_out = list(held_out) if held_out is not None else _held_out(settings)
-        seeded(settings.seed)
-        if model is None or tokenizer is None:
-            model, tokenizer = load_model(settings.model, device=str(self.others.device))
-        self.tokenizer = tokenizer
-        self._build(model.to(self.others.device))
-        critic = critic or critic_named(settings.critic, settings.critics)
+        self.held_out = list(held_out or ()) if held_out or not settings.held_out else load_examples(settings.held_out)
+        critic = critic if critic is not None else critic_named(settings.critic, settings.critics)
         self.judge = self._judge(critic)
         other = settings.evaluation.critic
         self.examiner = self.judge if other is None else self._judge(critic_named(other, settings.critics))
+        self.others = Processes(device, settings.log.trackers, str(folder))
+        data = [settings.data] * (examples is None) + [settings.held_out] * (not held_out)
+        self.run = Run(folder, settings, self.others, data=data, free=MEMORY)
+        try:
+            seeded(settings.seed)
+            if model is None:
+                model, tokenizer = load_model(settings.model, device=str(self.others.device))
+            self.tokenizer = tokenizer
+            self._build(model.to(self.others.device))
+        except BaseException:
+            self.close()
+            raise
         self.beta, self.watch = Coefficient(settings.kl), Watch(settings.guard)
-        self.run = Run(folder, settings, self.others, data=[settings.data, settings.held_out])
         self.buffer = _state.Buffer(Path(folder))
         self.stream = Stream(self.examples, settings.seed)
         self._held_rows: list[dict[str, Any]] = []
         self.done = 0
         """Updates that are finished."""
+        self.ended: str | None = None
+        """Why the run was ended before its last update, if it was."""
 
     def train(self) -> Outcome:
         """From where the folder stands to the end."""
-        with self.run, self.judge, self.examiner, stoppable(self.run) as stop:
+        with self, stoppable(self.run) as stop:
             self._resume()
             with self.run.display("train", self.settings.updates, self.done, show=self.show) as display:
-                if self.done == 0:
-                    self._log({"update": 0, **self._evaluate(0)}, [], display)
-                while self.done < self.settings.updates:
+                if self.ended is not None or self.done == self.settings.updates:
+                    return self._end(display, again=True)
+                if self.done == 0 and self.held_out:
+                    begin = {"update": 0, **self._evaluate(0)}
+                    self.watch.see(begin)
+                    self._log(begin, [], display)
+                while self.ended is None and self.done < self.settings.updates:
                     metrics, rows = self._step(self.done + 1)
                     self.done += 1
-                    reason = self._watch(metrics, display)
+                    self.ended = self._watch(metrics, display)
+                    if self.ended is not None and self.held_out and "held_out/length" not in metrics:
+                        metrics |= self._evaluate(self.done)
                     self._log(metrics, rows, display)
-                    last = self.done == self.settings.updates or reason is not None
+                    last = self.done == self.settings.updates or self.ended is not None
                     stopped = bool(self.others.most(int(stop())))
                     if last or stopped or self.done % self.settings.checkpoint_every == 0:
                         self._save()
                     if stopped and not last:
-                        display.note(f"saved at update {self.done}; go on with: {resume_command(str(self.run.path))}")
+                        again = resume_command(self.run.path) if self._by_names else "the same script"
+                        display.note(f"saved at update {self.done} of {self.settings.updates}; go on with: {again}")
                         return Outcome(self.done, 130, None)
-                    if reason is not None:
-                        display.note(reason)
-                        return Outcome(self.done, 1, self._finish())
-                return Outcome(self.done, 0, self._finish())
+                return self._end(display)
+
+    def close(self) -> None:
+        """Let go of the run folder; `train` does so by itself."""
+        self.run.close()
+        self.judge.close()
+        self.examiner.close()
 
     def sample(self, examples: Sequence[Example], numbers: Sequence[int] | None, step: int) -> list[Any]:
         """(prompt ids, what was sampled) for each; numbers None: greedily."""
-        prompts = [prompt_ids(self.tokenizer, example.prompt, self.settings.format) for example in examples]
+        prompts = [self._prompt(example) for example in examples]
         limit = self.settings.sampling.max_new_tokens
         draws = None if numbers is None else uniforms(self.settings.seed, step, numbers, limit)
         with memory_named("sampling", "sampling.batch or sampling.max_new_tokens"), evaluating(self.policy):
             return list(zip(prompts, self.sampler(prompts, draws), strict=True))
+
+    def _prompt(self, example: Example) -> list[int]:
+        try:
+            return prompt_ids(self.tokenizer, example.prompt, self.settings.format, room=self.room)
+        except InvalidData as problem:
+            raise InvalidData(f"example {example.id!r}: {problem}") from None
 
     # ------------------------------------------------------------------------------------------------ one update
 
@@ -138,7 +165,7 @@ class Trainer(Closable):
         times = dict.fromkeys(("sample", "critic", "align", "forward", "update"), 0.0)
         rolled, mine = self._rolled(number, times)
         metrics: dict[str, Any] = {"update": number, **describe(rolled)}
-        if (ratio := residual_ratio(rolled)) is not None:
+        if self.judge.unit is not None and (ratio := residual_ratio(rolled, self.judge.unit)) is not None:
             metrics["reward/residual_ratio"] = ratio
         rows = [one.logged(number) for one in rolled if not one.row.scored][: options.log.rollouts // 4]
         if any(one.rollout for one in rolled):
@@ -155,8 +182,7 @@ class Trainer(Closable):
 
     def _rolled(self, number: int, times: dict[str, float]) -> tuple[list[Rolled], list[Rolled]]:
         """(everybody's completions, mine): from the buffer if this update was sampled before a kill, else anew."""
-        kept = self.others.shared(self.buffer.get(number) if self.others.first else None)
-        if kept is None:
+        if (kept := self.others.shared(self.buffer.get(number) if self.others.first else None)) is None:
             made = [one.to_json() for one in self._roll_out(number, times)]
             everybody = [one for part in self.others.gathered(made) for one in part]
             kept = {
@@ -259,6 +285,8 @@ class Trainer(Closable):
         scored = [one.number for one in rolled[0] if one.rollout is not None]
         logged = evenly(scored, options.log.rollouts)
         looked = logged | evenly(scored, options.log.locality)
+        if not looked:
+            return []
         with memory_named("reading completions", "update.micro_batch"), evaluating(self.policy):
             seen, moved = look_back(self.policy, batch, found, looked, options.update.micro_batch, self.others)
         metrics |= moved
@@ -283,33 +311,22 @@ class Trainer(Closable):
         ]
         gathered = [Rolled.from_json(one) for part in self.others.gathered(mine) for one in part]
         everybody = sorted(gathered, key=lambda one: one.number)
-        numbers = describe(everybody)
         self._held_rows = [{**one.logged(number), "held_out": True} for one in everybody[: self.settings.log.rollouts]]
-        wanted = {
-            "score/mean": "score",
-            "length/mean": "length",
-            "length/truncated_frac": "truncated_frac",
-            "text/diversity": "diversity",
-            "text/repetition": "repetition",
-            "critic/unscored_frac": "unscored_frac",
-        }
-        return {f"held_out/{new}": numbers[old] for old, new in wanted.items() if old in numbers}
+        return held_out_metrics(everybody)
 
     def _watch(self, metrics: dict[str, Any], display: Any) -> str | None:
         """Say what looks wrong; the reason to stop, if there is one."""
-        warnings = self.watch.see(metrics)
-        if metrics.get("reward/residual_ratio", 0) > 1 and "residual" not in self.watch.said:
-            self.watch.said.append("residual")
-            warnings.append("span rewards add variance instead of removing it; set scoring.scale lower")
+        hacked = self.watch.see(metrics)
+        warnings = [*hacked, *self.judge.complaints(metrics, self.watch, self.examples)]
         if warnings:
             metrics["warnings"] = warnings
             for words in warnings:
                 display.note(f"update {metrics['update']}: {words}")
         limit = self.settings.kl.stop
         if limit and metrics.get("kl/reference", 0.0) > limit:
-            return f"stopped: the KL to the reference is {metrics['kl/reference']:.3g} a token, over kl.stop={limit:g}"
-        if self.settings.guard.action == "stop" and warnings:
-            return f"stopped by guard.action=stop: {warnings[0]}"
+            return f"the KL to the reference is {metrics['kl/reference']:.3g} a token, over kl.stop={limit:g}"
+        if self.settings.guard.action == "stop" and hacked:
+            return f"guard.action=stop, and {hacked[0]}"
         return None
 
     def _log(self, metrics: dict[str, Any], rows: list[dict[str, Any]], display: Any) -> None:
@@ -322,6 +339,7 @@ class Trainer(Closable):
     def _save(self) -> None:
         state = {
             "update": self.done,
+            "ended": self.ended,
             **_state.weights_of(self.policy, self.optimizer, self.others),
             "kl": self.beta.value,
             "slope": list(self.judge.slope.sums),
@@ -340,56 +358,42 @@ class Trainer(Closable):
                 f"{self.others.processes}"
             )
         _state.restore_weights(self.policy, self.optimizer, state, self.others)
-        self.done, self.beta.value = state["update"], state["kl"]
+        self.done, self.ended, self.beta.value = state["update"], state["ended"], state["kl"]
         self.judge.slope = Slope(*state["slope"])
         self.watch.restore(state["watch"])
         _state.restore_random_states(state["random"][self.others.rank])
 
-    def _finish(self) -> Path:
-        return self.run.finish(lambda path: self.policy.save_pretrained(path, self.tokenizer))
+    def _end(self, display: Any, *, again: bool = False) -> Outcome:
+        """The run is over: its model is written, if it is not there yet."""
+        with memory_named("saving the model", "nothing: close other programs"):
+            path = self.run.finish(lambda place: self.policy.save_pretrained(place, self.tokenizer))
+        why = "" if self.ended is None else f": {self.ended}"
+        over = f"was over already, after {self.done} updates" if again else f"ended after {self.done} updates"
+        if again or self.ended is not None:
+            display.note(f"the run {over}{why}; its model is in {path}")
+        return Outcome(self.done, 0 if self.ended is None else 1, path)
 
     def _build(self, model: Any) -> None:
         settings = self.settings
         gae = settings.credit.kind == "gae"
         self.policy = Policy(model, settings.policy, value_head=gae, temperature=settings.sampling.temperature)
-        self.reference = self.policy.reference() if settings.kl.coefficient else None
+        self.reference = self.policy.reference() if settings.kl.coefficient or settings.kl.stop else None
         self.policy.eval()
         self.module = self.others.prepare(self.policy)
         if self.others.sharded and self.reference is not None and self.reference.copy is not None:
             shard(self.reference.copy)
-        rates = {"value_head": settings.update.value_learning_rate or settings.update.learning_rate}
-        groups: dict[float, list[Any]] = {}
-        for name, weight in self.policy.trainable().items():
-            groups.setdefault(rates.get(name.split(".")[0], settings.update.learning_rate), []).append(weight)
-        self.optimizer = torch.optim.AdamW(
-            [{"params": weights, "lr": rate, "peak": rate} for rate, weights in groups.items()],
-            betas=(0.9, settings.update.beta2),
-            weight_decay=settings.update.weight_decay,
-        )
+        self.optimizer = make_optimizer(self.policy, settings.update)
+        ends = end_ids(self.tokenizer, self.policy.base)
         self.sampler = make_sampler(
             self.policy.model,
             settings.sampling,
-            end_ids=end_ids(self.tokenizer, self.policy.base),
-            pad_id=self.tokenizer.pad_token_id,
+            end_ids=ends,
+            pad_id=self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else ends[0],
             value_head=self.policy.value_head,
         )
+        positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        self.room = None if positions is None else positions - settings.sampling.max_new_tokens
 
     def _judge(self, critic: Critic) -> Judge:
         settings = self.settings
         return Judge(critic, settings.align, settings.scoring.noun(), scalar=settings.reward == "scalar")
-
-
-def _check(settings: TrainSettings) -> None:
-    if settings.credit.kind == "group" and settings.completions < 2:
-        raise ConfigError(
-            f"credit.kind=group compares the completions of a prompt with each other, so completions should be at "
-            f"least 2, got {settings.completions}"
-        )
-    if settings.reward == "scalar" and settings.credit.kind == "local":
-        raise ConfigError(
-            "reward=scalar puts everything on the last token, and credit.kind=local keeps it there; choose gae or group"
-        )
-
-
-def _held_out(settings: TrainSettings) -> list[Example]:
-    return load_examples(settings.held_out) if settings.held_out else []
