@@ -21,6 +21,7 @@ from text2grad import __version__
 from text2grad.errors import Text2GradError
 
 STAGES = {
+    "demo": "see a model learn from words: a few minutes, then a report",
     "align": "critiques → spans, no model needed",
     "annotate": "completions → critiques → spans, by people, programs or models",
     "sft": "supervised warm start of a policy, from given completions",

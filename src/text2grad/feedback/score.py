@@ -102,7 +102,7 @@ def token_rewards(
         return np.zeros(0)
     offsets = np.asarray(completion.offsets, dtype=np.int64).reshape(-1, 2)
     if scoring.rule == "paper":
-        return project(alignment.spans, offsets, severity=True)
+        return project(alignment.spans, offsets)
     if critique.quality:
         earned = _by_quality(critique, alignment, completion.text, offsets, scoring.placement)
     else:
@@ -155,9 +155,11 @@ def _by_quality(
 def _by_verdict(alignment: Alignment, offsets: NDArray[np.int64], unit: float, placement: str) -> Rewards:
     earned = np.zeros(len(offsets))
     last = _last_tokens(np.array([span.end for span in alignment.spans], dtype=np.int64), offsets)
+    # A special token between two pieces of a character ends before it: ends alone need not be in order.
+    reached = np.maximum.accumulate(offsets[:, 1])
     for span, end in zip(alignment.spans, last, strict=True):
         reward = unit * SIGN[span.verdict] * (span.severity or 1.0)
-        first = int(np.searchsorted(offsets[:, 1], span.start, side="right"))
+        first = int(np.searchsorted(reached, span.start, side="right"))
         begin = min(first, int(end)) if placement == "even" else int(end)
         earned[begin : end + 1] += reward / (end + 1 - begin)
     return earned

@@ -6,8 +6,8 @@ goes all the way: logits, log-probs, loss, and at once the gradients for the hid
 size V outlives its chunk, and nothing is computed twice. Padding never gets here.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,7 +16,9 @@ from torch import Tensor
 LossOf = Callable[[Tensor, Tensor, slice], Tensor]
 """(logprobs_n, entropy_n, which tokens) → losses_n, differentiable in the first two."""
 CHUNK = 2**23
-"""Numbers in a chunk of logits: 32 MiB in fp32."""
+"""Numbers in a chunk of logits, 32 MiB in fp32; eight times as many on an accelerator, to keep it busy."""
+NEAR = 2**18
+"""Numbers of a chunk that are worked on together on a processor: what its cache holds, twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,44 +28,42 @@ class Head:
     weight_VH: Tensor
     bias_V: Tensor | None = None
     scale: float = 1.0
-    """Logits are multiplied by it (1 / temperature, and the family's own factor)."""
+    """Logits are multiplied by it: the family's own factor."""
     softcap: float | None = None
     """cap · tanh(logits / cap), before the temperature (Gemma 2)."""
     temperature: float = 1.0
 
     def logits(self, hidden_nH: Tensor) -> Tensor:
         """fp32 logits of a few positions, ready for a softmax."""
-        logits_nV = torch.nn.functional.linear(hidden_nH, self.weight_VH.to(hidden_nH.dtype)).float()
-        if self.bias_V is not None:
-            logits_nV += self.bias_V.float()
+        weight_VH = self.weight_VH.to(hidden_nH.dtype)
+        bias_V = None if self.bias_V is None else self.bias_V.to(hidden_nH.dtype)
+        logits_nV = torch.nn.functional.linear(hidden_nH, weight_VH, bias_V).float()
         if self.softcap is not None:
-            logits_nV = torch.tanh(logits_nV * (self.scale / self.softcap)) * self.softcap
-            return logits_nV.mul_(1 / self.temperature) if self.temperature != 1 else logits_nV
+            return logits_nV.mul_(self.scale / self.softcap).tanh_().mul_(self.softcap / self.temperature)
         factor = self.scale / self.temperature
         return logits_nV.mul_(factor) if factor != 1 else logits_nV
 
-    def backward(self, grad_nV: Tensor, logits_nV: Tensor) -> Tensor:
-        """Gradient of the plain projection from that of `logits`, in place."""
-        grad_nV.mul_(self.scale / self.temperature)
-        if self.softcap is not None:
-            grad_nV.mul_(1 - (logits_nV * (self.temperature / self.softcap)).square_())
-        return grad_nV
+    def slope(self, logits_nV: Tensor) -> Tensor | None:
+        """1 − tanh²: how fast capped logits follow the plain ones, `scale` and `temperature` apart."""
+        if self.softcap is None:
+            return None
+        return (logits_nV * (self.temperature / self.softcap)).square_().neg_().add_(1)
 
 
-def chunk_of(vocabulary: int) -> int:
+def chunk_of(vocabulary: int, device: torch.device) -> int:
     """Tokens in a chunk."""
-    return max(16, CHUNK // vocabulary)
+    return max(16, CHUNK * (1 if device.type == "cpu" else 8) // vocabulary)
 
 
 @torch.no_grad()
 def log_probs(hidden_NH: Tensor, head: Head, ids_N: Tensor) -> Tensor:
     """Log-probs of these tokens, without gradients."""
     found_N = torch.empty(len(ids_N), dtype=torch.float32, device=hidden_NH.device)
-    size = chunk_of(len(head.weight_VH))
+    head = replace(head, weight_VH=head.weight_VH.to(hidden_NH.dtype))
+    size = chunk_of(len(head.weight_VH), hidden_NH.device)
     for start in range(0, len(ids_N), size):
-        piece = slice(start, start + size)
-        logits_nV = head.logits(hidden_NH[piece])
-        found_N[piece] = logits_nV.gather(1, ids_N[piece, None])[:, 0] - logits_nV.logsumexp(1)
+        piece = slice(start, min(start + size, len(ids_N)))
+        found_N[piece], _ = _softmax(head.logits(hidden_NH[piece]), ids_N[piece], entropy=False)
     return found_N
 
 
@@ -72,9 +72,8 @@ def token_losses(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(sum of the losses, logprobs_N, entropy_N). The sum carries gradients to hidden states, weight and bias; the
     other two are for looking at. Without `entropy` it is not computed, and given as zeros."""
-    bias_V = head.bias_V
     result: tuple[Tensor, Tensor, Tensor] = _TokenLosses.apply(  # type: ignore[no-untyped-call]
-        hidden_NH, head.weight_VH, bias_V, head, ids_N, loss_of, entropy
+        hidden_NH, head.weight_VH, head.bias_V, head, ids_N, loss_of, entropy
     )
     return result
 
@@ -98,32 +97,35 @@ class _TokenLosses(torch.autograd.Function):
         logprobs_N = torch.zeros(len(ids_N), dtype=torch.float32, device=hidden_NH.device)
         entropy_N = torch.zeros_like(logprobs_N)
         loss = torch.zeros((), dtype=torch.float32, device=hidden_NH.device)
-        size = chunk_of(len(weight_VH))
-        weight = weight_VH.to(hidden_NH.dtype)
+        head = replace(head, weight_VH=weight_VH.to(hidden_NH.dtype))
+        size = chunk_of(len(weight_VH), hidden_NH.device)
         for start in range(0, len(ids_N), size):
             piece = slice(start, min(start + size, len(ids_N)))
-            logits_nV = head.logits(hidden_NH[piece])
-            normaliser_n = logits_nV.logsumexp(1)
-            logprobs_N[piece] = logits_nV.gather(1, ids_N[piece, None])[:, 0] - normaliser_n
-            probs_nV = (logits_nV - normaliser_n[:, None]).exp_()
-            if entropy:
-                entropy_N[piece] = normaliser_n - torch.einsum("nv,nv->n", probs_nV, logits_nV)
-            piece_loss, by_logprob_n, by_entropy_n = _small(loss_of, logprobs_N[piece], entropy_N[piece], piece)
+            buffer_nV = head.logits(hidden_NH[piece])
+            slope_nV = head.slope(buffer_nV)
+            logprobs_N[piece], entropy_n = _softmax(buffer_nV, ids_N[piece], entropy)
+            entropy_N[piece] = entropy_n
+            piece_loss, by_logprob_n, by_entropy_n = _small(loss_of, logprobs_N[piece], entropy_n, piece)
             loss += piece_loss
             if not any(wants):
                 continue
-            grad_nV = _by_logits(
-                probs_nV, logits_nV, normaliser_n, ids_N[piece], by_logprob_n, by_entropy_n, entropy_N[piece]
+            factor = head.scale / head.temperature
+            _by_logits(
+                buffer_nV,
+                ids_N[piece],
+                by_logprob_n * factor,
+                None if by_entropy_n is None else by_entropy_n * factor,
+                entropy_n,
             )
-            grad_nV = head.backward(grad_nV, logits_nV).to(hidden_NH.dtype)
+            grad_nV = (buffer_nV if slope_nV is None else buffer_nV.mul_(slope_nV)).to(hidden_NH.dtype)
             if grad_hidden_NH is not None:
-                torch.mm(grad_nV, weight, out=grad_hidden_NH[piece])
+                torch.mm(grad_nV, head.weight_VH, out=grad_hidden_NH[piece])
             if grad_weight_VH is not None:
                 _add_product(grad_weight_VH, grad_nV.T, hidden_NH[piece])
             if grad_bias_V is not None:
-                grad_bias_V += grad_nV.float().sum(0)
+                grad_bias_V += grad_nV.sum(0, dtype=torch.float32)
         ctx.grads = (grad_hidden_NH, grad_weight_VH, grad_bias_V)
-        ctx.dtypes = (hidden_NH.dtype, weight_VH.dtype)
+        ctx.dtypes = (weight_VH.dtype, None if bias_V is None else bias_V.dtype)
         ctx.mark_non_differentiable(logprobs_N, entropy_N)
         return loss, logprobs_N, entropy_N
 
@@ -134,13 +136,34 @@ class _TokenLosses(torch.autograd.Function):
         ctx.grads = (None, None, None)
         return (
             None if hidden is None else hidden.mul_(grad.to(hidden.dtype)),
-            None if weight is None else weight.mul_(grad).to(ctx.dtypes[1]),
+            None if weight is None else weight.mul_(grad).to(ctx.dtypes[0]),
             None if bias is None else bias.mul_(grad).to(ctx.dtypes[1]),
             None,
             None,
             None,
             None,
         )
+
+
+def _near(buffer_nV: Tensor) -> Iterator[slice]:
+    """Rows that are worked on together: on a processor what its cache holds, elsewhere all of them."""
+    rows, width = buffer_nV.shape
+    step = max(1, NEAR // width) if buffer_nV.device.type == "cpu" else rows
+    return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
+
+
+def _softmax(buffer_nV: Tensor, ids_n: Tensor, entropy: bool) -> tuple[Tensor, Tensor]:
+    """Logits become probabilities, in place; gives (logprobs_n, entropy_n)."""
+    logprobs_n = torch.empty(len(ids_n), dtype=torch.float32, device=ids_n.device)
+    entropy_n = torch.zeros_like(logprobs_n)
+    for rows in _near(buffer_nV):
+        log_kV = torch.log_softmax(buffer_nV[rows], 1)
+        logprobs_n[rows] = log_kV.gather(1, ids_n[rows, None])[:, 0]
+        probs_kV = torch.exp(log_kV, out=buffer_nV[rows])
+        if entropy:
+            # A log-prob of −inf has no part in the entropy, but 0 · inf would be nan.
+            entropy_n[rows] = -torch.linalg.vecdot(probs_kV, log_kV.clamp_(min=-1e30))
+    return logprobs_n, entropy_n
 
 
 def _small(
@@ -156,27 +179,26 @@ def _small(
 
 
 def _by_logits(
-    probs_nV: Tensor,
-    logits_nV: Tensor,
-    normaliser_n: Tensor,
-    ids_n: Tensor,
-    by_logprob_n: Tensor,
-    by_entropy_n: Tensor | None,
-    entropy_n: Tensor,
-) -> Tensor:
+    probs_nV: Tensor, ids_n: Tensor, by_logprob_n: Tensor, by_entropy_n: Tensor | None, entropy_n: Tensor
+) -> None:
     """∂loss/∂logits, in the place of the probabilities. ∂log p_i/∂z_j = [i = j] − p_j; ∂H/∂z_j = −p_j (log p_j + H)."""
-    factor_n1 = -by_logprob_n[:, None]
-    if by_entropy_n is not None and bool(by_entropy_n.any()):
-        log_nV = logits_nV - normaliser_n[:, None]
-        probs_nV.mul_(log_nV.add_(entropy_n[:, None]).mul_(-by_entropy_n[:, None]).add_(factor_n1))
-    else:
-        probs_nV.mul_(factor_n1)
-    return probs_nV.scatter_add_(1, ids_n[:, None], by_logprob_n[:, None])
+    for rows in _near(probs_nV):
+        factor_k1 = -by_logprob_n[rows, None]
+        if by_entropy_n is None:
+            probs_nV[rows] *= factor_k1
+            continue
+        by_entropy_k1 = by_entropy_n[rows, None]
+        spread_kV = torch.special.entr(probs_nV[rows]).mul_(by_entropy_k1)
+        probs_nV[rows] *= factor_k1 - by_entropy_k1 * entropy_n[rows, None]
+        probs_nV[rows] += spread_kV
+    probs_nV.scatter_add_(1, ids_n[:, None], by_logprob_n[:, None])
 
 
 def _add_product(into: Tensor, left: Tensor, right: Tensor) -> None:
-    """into += left @ right, summed in fp32."""
+    """into += left @ right, never rounded to less than fp32: rounding each chunk would bias the sum."""
     if left.dtype == into.dtype:
         into.addmm_(left, right)
+    elif left.device.type == "cuda" and hasattr(torch.ops.aten.addmm, "dtype"):
+        torch.addmm(into, left, right, out_dtype=torch.float32, out=into)
     else:
-        into += torch.mm(left, right)
+        into.addmm_(left.float(), right.float())

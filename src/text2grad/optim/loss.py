@@ -25,12 +25,16 @@ class PolicyLoss:
 
     def __call__(self, logprobs_n: Tensor, entropy_n: Tensor, piece: slice) -> Tensor:
         """Losses of the tokens of a piece; differentiable in its first two arguments."""
-        loss_n = clipped(logprobs_n, self.old_N[piece], self.advantages_N[piece], self.clip_low, self.clip_high)
+        weight_n = self.weight_N[piece]
+        # A token outside the loss may hold anything, nan included; 0 · nan is not 0, in the backward pass no more than
+        # here, so it is replaced before it meets anything that carries a gradient.
+        counts_n = weight_n > 0
+        old_n = torch.where(counts_n, self.old_N[piece], logprobs_n.detach())
+        advantages_n = torch.where(counts_n, self.advantages_N[piece], 0.0)
+        loss_n = clipped(logprobs_n, old_n, advantages_n, self.clip_low, self.clip_high)
         if self.entropy:
             loss_n = loss_n - self.entropy * entropy_n
-        weight_n = self.weight_N[piece]
-        # A token outside the loss may hold anything, nan included; 0 · nan would not be 0.
-        return torch.where(weight_n > 0, loss_n * weight_n, 0.0)
+        return loss_n * weight_n
 
 
 def clipped(logprobs_N: Tensor, old_N: Tensor, advantages_N: Tensor, low: float, high: float) -> Tensor:

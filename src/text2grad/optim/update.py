@@ -47,8 +47,8 @@ class Stats:
     def means(self) -> dict[str, float]:
         tokens = max(self.tokens, 1.0)
         return {
-            "loss/policy": self.policy / max(self.steps, 1),
-            "loss/value": self.value / max(self.steps, 1),
+            "loss/policy": self.policy / tokens,
+            "loss/value": self.value / tokens,
             "loss/entropy": self.entropy / tokens,
             "update/clip_frac": self.clipped / tokens,
             "kl/sampling": self.kl / tokens,
@@ -80,7 +80,7 @@ def update(
         for numbers in shuffled.tensor_split(options.minibatches):
             index = torch.isin(batch.number_B, numbers.to(batch.number_B.device)).nonzero()[:, 0]
             counted, kl = _minibatch(policy, batch, found, index, options, stats, among)
-            if options.stop_kl and kl > options.stop_kl:
+            if options.stop_kl and not kl <= options.stop_kl:
                 stats.stopped = True
                 optimizer.zero_grad(set_to_none=True)
                 return stats
@@ -110,6 +110,8 @@ def _minibatch(
 ) -> tuple[float, float]:
     """Gradients of one minibatch; gives its number of tokens and its KL per token to the sampling policy, both over
     all processes."""
+    # Completions without a baseline are not run: nothing of them counts.
+    index = index[found.mask_BT[index].any(1)]
     counted = float(among.total(found.mask_BT[index].sum().to(torch.float32)))
     # Gradients are averaged over the processes, so each loss counts `processes` times.
     weight = among.processes / max(counted, 1.0)
@@ -124,8 +126,9 @@ def _minibatch(
     sums_5[:2] /= among.processes
     policy_sum, value_sum, entropy_sum, clipped_sum, kl_sum = among.total(sums_5).tolist()
     stats.tokens += counted
-    stats.policy += policy_sum
-    stats.value += value_sum
+    # The losses are means over the minibatch's tokens.
+    stats.policy += policy_sum * counted
+    stats.value += value_sum * counted
     stats.entropy += entropy_sum
     stats.clipped += clipped_sum
     stats.kl += kl_sum
@@ -175,7 +178,11 @@ class _ValueLoss:
     clip: float
 
     def __call__(self, values_N: Tensor) -> Tensor:
-        return (value_loss(values_N, self.old_N, self.returns_N, self.clip) * self.weight_N).sum()
+        # As in `PolicyLoss`: what does not count is replaced by what gives no gradient.
+        counts_N, own_N = self.weight_N > 0, values_N.detach()
+        old_N = torch.where(counts_N, self.old_N, own_N)
+        returns_N = torch.where(counts_N, self.returns_N, own_N)
+        return (value_loss(values_N, old_N, returns_N, self.clip) * self.weight_N).sum()
 
 
 @torch.no_grad()

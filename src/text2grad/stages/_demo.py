@@ -1,0 +1,230 @@
+"""The demo: a supervised start, two arms on the same data, a verdict in plain words, a report.
+
+Enters: its settings and a folder. Leaves: DIR/start, DIR/text2grad and DIR/scalar (run folders), DIR/summary.json and
+DIR/report.html. A kill costs nothing: run it again and it goes on. The study over seeds (studies/demo) is made of the
+same functions.
+"""
+
+import json
+import time
+import webbrowser
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from text2grad.errors import RunError
+from text2grad.models.load import load_model
+from text2grad.models.sampling.settings import SamplingSettings
+from text2grad.models.settings import LoraSettings, PolicySettings
+from text2grad.optim.settings import CreditSettings, KLSettings, UpdateSettings
+from text2grad.report.folders import lines, read_runs
+from text2grad.report.page import build
+from text2grad.runs import write_atomic
+from text2grad.stages.demo import DemoSettings
+from text2grad.stages.sft import SftSettings, SupervisedSettings
+from text2grad.stages.train import EvaluationSettings, LogSettings, TrainSettings
+from text2grad.stages.trainer import Trainer
+from text2grad.stages.warm_start import WarmStart
+from text2grad.tasks.bulletin import bulletins
+from text2grad.tasks.bulletin_critic import bulletin, facts_right
+from text2grad.types import Example
+
+ARMS = {"text2grad": "span", "scalar": "scalar"}
+"""Folder → the switch that tells the two apart."""
+NAMES = {"text2grad": "Text2Grad", "scalar": "scalar PPO"}
+START_EXAMPLES, EXAMPLES = 2000, 2000
+_TRAINING_SEEDS = 100
+"""Training reports of seed s are those of generator seed 100 + s."""
+
+
+def show(options: DemoSettings, out: str | Path, *, display: bool, browser: bool) -> int:
+    """All of it; prints the verdict."""
+    console, out, began = Console(quiet=not display), Path(out), time.perf_counter()
+    console.print(_BEFORE.format(model=options.model, updates=options.updates), highlight=False)
+    base = start(options, out / "start", show=display)
+    for name in ARMS:
+        console.print(f"\n[bold]{NAMES[name]}[/bold]: {_ABOUT[name]}", highlight=False)
+        arm(options, name, base, out / name, show=display)
+    summary = summarise(options, out, time.perf_counter() - began)
+    write_atomic(out / "summary.json", json.dumps(summary, indent=2).encode() + b"\n")
+    page = build(read_runs([out / name for name in ARMS]))
+    write_atomic(out / "report.html", page.html)
+    print("\n" + verdict(summary))
+    print(f"\nThe report: {out / 'report.html'}; the same numbers: {out / 'summary.json'}")
+    if browser and not webbrowser.open((out / "report.html").resolve().as_uri()):
+        print("no browser could be started here: open the file yourself")
+    return 0
+
+
+def start(options: DemoSettings, folder: Path, *, show: bool = False) -> Path:
+    """The supervised start, on plain reports: fluent bulletins, many facts wrong. Gives the model's folder."""
+    if (folder / "model").is_dir():
+        return folder / "model"
+    small = options.model == "embedded"
+    settings = SftSettings(
+        model=options.model,
+        updates=options.start_updates,
+        evaluate_every=options.start_updates,
+        seed=options.seed,
+        device=options.device,
+        format="plain" if small else "auto",
+        policy=_policy(options),
+        update=SupervisedSettings(learning_rate=5e-4 if small else 2e-4, warmup=5, beta2=0.99),
+    )
+    model, tokenizer = load(options)
+    loop = WarmStart(
+        settings,
+        folder,
+        model=model,
+        tokenizer=tokenizer,
+        examples=bulletins(_TRAINING_SEEDS + options.seed, START_EXAMPLES, plain=True),
+        held_out=bulletins(options.held_out_seed, 64, "held_out", plain=True),
+        show=show,
+    )
+    return _went(loop.train())
+
+
+def arm(options: DemoSettings, name: str, base: Path, folder: Path, *, show: bool = False) -> Path:
+    """One arm, from the supervised start; gives the model's folder."""
+    model, tokenizer = load_model(str(base))
+    loop = Trainer(
+        train_settings(options, name),
+        folder,
+        model=model,
+        tokenizer=tokenizer,
+        examples=bulletins(_TRAINING_SEEDS + options.seed, EXAMPLES),
+        held_out=bulletins(options.held_out_seed, options.held_out, "held_out"),
+        critic=bulletin,
+        measures={"facts_right": right},
+        show=show,
+    )
+    return _went(loop.train())
+
+
+def train_settings(options: DemoSettings, name: str) -> TrainSettings:
+    """What both arms share, and the switch."""
+    small = options.model == "embedded"
+    return TrainSettings(
+        model=options.model,
+        data="(made by text2grad.tasks.bulletin)",
+        critic="text2grad.tasks.bulletin_critic:bulletin",
+        reward="span" if ARMS[name] == "span" else "scalar",
+        updates=options.updates,
+        prompts=options.prompts,
+        completions=options.completions,
+        seed=options.seed,
+        device=options.device,
+        format="plain" if small else "auto",
+        checkpoint_every=8,
+        policy=_policy(options),
+        sampling=SamplingSettings(max_new_tokens=40 if small else 64, batch=128),
+        credit=CreditSettings(lam=options.span_lam if ARMS[name] == "span" else options.scalar_lam),
+        kl=KLSettings(coefficient=0.0 if small else 0.02),
+        update=UpdateSettings(
+            epochs=1, minibatches=2, micro_batch=64, learning_rate=options.learning_rate, value_learning_rate=1e-3
+        ),
+        evaluation=EvaluationSettings(every=options.evaluate_every, examples=options.held_out),
+        log=LogSettings(rollouts=6, locality=16),
+    )
+
+
+def right(example: Example, completion: str) -> float:
+    """Share of the report's facts that a bulletin has right."""
+    facts: Any = example.columns["facts"]
+    return facts_right(completion, facts)
+
+
+def load(options: DemoSettings) -> tuple[Any, Any]:
+    """The embedded model, or another by its name."""
+    if options.model != "embedded":
+        return load_model(options.model)
+    with as_file(files("text2grad.models") / "embedded") as folder:
+        return load_model(str(folder))
+
+
+def summarise(options: DemoSettings, out: Path, seconds: float) -> dict[str, Any]:
+    """The numbers of the verdict, from the runs' own files."""
+    curves = {name: curve(out / name) for name in ARMS}
+    goal = curves["scalar"][-1]["score"]
+    arms = {}
+    for name, points in curves.items():
+        reached = next((point["update"] for point in points if point["score"] >= goal), None)
+        arms[name] = {**points[-1], "reached_goal_at_update": reached, "curve": points}
+    first = curves["scalar"][0]
+    return {
+        "seed": options.seed,
+        "model": options.model,
+        "updates": options.updates,
+        "completions_an_update": options.prompts * options.completions,
+        "held_out_reports": options.held_out,
+        "before": {"score": first["score"], "facts_right": first["facts_right"]},
+        "goal": {"score": goal, "meaning": "scalar PPO's score after its last update"},
+        "arms": arms,
+        "seconds": round(seconds, 1),
+    }
+
+
+def curve(folder: Path) -> list[dict[str, Any]]:
+    """Held-out score and facts right at each measurement of a run."""
+    rows = [row for _, _, row in lines(folder / "metrics.jsonl") if row and "held_out/score" in row]
+    if not rows:
+        raise RunError(f"{folder}: has no measurement; delete the folder and run the demo again")
+    return [
+        {
+            "update": int(row["update"]),
+            "score": float(row["held_out/score"]),
+            "facts_right": float(row["held_out/facts_right"]),
+            "length": float(row["held_out/length"]),
+        }
+        for row in rows
+    ]
+
+
+def verdict(summary: dict[str, Any]) -> str:
+    """What a person wants to know, in plain words."""
+    before, span, scalar = summary["before"], summary["arms"]["text2grad"], summary["arms"]["scalar"]
+    said = [
+        f"Facts right on {summary['held_out_reports']} reports never seen in training:",
+        f"  before           {before['facts_right']:.0%}",
+        f"  scalar PPO       {scalar['facts_right']:.0%} after {summary['updates']} updates",
+        f"  Text2Grad        {span['facts_right']:.0%} after {summary['updates']} updates",
+        "",
+    ]
+    goal, reached = summary["goal"]["score"], span["reached_goal_at_update"]
+    own = scalar["reached_goal_at_update"]
+    if goal <= before["score"]:
+        said.append(f"Scalar PPO did not get better than it began (score {goal:.2f}), so there is nothing to race for.")
+    elif reached is None:
+        said.append(f"Text2Grad did not reach scalar PPO's final score of {goal:.2f}. That can happen on one seed.")
+    else:
+        said.append(
+            f"Scalar PPO's final score, {goal:.2f}, was reached by Text2Grad at update {reached} and by scalar PPO at "
+            f"update {own}."
+        )
+    said.append(f"One seed ({summary['seed']}) is an anecdote; five are in studies/demo.")
+    return "\n".join(said)
+
+
+def _policy(options: DemoSettings) -> PolicySettings:
+    return PolicySettings(lora=LoraSettings(rank=0 if options.model == "embedded" else 16))
+
+
+def _went(outcome: Any) -> Path:
+    if outcome.status == 130:
+        raise KeyboardInterrupt
+    if outcome.model is None:
+        raise RunError("the run ended without a model; run the same command again to go on")
+    return Path(outcome.model)
+
+
+_BEFORE = (
+    "A model ({model}) reads incident reports and writes bulletins. Its critic knows the facts and writes what is "
+    "right, what is wrong and what is left out. First a supervised start on easy reports; then, twice from there, "
+    "{updates} updates from critiques of its bulletins on hard ones."
+)
+_ABOUT = {
+    "text2grad": "each phrase of the critique rewards the tokens it is about.",
+    "scalar": "the same critiques, squeezed into one number on the last token.",
+}

@@ -1,0 +1,167 @@
+"""Advantages against numbers worked by hand, and the laws that they obey."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.flop_counter import FlopCounterMode
+
+from tests.optim.made import made_batch
+from text2grad.errors import InvalidData
+from text2grad.optim.advantages import BLOCK, advantages, discounted_sums, gae, leave_one_out
+from text2grad.optim.batch import collate
+from text2grad.optim.kl import penalised
+from text2grad.optim.settings import CreditSettings
+from text2grad.types import Rollout
+
+
+def test_gae_by_hand() -> None:
+    # γ = 0.9, λ = 0.5, so γλ = 0.45. V = 0.5, 1.0, −0.5; r = 1, 0, 2; nothing after the third token.
+    # δ3 = 2 − (−0.5)                = 2.5
+    # δ2 = 0 + 0.9 · (−0.5) − 1.0    = −1.45
+    # δ1 = 1 + 0.9 · 1.0 − 0.5       = 1.4
+    # A3 = 2.5;  A2 = −1.45 + 0.45 · 2.5 = −0.325;  A1 = 1.4 + 0.45 · (−0.325) = 1.25375
+    # The second row ends after one token, whatever stands behind it: A1 = 3 − 2 = 1.
+    rewards_BT = torch.tensor([[1.0, 0.0, 2.0], [3.0, 7.0, 7.0]])
+    values_BT = torch.tensor([[0.5, 1.0, -0.5], [2.0, 9.0, 9.0]])
+    mask_BT = torch.tensor([[True, True, True], [True, False, False]])
+    found_BT = gae(rewards_BT, values_BT, mask_BT, 0.9, 0.5)
+    torch.testing.assert_close(found_BT, torch.tensor([[1.25375, -0.325, 2.5], [1.0, 0.0, 0.0]]))
+
+
+def test_gae_with_lambda_1_is_the_return_minus_the_value() -> None:
+    batch = made_batch()
+    assert batch.values_BT is not None
+    found_BT = gae(batch.rewards_BT, batch.values_BT, batch.mask_BT, 1.0, 1.0)
+    togo_BT = batch.rewards_BT.flip(1).cumsum(1).flip(1)
+    torch.testing.assert_close(found_BT, torch.where(batch.mask_BT, togo_BT - batch.values_BT, 0.0))
+
+
+def test_returns_are_the_targets_of_the_value_head() -> None:
+    # λ = 0: A = δ. r = 0, 1; V = 0.5, 0.25; γ = 1. δ1 = 0 + 0.25 − 0.5 = −0.25; δ2 = 1 − 0.25 = 0.75.
+    # Returns are A + V, before whitening: 0.25 and 1.
+    batch = collate([Rollout((5,), (6, 0), logprobs=(-1.0, -1.0), token_rewards=(0.0, 1.0), values=(0.5, 0.25))])
+    found = advantages(batch, batch.rewards_BT, CreditSettings(lam=0.0))
+    assert found.returns_BT is not None
+    assert found.returns_BT.tolist() == [[0.25, 1.0]]
+    # Whitened: mean 0.25, deviations ∓0.5, so ∓1.
+    assert found.advantages_BT.tolist() == [[-1.0, 1.0]]
+
+
+def test_gae_without_values_says_what_to_do() -> None:
+    batch = replace(made_batch(), values_BT=None)
+    with pytest.raises(ValueError, match=r"credit\.kind=group"):
+        advantages(batch, batch.rewards_BT, CreditSettings())
+
+
+@given(st.integers(1, 3 * BLOCK + 5), st.floats(0, 1), st.integers(0, 2**31))
+def test_discounted_sums_is_the_plain_loop(length: int, rate: float, seed: int) -> None:
+    values_BT = torch.randn(2, length, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    found_BT = discounted_sums(values_BT, rate)
+    wanted_BT, carry_B = torch.empty_like(values_BT), torch.zeros(2, dtype=torch.float64)
+    for t in reversed(range(length)):
+        carry_B = values_BT[:, t] + rate * carry_B
+        wanted_BT[:, t] = carry_B
+    torch.testing.assert_close(found_BT, wanted_BT, rtol=1e-9, atol=1e-9)
+
+
+def test_discounted_sums_in_single_precision_over_many_blocks() -> None:
+    # Σ 0.99^k over k < 1000 is (1 − 0.99^1000) / 0.01 = 99.99568…
+    found = discounted_sums(torch.ones(1, 1000), 0.99)[0, 0]
+    assert float(found) == pytest.approx((1 - 0.99**1000) / 0.01, rel=1e-5)
+
+
+def test_work_of_discounted_sums_grows_with_the_length_alone() -> None:
+    def work(length: int) -> int:
+        with FlopCounterMode(display=False) as counter:
+            discounted_sums(torch.ones(3, length), 0.9)
+        return int(counter.get_total_flops())
+
+    # Two operations a weight, BLOCK weights a token, three rows: linear from one block on.
+    assert work(4 * BLOCK) == 2 * 3 * BLOCK * 4 * BLOCK
+    assert work(16 * BLOCK) == 4 * work(4 * BLOCK)
+
+
+def test_leave_one_out_by_hand() -> None:
+    # Group 4 has rows 0, 1 and 3; row 2 is alone.
+    # Return-to-go, γ = 1:  row 0: 1, 0, 2 → 3, 2, 2.   row 1: −1 → −1, 0, 0 (ended).   row 3: 0, 4 → 4, 4, 0.
+    # Others' means:        row 0: (−1 + 4) / 2, (0 + 4) / 2, (0 + 0) / 2 = 1.5, 2, 0   → 1.5, 0, 2
+    #                       row 1: (3 + 4) / 2 = 3.5                                    → −4.5
+    #                       row 3: (3 − 1) / 2, (2 + 0) / 2 = 1, 1                      → 3, 3
+    rewards_BT = torch.tensor([[1.0, 0.0, 2.0], [-1.0, 8.0, 8.0], [5.0, 5.0, 5.0], [0.0, 4.0, 8.0]])
+    mask_BT = torch.tensor([[1, 1, 1], [1, 0, 0], [1, 1, 1], [1, 1, 0]], dtype=torch.bool)
+    found_BT, paired_B = leave_one_out(rewards_BT, mask_BT, torch.tensor([4, 4, 9, 4]))
+    assert found_BT.tolist() == [[1.5, 0.0, 2.0], [-4.5, 0.0, 0.0], [0.0, 0.0, 0.0], [3.0, 3.0, 0.0]]
+    assert paired_B.tolist() == [True, True, False, True]
+
+
+def test_leave_one_out_discounts() -> None:
+    # γ = 0.5: row 0: 1, 2 → 1 + 0.5 · 2 = 2, 2. Row 1: 0, 0. Differences: 2, 2 and −2, −2.
+    found_BT, _ = leave_one_out(
+        torch.tensor([[1.0, 2.0], [0.0, 0.0]]),
+        torch.ones(2, 2, dtype=torch.bool),
+        torch.zeros(2, dtype=torch.long),
+        0.5,
+    )
+    assert found_BT.tolist() == [[2.0, 2.0], [-2.0, -2.0]]
+
+
+def test_a_group_of_one_has_no_baseline_and_leaves_the_loss() -> None:
+    batch = made_batch(prompts=(2, 2, 2), completions=(3, 2, 4))
+    assert batch.group_B.tolist() == [0, 0, 1]
+    found = advantages(batch, batch.rewards_BT, CreditSettings(kind="group"))
+    assert found.mask_BT.sum(1).tolist() == [3, 2, 0]
+    assert not found.advantages_BT[2].any()
+
+
+def test_local_credit_leaves_unlabelled_tokens_at_exactly_zero() -> None:
+    batch = made_batch()
+    labelled_BT = batch.verdicts_BT != 0
+    rewards_BT = torch.where(labelled_BT, batch.rewards_BT, 0.0)
+    assert (batch.mask_BT & ~labelled_BT).any()
+    for whitened in (True, False):
+        options = CreditSettings(kind="local", whiten=whitened)
+        found_BT = advantages(batch, rewards_BT, options).advantages_BT
+        assert not found_BT[~labelled_BT].any()
+        assert torch.equal(found_BT.sign(), rewards_BT.sign())
+    # With a penalty for leaving the reference, they are moved by that and by nothing else.
+    leashed_BT = penalised(rewards_BT, batch.logprobs_BT, batch.reference_BT, 0.5)
+    found_BT = advantages(batch, leashed_BT, CreditSettings(kind="local", whiten=False)).advantages_BT
+    assert batch.reference_BT is not None
+    wanted_BT = -0.5 * (batch.logprobs_BT - batch.reference_BT)
+    alone_BT = batch.mask_BT & ~labelled_BT
+    torch.testing.assert_close(found_BT[alone_BT], wanted_BT[alone_BT])
+
+
+@pytest.mark.parametrize("kind", ["gae", "group", "local"])
+def test_what_stands_outside_the_mask_is_never_seen(kind: str) -> None:
+    batch = made_batch()
+    options = CreditSettings(kind=kind)  # type: ignore[arg-type]
+    found = advantages(batch, batch.rewards_BT, options)
+    for poison in (float("nan"), float("inf"), 1e30):
+        assert batch.values_BT is not None
+        poisoned = replace(batch, values_BT=torch.where(batch.mask_BT, batch.values_BT, poison))
+        again = advantages(poisoned, torch.where(batch.mask_BT, batch.rewards_BT, poison), options)
+        assert torch.equal(found.advantages_BT, again.advantages_BT)
+
+
+def test_one_token_completions() -> None:
+    # Nothing but the end token: γ and λ have nothing to reach. A = r − V = 1 − 0.5 and −1 − 0.5; whitened to ±1.
+    batch = collate(
+        [Rollout((5,), (0,), logprobs=(-1.0,), token_rewards=(reward,), values=(0.5,)) for reward in (1.0, -1.0)]
+    )
+    assert advantages(batch, batch.rewards_BT, CreditSettings()).advantages_BT.tolist() == [[1.0], [-1.0]]
+
+
+def test_a_batch_of_nothing_says_so() -> None:
+    with pytest.raises(
+        InvalidData, match="a batch should hold at least one rollout, got none; skip the update instead"
+    ):
+        collate([])
+
+
+def test_a_completion_of_no_token_says_so() -> None:
+    with pytest.raises(InvalidData, match="rollout 0 should have a prompt and a completion of at least one token each"):
+        collate([Rollout((5,), (), logprobs=(), token_rewards=())])
