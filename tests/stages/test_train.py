@@ -192,6 +192,14 @@ def test_held_out_examples_are_completed_at_the_start_now_and_then_and_at_the_en
     assert all(row["token_rewards"] and not row["advantages"] for row in logged)
 
 
+def test_measures_of_held_out_completions_are_means(tmp_path: Path) -> None:
+    measures = {"letters": lambda example, text: float(len(text) + 1000 * int(example.id[-1]))}
+    trainer(tmp_path / "run", "updates=1", held_out=HELD_OUT, measures=measures).train()
+    logged = [row for row in rows_of(tmp_path / "run", held_out=True) if row["update"] == 0]
+    letters = [len(row["completion"]["text"]) + 1000 * n for n, row in enumerate(logged)]
+    assert metrics_of(tmp_path / "run")[0]["held_out/letters"] == pytest.approx(sum(letters) / 3)
+
+
 def test_another_critic_may_examine(tmp_path: Path) -> None:
     held_out = [Example("a", "Name the crane.", "The crane.")]
     trainer(tmp_path / "run", "updates=1", "evaluation.critic=reference", held_out=held_out).train()

@@ -10,7 +10,7 @@ nothing had happened.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,9 @@ from text2grad.stages.train import TrainSettings
 from text2grad.tasks.examples import Stream, load_examples
 from text2grad.types import Example
 
+Measure = Callable[[Example, str], float]
+"""A number about one held-out completion, beside the critic's score: `held_out/NAME` is its mean."""
+
 
 class Trainer(Loop):
     """One run. Everything that is not given is loaded by the names in the settings."""
@@ -62,9 +65,11 @@ class Trainer(Loop):
         examples: Sequence[Example] | None = None,
         held_out: Sequence[Example] | None = None,
         critic: Critic | None = None,
+        measures: Mapping[str, Measure] | None = None,
         callbacks: Sequence[Callback] = (),
         show: bool = False,
     ) -> None:
+        self.measures = measures or {}
         check(settings)
         self.examples = list(examples) if examples is not None else load_examples(settings.data)
         self.held_out = list(held_out or ()) if held_out or not settings.held_out else load_examples(settings.held_out)
@@ -82,7 +87,7 @@ class Trainer(Loop):
             data=[settings.data] * (examples is None) + [settings.held_out] * (not held_out),
             callbacks=callbacks,
             show=show,
-            by_names=examples is None and held_out is None and critic is None,
+            by_names=examples is None and held_out is None and critic is None and measures is None,
         )
 
     def close(self) -> None:
@@ -271,6 +276,9 @@ class Trainer(Loop):
         everybody = sorted(gathered, key=lambda one: one.number)
         rows += [{**one.logged(number), "held_out": True} for one in everybody[: self.settings.log.rollouts]]
         metrics |= held_out_metrics(everybody)
+        for name, measure in self.measures.items():
+            measured = [measure(one.row.example, one.row.completion.text) for one in everybody]
+            metrics[f"held_out/{name}"] = float(np.mean(measured))
 
     def _watch(self, metrics: dict[str, Any], rows: list[dict[str, Any]], display: Display) -> Stop | None:
         """Say what looks wrong; the reason to stop, if there is one. The end is always evaluated."""
