@@ -22,7 +22,7 @@ import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Self
@@ -182,7 +182,8 @@ class Jsonl(Closable):
             raise RunError(
                 f"{self.path}: cannot go back to byte {size}: the file has {self.size} bytes, or no line ends there"
             )
-        self._cut(size)
+        if size < self.size:
+            self._cut(size)
         self.size = size
 
     def close(self) -> None:
@@ -256,7 +257,8 @@ class RunFolder(Closable):
     Opening a folder that exists goes on with it, provided that its settings are the same.
     """
 
-    def __init__(self, path: str | Path, settings: Any, keep_checkpoints: int = 3) -> None:
+    def __init__(self, path: str | Path, settings: Any, keep_checkpoints: int = 3, free: Collection[str] = ()) -> None:
+        """`free`: dotted keys of settings that may differ from those that the run began with."""
         if keep_checkpoints < 1:
             raise RunError(f"keep_checkpoints should be at least 1, got {keep_checkpoints}")
         self.path = Path(path)
@@ -266,15 +268,15 @@ class RunFolder(Closable):
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = _take(self.path)
-            self._open(settings)
+            self._open(settings, free)
         except OSError as problem:
             raise RunError(f"{self.path}: cannot be used as a run folder ({problem}); choose another one") from problem
 
-    def _open(self, settings: Any) -> None:
+    def _open(self, settings: Any, free: Collection[str]) -> None:
         try:
             clear_rubbish(self.path)
             clear_rubbish(self.path / "checkpoints")
-            self._settle(settings)
+            self._settle(settings, free)
             self.metrics = Jsonl(self.path / "metrics.jsonl")
             self.rollouts = Jsonl(self.path / "rollouts.jsonl")
         except BaseException:
@@ -309,8 +311,8 @@ class RunFolder(Closable):
         self.rollouts.close()
         self._lock.release()
 
-    def _settle(self, settings: Any) -> None:
-        """Write the settings of a new run; of an old one, insist that they are the same."""
+    def _settle(self, settings: Any, free: Collection[str]) -> None:
+        """Write the settings of a new run; of an old one, insist that they are the same, but for the free ones."""
         path = self.path / "config.yaml"
         wanted = config.plain(settings)
         if not path.exists():
@@ -320,7 +322,7 @@ class RunFolder(Closable):
         changed = [
             f"  {key}: {there.get(key)!r} there, {value!r} now"
             for key, value in config.flat(wanted).items()
-            if there.get(key) != value
+            if there.get(key) != value and key not in free
         ]
         changed += [
             f"  {key}: {value!r} there, unknown now" for key, value in there.items() if key not in config.flat(wanted)
@@ -330,6 +332,8 @@ class RunFolder(Closable):
                 f"{self.path} holds a run with other settings; choose another folder, or the settings it began with:\n"
                 + "\n".join(changed)
             )
+        if there != config.flat(wanted):
+            write_atomic(path, config.dump(settings).encode())
 
 
 def _take(folder: Path) -> FileLock:

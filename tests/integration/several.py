@@ -63,7 +63,11 @@ def lora() -> TrainSettings:
 
 PLAIN = SamplingSettings(max_new_tokens=6, batch=4, sampler="plain")
 SUPERVISED = SftSettings(
-    updates=3, evaluate_every=2, device="cpu", update=SupervisedSettings(batch=3, micro_batch=1, learning_rate=1e-3)
+    updates=3,
+    evaluate_every=2,
+    device="cpu",
+    policy=PolicySettings(lora=LoraSettings(rank=0)),
+    update=SupervisedSettings(batch=3, micro_batch=1, learning_rate=1e-3),
 )
 RUNS = ("gae", "lora", "unscored", "sft")
 
@@ -80,6 +84,7 @@ def loop(name: str, folder: Path, callbacks: Sequence[Any] = ()) -> Trainer | Wa
         "callbacks": callbacks,
     }
     if name == "sft":
+        _untie(given["model"])
         return WarmStart(SUPERVISED, folder, **given)
     # Two prompts, one of them never scored: a process may have nothing to learn from while the other has.
     options = lora() if name == "lora" else train_settings(prompts=2) if name == "unscored" else train_settings()
@@ -108,6 +113,12 @@ def main(folder: Path, kind: str) -> None:
     _sharded(kind)
     statuses.append(loop("gae", folder / "again").train().status)
     (folder / f"again-{os.environ['RANK']}.json").write_text(json.dumps(statuses))
+
+
+def _untie(model: Any) -> None:
+    """A vocabulary projection of its own, as larger models have it."""
+    model.config.tie_word_embeddings = False
+    model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
 
 
 def _sharded(kind: str) -> None:

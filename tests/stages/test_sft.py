@@ -14,7 +14,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from text2grad.cli import main
-from text2grad.errors import InvalidData
+from text2grad.errors import InvalidData, RunError
 from text2grad.models.chat import end_ids, prompt_ids, turn_end
 from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
@@ -179,8 +179,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path, capsys: pytest.Captu
 
     outcome = start(tmp_path, callbacks=[press], show=True).train()
     assert (outcome.updates, outcome.status, outcome.model) == (3, 130, None)
-    run = tmp_path / "run"
-    assert f"go on with: text2grad sft {run} --config {run}/config.yaml\n" in capsys.readouterr().err
+    assert "saved at update 3 of 6; go on with: the same script\n" in capsys.readouterr().err
     assert start(tmp_path).train().status == 0
     assert weights_of(tmp_path) == weights_of(tmp_path / "whole")
 
@@ -246,6 +245,17 @@ def test_long_examples_are_counted_and_never_cut(tmp_path: Path) -> None:
     assert (first["data/examples"], first["data/held_out"], first["data/skipped"]) == (8, 1, 2)
     with pytest.raises(InvalidData, match="all 1 examples are over the limit of 60 tokens"):
         start(tmp_path / "none", options, examples=[long])
+
+
+def test_a_run_that_could_not_begin_does_not_hold_its_folder(tmp_path: Path) -> None:
+    """The command as the message mends it works in the same folder."""
+    examples = [*EXAMPLES, Example("long", "Q", reference="word " * 60)]
+    with pytest.raises(InvalidData, match="set too_long=skip"):
+        start(tmp_path, settings(max_tokens=60, updates=1), examples=examples)
+    mended = settings(max_tokens=60, updates=1, too_long="skip")
+    assert start(tmp_path, mended, examples=examples).train().status == 0
+    with pytest.raises(RunError, match="too_long: 'skip' there, 'error' now"):
+        start(tmp_path, settings(max_tokens=60, updates=1), examples=EXAMPLES)
 
 
 def test_from_the_shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,9 @@ last assistant turn is ever written and trained; everything before it is prompt.
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from text2grad.errors import ConfigError, InvalidData
+from jinja2 import TemplateError
+
+from text2grad.errors import ConfigError, InvalidData, ModelError
 from text2grad.types import Message
 
 Format = Literal["auto", "chat", "plain"]
@@ -15,8 +17,22 @@ Format = Literal["auto", "chat", "plain"]
 template."""
 
 
-def prompt_ids(tokenizer: Any, prompt: str | Sequence[Message], form: Format = "auto") -> list[int]:
-    """Ids up to where the assistant begins to write."""
+def prompt_ids(
+    tokenizer: Any, prompt: str | Sequence[Message], form: Format = "auto", *, room: int | None = None
+) -> list[int]:
+    """Ids up to where the assistant begins to write; at least one, and no more than there is room for."""
+    ids = _ids(tokenizer, prompt, form)
+    if not ids:
+        raise InvalidData("the prompt has no token, and a model needs one to go on from")
+    if room is not None and len(ids) > room:
+        raise InvalidData(
+            f"the prompt has {len(ids)} tokens, and the model has room for {max(room, 0)} before a completion of "
+            f"sampling.max_new_tokens; shorten the prompt, leave the example out, or lower sampling.max_new_tokens"
+        )
+    return ids
+
+
+def _ids(tokenizer: Any, prompt: str | Sequence[Message], form: Format) -> list[int]:
     template = getattr(tokenizer, "chat_template", None)
     if form == "chat" and not template:
         raise ConfigError("format=chat wants a tokenizer with a chat template, and this one has none; use format=plain")
@@ -33,7 +49,10 @@ def prompt_ids(tokenizer: Any, prompt: str | Sequence[Message], form: Format = "
     if turns[-1].role == "assistant":
         raise InvalidData("a prompt should end where the assistant is to write, got one that ends with its turn")
     said = [{"role": turn.role, "content": turn.content} for turn in turns]
-    return list(tokenizer.apply_chat_template(said, add_generation_prompt=True, tokenize=True, return_dict=False))
+    try:
+        return list(tokenizer.apply_chat_template(said, add_generation_prompt=True, tokenize=True, return_dict=False))
+    except TemplateError as problem:
+        raise InvalidData(f"the model's chat template refuses this conversation: {problem}") from None
 
 
 def completion_ids(tokenizer: Any, completion: str, end: int) -> list[int]:
@@ -56,6 +75,9 @@ def turn_end(tokenizer: Any, prompt: str | Sequence[Message], ends: Sequence[int
 
 def end_ids(tokenizer: Any, model: Any) -> tuple[int, ...]:
     """Ids that end a completion: the tokenizer's end token, and those that the model's own settings name."""
-    named = model.generation_config.eos_token_id
-    listed = [] if named is None else [named] if isinstance(named, int) else list(named)
-    return tuple(dict.fromkeys([tokenizer.eos_token_id, *listed]))
+    named = getattr(model.generation_config, "eos_token_id", None)
+    listed = [named] if named is None or isinstance(named, int) else list(named)
+    found = tuple(one for one in dict.fromkeys([tokenizer.eos_token_id, *listed]) if one is not None)
+    if not found:
+        raise ModelError("neither the tokenizer nor the model names a token that ends a text; set tokenizer.eos_token")
+    return found

@@ -116,7 +116,7 @@ def shard(policy: Policy) -> None:
 
 
 @contextmanager
-def gathered_ends(policy: nn.Module) -> Iterator[None]:
+def gathered_ends(policy: Any) -> Iterator[None]:
     """For calls of parts of a sharded policy, not of the policy itself: embeddings, last norm, vocabulary projection
     and value head are whole here; layers gather themselves. Changes nothing for a policy that is not sharded."""
     if not hasattr(policy, "unshard"):
@@ -126,14 +126,15 @@ def gathered_ends(policy: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        policy.reshard()  # type: ignore[operator]
+        policy.reshard()
 
 
 def whole_weights(model: nn.Module) -> dict[str, Tensor]:
     """All weights of a sharded model, on the CPU of the first process; empty on the others. All must ask together."""
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
-    return get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    whole: Any = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    return dict(whole)
 
 
 def _check_trackers(trackers: tuple[str, ...]) -> None:

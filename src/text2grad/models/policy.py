@@ -129,7 +129,7 @@ class Policy(nn.Module):
 
     def _rebuilt(self, weights: dict[str, Tensor]) -> Any:
         """The model again, in one piece, on the CPU."""
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(devices=[]):
             model = type(self.base)(self.base.config).to(self.base.dtype)
             model.generation_config = self.base.generation_config
             model = _with_lora(model, self.options.lora) if self.options.lora.rank else model

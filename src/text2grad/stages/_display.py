@@ -24,8 +24,10 @@ SHOWN = {
 class Display(Closable):
     """One line that changes; `note` writes a line above it that stays."""
 
-    def __init__(self, what: str, total: int, done: int, *, show: bool) -> None:
-        self._console = Console(stderr=True, quiet=not show)
+    def __init__(self, what: str, total: int, done: int, *, show: bool, speaks: bool = True) -> None:
+        """`show`: the bar; `speaks`: notes, which are heard without it too."""
+        self._speaks = speaks
+        self._console = Console(stderr=True)
         self._lines = show and not sys.stderr.isatty()
         self._what, self._total, self._every = what, total, max(1, total // 20)
         self._latest: dict[str, float] = {}
@@ -50,8 +52,9 @@ class Display(Closable):
             self.note(f"{self._what} {done}/{self._total}  {numbers}")
 
     def note(self, words: str) -> None:
-        # As it is: a command that was broken over lines cannot be pasted, and brackets are nobody's markup.
-        self._console.print(words, highlight=False, markup=False, soft_wrap=True)
+        """As it is: nothing in it is markup, and a command in it can be copied, so it is not broken into lines."""
+        if self._speaks:
+            self._console.print(words, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
     def close(self) -> None:
         self._progress.stop()

@@ -6,7 +6,7 @@ where the critic did not score it. Keeps one event loop, because a model's clien
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -14,11 +14,12 @@ import torch
 from text2grad.feedback.align.batch import Pair, align_many
 from text2grad.feedback.align.project import project
 from text2grad.feedback.align.settings import AlignSettings
-from text2grad.feedback.critics.protocol import Critic, ask
+from text2grad.feedback.critics.protocol import Critic, Critiques, ask, name_of
 from text2grad.feedback.critics.words import prompt_text
 from text2grad.feedback.score import Slope, kind_of, on_last_token, token_rewards, total_of, verdict_sum
 from text2grad.optim.reduce import ALONE, Exchange
 from text2grad.runs import Closable
+from text2grad.stages._watch import Watch
 from text2grad.tasks.examples import columns_of
 from text2grad.types import Alignment, Completion, Critique, Example, RewardedCompletion, Scoring
 
@@ -32,7 +33,7 @@ class Judge(Closable):
         """Of score on verdicts, over the completions that `learn` has seen."""
         self.times = {"critic": 0.0, "align": 0.0}
         """Seconds of the last call."""
-        self._loop = asyncio.new_event_loop()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def __call__(
         self,
@@ -44,14 +45,7 @@ class Judge(Closable):
     ) -> list[RewardedCompletion]:
         """Judge them all. `learn`: let the slope see them, those of the other processes as well."""
         began = time.perf_counter()
-        critiques = self._loop.run_until_complete(
-            ask(
-                self.critic,
-                [example.prompt for example in examples],
-                [completion.text for completion in completions],
-                columns_of(list(examples)),
-            )
-        )
+        critiques = self._ask(examples, completions)
         judged = time.perf_counter()
         scored = [index for index, critique in enumerate(critiques) if critique is not None]
         pairs = [Pair(completions[i], _said(critiques[i]), source=prompt_text(examples[i].prompt)) for i in scored]
@@ -65,8 +59,37 @@ class Judge(Closable):
         self.times = {"critic": judged - began, "align": time.perf_counter() - judged}
         return rows
 
+    @property
+    def unit(self) -> float | None:
+        """What a verdict earns where the critic has a score beside its verdicts; none: rewards are not made so."""
+        if self.scalar or self.scoring.rule == "paper":
+            return None
+        return self.slope.value if self.scoring.scale is None else self.scoring.scale
+
+    def complaints(self, metrics: Mapping[str, float], watch: Watch, examples: Sequence[Example]) -> list[str]:
+        """What the metrics say about the critic and the rewards, each said once."""
+        said = []
+        if metrics["critic/unscored_frac"] == 1 and watch.first_time("unscored"):
+            columns = ", ".join(f"`{name}`" for name in columns_of(list(examples))) or "none"
+            said.append(
+                f"the critic {name_of(self.critic)} scored no completion of this update, so nothing was learned. It "
+                f"does so where it lacks what it judges by: the columns that the examples bring it are: {columns} "
+                f"(docs/critics.md says what each critic needs)"
+            )
+        if watch.recent("reward/residual_ratio") > 1 and watch.first_time("residual"):
+            said.append("span rewards add variance instead of removing it; set scoring.scale lower")
+        return said
+
     def close(self) -> None:
-        self._loop.close()
+        if self._loop is not None:
+            self._loop.close()
+            self._loop = None
+
+    def _ask(self, examples: Sequence[Example], completions: Sequence[Completion]) -> Critiques:
+        prompts = [example.prompt for example in examples]
+        texts = [completion.text for completion in completions]
+        self._loop = self._loop or asyncio.new_event_loop()
+        return self._loop.run_until_complete(ask(self.critic, prompts, texts, columns_of(list(examples))))
 
     def _learn(self, found: Sequence[tuple[Critique, Alignment]], among: Exchange) -> None:
         seen = Slope()

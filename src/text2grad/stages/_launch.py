@@ -59,14 +59,15 @@ def launch(args: argparse.Namespace, stage: str, flags: Sequence[str] = ()) -> i
         note = Path(folder) / "status"
         child = subprocess.Popen(wanted, env=os.environ | {STATUS: str(note)})
         # Ctrl-C reaches the processes by itself; this one only waits for what they make of it.
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        before = (
+            signal.signal(signal.SIGINT, signal.SIG_IGN),
+            signal.signal(signal.SIGTERM, lambda *_: child.terminate()),
+        )
         try:
             status = child.wait()
         finally:
-            signal.signal(signal.SIGINT, before)
-            if child.poll() is None:
-                child.terminate()
-                child.wait()
+            signal.signal(signal.SIGINT, before[0])
+            signal.signal(signal.SIGTERM, before[1])
         if note.exists():
             return int(note.read_text())
     if status == 0:

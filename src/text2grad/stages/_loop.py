@@ -5,22 +5,23 @@ what its checkpoints hold beside weights and random numbers (`_own_state`, `_res
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
 
+from text2grad.errors import UsageError
 from text2grad.models.load import load_model
 from text2grad.models.parallel import Processes, whole_weights
 from text2grad.models.policy import Policy
 from text2grad.runs import Closable
 from text2grad.stages import _state
 from text2grad.stages._display import Display
-from text2grad.stages._run import Run, seeded, stoppable
+from text2grad.stages._run import Run, memory_named, seeded, stoppable
 from text2grad.stages._settings import resume_command
+from text2grad.stages._setup import FREE, device_named
 
 Callback = Callable[[Any, Mapping[str, Any]], object]
 """Called with the loop (`Trainer`, `WarmStart`) and an update's metrics, after they are written."""
@@ -45,21 +46,10 @@ class Stop:
     status: int = 1
 
 
-class Adam(Protocol):
-    """The settings that the optimizer wants."""
-
-    @property
-    def learning_rate(self) -> float: ...
-    @property
-    def beta2(self) -> float: ...
-    @property
-    def weight_decay(self) -> float: ...
-
-
 class Loop(Closable):
     """One run of a training stage; `train` closes it.
 
-    A subclass sets `updates`, `policy`, `module`, `optimizer` and `run`."""
+    A subclass prepares what it needs for `_build`, then calls this constructor."""
 
     stage: ClassVar[str]
     updates: int
@@ -76,86 +66,89 @@ class Loop(Closable):
         *,
         model: Any = None,
         tokenizer: Any = None,
+        data: Sequence[str] = (),
         callbacks: Sequence[Callback] = (),
         show: bool = False,
+        by_names: bool = True,
     ) -> None:
+        """`data`: files that may not change under the run. `by_names`: the settings are all that it takes to go on."""
+        if (model is None) != (tokenizer is None):
+            raise UsageError("a model and its tokenizer go together: give both, or neither and the name of one")
         self.settings, self.callbacks, self.show = settings, callbacks, show
-        device = settings.device if settings.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
-        self.others = Processes(device, settings.log.trackers, str(folder))
-        seeded(settings.seed)
-        if model is None or tokenizer is None:
-            model, tokenizer = load_model(settings.model, device=str(self.others.device))
-        self.model, self.tokenizer = model.to(self.others.device), tokenizer
-        self.parts: list[Closable] = []
-        """What is closed when the run ends."""
+        self._by_names = by_names and model is None
         self.done = 0
         """Updates that are finished."""
+        self.ended: Stop | None = None
+        """Why the run was ended before its last update, if it was."""
+        self.others = Processes(device_named(settings.device), settings.log.trackers, str(folder))
+        self.run = Run(folder, settings, self.others, data=list(data), free=FREE)
+        try:
+            seeded(settings.seed)
+            if model is None:
+                model, tokenizer = load_model(settings.model, device=str(self.others.device))
+            self.tokenizer = tokenizer
+            self._build(model.to(self.others.device))
+        except BaseException:
+            self.run.abandon()
+            self.close()
+            raise
 
     def train(self) -> Outcome:
         """From where the folder stands to the end."""
-        with ExitStack() as stack:
-            stack.enter_context(self)
-            asked = stack.enter_context(stoppable(self.run))
-            stop = self._resume()
-            display = stack.enter_context(self.run.display(self.stage, self.updates, self.done, show=self.show))
-            if self.done == 0:
-                self._log(*self._start(), display)
-            while self.done < self.updates and stop is None:
-                metrics, rows = self._step(self.done + 1)
-                self.done += 1
-                stop = self._watch(metrics, display)
-                self._log(metrics, rows, display)
-                last = self.done == self.updates or stop is not None
-                interrupted = bool(self.others.most(int(asked())))
-                if last or interrupted or self.done % self.settings.checkpoint_every == 0:
-                    self._save(stop)
-                if interrupted and not last:
-                    again = resume_command(self.stage, self.run.path, self.others.launched)
-                    display.note(f"saved at update {self.done}; go on with: {again}")
-                    return Outcome(self.done, 130, None)
-            if stop is not None:
-                display.note(stop.reason)
-            return Outcome(self.done, 0 if stop is None else stop.status, self._finish())
+        with self, stoppable(self.run) as asked:
+            self._resume()
+            with self.run.display(self.stage, self.updates, self.done, show=self.show) as display:
+                if self.ended is not None or self.done == self.updates:
+                    return self._end(display, again=True)
+                if self.done == 0 and (begin := self._start()) is not None:
+                    self._log(*begin, display)
+                while self.ended is None and self.done < self.updates:
+                    metrics, rows = self._step(self.done + 1)
+                    self.done += 1
+                    self.ended = self._watch(metrics, rows, display)
+                    self._log(metrics, rows, display)
+                    last = self.done == self.updates or self.ended is not None
+                    interrupted = bool(self.others.most(int(asked())))
+                    if last or interrupted or self.done % self.settings.checkpoint_every == 0:
+                        self._save()
+                    if interrupted and not last:
+                        again = resume_command(self.stage, self.run.path, self.others.launched)
+                        again = again if self._by_names else "the same script"
+                        display.note(f"saved at update {self.done} of {self.updates}; go on with: {again}")
+                        return Outcome(self.done, 130, None)
+                return self._end(display)
 
     def close(self) -> None:
-        """Let go of the run folder and of what the stage holds; a loop that was made and not trained wants it too."""
-        for part in (*self.parts, self.run):
-            part.close()
+        """Let go of the run folder; `train` does so by itself."""
+        self.run.close()
 
     # ---------------------------------------------------------------------------------------------- of each stage
 
-    def _start(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """Metrics and rows of update 0: before anything is learned."""
-        return {"update": 0}, []
+    def _build(self, model: Any) -> None:
+        """Set `updates`, `policy`, `module` and `optimizer`."""
+        raise NotImplementedError
+
+    def _start(self) -> tuple[dict[str, Any], list[dict[str, Any]]] | None:
+        """Metrics and rows of update 0: before anything is learned; none if there is nothing to say."""
+        raise NotImplementedError
 
     def _step(self, number: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """One update: its metrics and rows."""
         raise NotImplementedError
 
-    def _watch(self, metrics: dict[str, Any], display: Display) -> Stop | None:  # noqa: ARG002
-        """Why the run should end here, if it should."""
-        return None
+    def _watch(self, metrics: dict[str, Any], rows: list[dict[str, Any]], display: Display) -> Stop | None:
+        """Why the run should end here, if it should; may add to metrics and rows."""
+        raise NotImplementedError
 
     def _own_state(self) -> dict[str, Any]:
         """What a checkpoint holds of the stage's own."""
-        return {}
+        raise NotImplementedError
 
     def _restore(self, state: Mapping[str, Any]) -> None:
         """The way back."""
+        raise NotImplementedError
 
     # ---------------------------------------------------------------------------------------------- of all of them
-
-    def _adamw(self, options: Adam, value_rate: float | None = None) -> torch.optim.AdamW:
-        """Over the weights that are trained; to be made after they have been sharded. `peak` is for the schedule."""
-        rates: dict[float, list[nn.Parameter]] = {}
-        for name, weight in self.policy.trainable().items():
-            rate = value_rate if value_rate and name.startswith("value_head.") else options.learning_rate
-            rates.setdefault(rate, []).append(weight)
-        return torch.optim.AdamW(
-            [{"params": weights, "lr": rate, "peak": rate} for rate, weights in rates.items()],
-            betas=(0.9, options.beta2),
-            weight_decay=options.weight_decay,
-        )
 
     def _set_rate(self, factor: float) -> None:
         for group in self.optimizer.param_groups:
@@ -167,27 +160,33 @@ class Loop(Closable):
         for callback in self.callbacks:
             callback(self, metrics)
 
-    def _save(self, stop: Stop | None) -> None:
+    def _save(self) -> None:
         state = {
             "update": self.done,
-            "stopped": None if stop is None else [stop.reason, stop.status],
+            "ended": None if self.ended is None else [self.ended.reason, self.ended.status],
             **_state.weights_of(self.policy, self.optimizer, self.others),
             **self._own_state(),
             "random": self.others.gathered(_state.random_states()),
         }
         self.run.checkpoint(self.done, state)
 
-    def _resume(self) -> Stop | None:
-        """Back to the last checkpoint; gives why the run ended there, if it did."""
-        state = self.run.resumed()
-        if state is None:
-            return None
+    def _resume(self) -> None:
+        """Back to the last checkpoint."""
+        if (state := self.run.resumed()) is None:
+            return
         _state.restore_weights(self.policy, self.optimizer, state, self.others)
         self.done = state["update"]
+        self.ended = None if state["ended"] is None else Stop(*state["ended"])
         self._restore(state)
         _state.restore_random_states(state["random"][self.others.rank])
-        return None if state["stopped"] is None else Stop(*state["stopped"])
 
-    def _finish(self) -> Path:
-        weights = whole_weights(self.policy.model) if self.others.sharded else None
-        return self.run.finish(lambda path: self.policy.save_pretrained(path, self.tokenizer, weights))
+    def _end(self, display: Display, *, again: bool = False) -> Outcome:
+        """The run is over: its model is written, if it is not there yet."""
+        with memory_named("saving the model", "nothing: close other programs"):
+            weights = whole_weights(self.policy.model) if self.others.sharded else None
+            path = self.run.finish(lambda place: self.policy.save_pretrained(place, self.tokenizer, weights))
+        why = "" if self.ended is None else f": {self.ended.reason}"
+        over = f"was over already, after {self.done} updates" if again else f"ended after {self.done} updates"
+        if again or self.ended is not None:
+            display.note(f"the run {over}{why}; its model is in {path}")
+        return Outcome(self.done, 0 if self.ended is None else self.ended.status, path)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from text2grad.feedback.score import kind_of, verdict_sum
 from text2grad.models.sampling.types import Sampled
 from text2grad.stages._judge import score_of, verdicts_of
 from text2grad.stages._watch import text_stats
@@ -88,14 +89,32 @@ def describe(rolled: Sequence[Rolled]) -> dict[str, float]:
     return found
 
 
-def residual_ratio(rolled: Sequence[Rolled]) -> float | None:
-    """var(residual) / var(score) where rewards are verdicts times a scale: above 1 the spans add noise, not signal."""
-    rows = [o.row for o in rolled if o.row.critique and o.row.critique.score is not None and not o.row.critique.quality]
+def held_out_metrics(everybody: Sequence[Rolled]) -> dict[str, float]:
+    """The same numbers about completions of held-out examples."""
+    numbers = describe(everybody)
+    return {f"held_out/{new}": numbers[old] for old, new in _HELD_OUT.items() if old in numbers}
+
+
+_HELD_OUT = {
+    "score/mean": "score",
+    "score/std": "std",
+    "length/mean": "length",
+    "length/truncated_frac": "truncated_frac",
+    "text/diversity": "diversity",
+    "text/repetition": "repetition",
+    "critic/unscored_frac": "unscored_frac",
+}
+
+
+def residual_ratio(rolled: Sequence[Rolled], unit: float) -> float | None:
+    """var(residual) / var(score) where rewards are verdicts times `unit` and the residual, which goes to the last
+    token: above 1 the spans add noise, not signal."""
+    rows = [o.row for o in rolled if o.row.critique and kind_of(o.row.critique) == "score"]
     if len(rows) < 2:
         return None
     scores = np.array([score_of(row) for row in rows])
-    residuals = np.array([(row.token_rewards or (0.0,))[-1] for row in rows])
-    return float(residuals.var() / scores.var()) if scores.var() > 0 else None
+    verdicts = np.array([verdict_sum(row.alignment) for row in rows if row.alignment])
+    return float((scores - unit * verdicts).var() / scores.var()) if scores.var() > 0 else None
 
 
 def evenly(numbers: Sequence[int], wanted: int) -> set[int]:

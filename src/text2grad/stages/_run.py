@@ -11,7 +11,7 @@ import random
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,38 +31,57 @@ from text2grad.stages._display import Display
 class Run(Closable):
     """A run folder, and whatever else the metrics go to."""
 
-    def __init__(self, path: str | Path, settings: Any, others: Processes, data: list[str]) -> None:
+    def __init__(
+        self, path: str | Path, settings: Any, others: Processes, data: list[str], free: Sequence[str] = ()
+    ) -> None:
+        """`free`: settings that may differ from those that the run began with."""
         self.path, self.others, self.settings = Path(path), others, settings
         self.folder: RunFolder | None = None
+        self._trackers = False
         problem: Text2GradError | None = None
         if others.first:
             try:
-                self.folder = self._opened(data)
+                self.folder = RunFolder(path, settings, settings.keep_checkpoints, free)
+                self._settle(data)
             except Text2GradError as found:
+                self.close()
                 problem = found
         # Nobody waits for a process that has given up.
         if (problem := others.shared(problem)) is not None:
             raise problem
-        self._trackers = bool(getattr(settings, "log", None) and settings.log.trackers)
-        if self._trackers:
+        if settings.log.trackers:
+            self._trackers = True
             others.accelerator.init_trackers("text2grad", config=_flat(config.plain(settings)))
 
-    def _opened(self, data: list[str]) -> RunFolder:
-        folder = RunFolder(self.path, self.settings, self.settings.keep_checkpoints)
-        facts = self.path / "run.json"
-        if not facts.exists():
-            write_atomic(facts, encode_row(_facts(self.settings, self.others, data)))
-        begun, now = json.loads(facts.read_bytes())["processes"], self.others.processes
-        if begun != now:
-            folder.close()
+    def _settle(self, data: list[str]) -> None:
+        """Write down what the run is made of; of an old one, insist that data and processes are the same."""
+        path = self.path / "run.json"
+        now = _facts(self.settings, self.others, data)
+        if not path.exists():
+            write_atomic(path, encode_row(now))
+            return
+        there = json.loads(path.read_bytes())
+        changed = [name for name, digest in now["data"].items() if there["data"].get(name, digest) != digest]
+        if changed:
             raise RunError(
-                f"{self.path} was begun with --processes {begun}, and this is {now}; go on with as many, or choose "
-                f"another folder"
+                f"{self.path} was begun with another content of {', '.join(changed)}; choose another folder for the "
+                f"new data, or put the old file back to go on"
             )
-        return folder
+        if there["launched"] != now["launched"]:
+            raise RunError(
+                f"{self.path} was begun with {there['launched'] or 'one process'}, and this is "
+                f"{now['launched'] or 'one process'}; go on as it was begun, or choose another folder"
+            )
+
+    def abandon(self) -> None:
+        """Close a run that could not begin: it leaves no settings behind that the mended command would be held to."""
+        if self.folder is not None and not self.folder.metrics.size and self.folder.latest_checkpoint() is None:
+            for name in ("config.yaml", "run.json"):
+                (self.path / name).unlink(missing_ok=True)
+        self.close()
 
     def display(self, what: str, total: int, done: int, *, show: bool) -> Display:
-        return Display(what, total, done, show=show and self.others.first)
+        return Display(what, total, done, show=show and self.others.first, speaks=self.others.first)
 
     def write(self, metrics: Mapping[str, Any], rows: list[dict[str, Any]]) -> None:
         """One row of metrics, and rows of completions."""
@@ -85,6 +104,7 @@ class Run(Closable):
         latest = self.others.shared(latest)
         state = None if latest is None else _state.load(latest)
         if self.folder is not None:
+            _state.Buffer(self.path).forget(0 if state is None else state["update"])
             sizes = {"metrics": 0, "rollouts": 0} if state is None else state["sizes"]
             self.folder.metrics.rewind(sizes["metrics"])
             self.folder.rollouts.rewind(sizes["rollouts"])
@@ -94,7 +114,7 @@ class Run(Closable):
         """The trained model, complete or not there."""
         path = self.path / "model"
         if self.folder is not None and not path.exists():
-            with aside(path) as scratch:
+            with aside(path) as scratch, _state.disk_errors():
                 save(scratch)
         self.others.accelerator.wait_for_everyone()
         return path
@@ -103,6 +123,7 @@ class Run(Closable):
         if self.folder is not None:
             self.folder.close()
         if self._trackers:
+            self._trackers = False
             self.others.accelerator.end_training()
 
 
@@ -175,6 +196,7 @@ def _facts(settings: Any, others: Processes, data: list[str]) -> dict[str, Any]:
         "platform": platform.platform(),
         "device": str(others.device),
         "processes": others.processes,
+        "launched": others.launched,
         "command": sys.argv,
         "seed": settings.seed,
         "data": {path: _sha256(path) for path in data if path and Path(path).is_file()},

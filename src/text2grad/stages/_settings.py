@@ -5,6 +5,7 @@ import re
 import shlex
 import sys
 import textwrap
+from pathlib import Path
 from typing import TypeVar
 
 from text2grad import config
@@ -45,11 +46,13 @@ def resolve(args: argparse.Namespace, cls: type[S], overrides: list[str]) -> S |
     return resolved
 
 
-def resume_command(stage: str, folder: object, launched: str = "") -> str:
-    """What to type to go on; `launched`: the words that started several processes.
+def resume_command(stage: str, folder: Path, launched: str = "") -> str:
+    """What to type to go on, in the folder where the run was begun; `launched`: the words that start several processes.
 
-    >>> resume_command("train", "runs/my first")
+    >>> resume_command("train", Path("runs/my first"))
     "text2grad train 'runs/my first' --config 'runs/my first/config.yaml'"
     """
-    words = [str(folder), "--config", f"{folder}/config.yaml"]
-    return " ".join(["text2grad", stage, *map(shlex.quote, words), *([launched] if launched else [])])
+    # A name that would be read as a setting or a flag is written as a path.
+    named = str(folder) if folder.is_absolute() else f"./{folder}" if re.search(r"=|^-", str(folder)) else str(folder)
+    words = f"text2grad {stage} {shlex.quote(named)} --config {shlex.quote(f'{named}/config.yaml')}"
+    return f"{words} {launched}" if launched else words

@@ -8,14 +8,18 @@ Everything else follows from the settings and the number of the update: which ex
 draw them, the learning rate.
 """
 
+import errno
 import json
 import random
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from torch import nn
 
 from text2grad.errors import RunError
@@ -49,7 +53,8 @@ def restore_random_states(states: dict[str, Any]) -> None:
 
 
 def weights_of(policy: nn.Module, optimizer: torch.optim.Optimizer, others: Processes) -> dict[str, Any]:
-    """Trained weights and the optimizer's state, whole, on every process that asks; all must ask together."""
+    """Trained weights and the optimizer's state, whole; where they are shared out, all processes must ask together, and
+    only the first is given something."""
     if others.sharded:
         from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
 
@@ -88,11 +93,24 @@ def save(folder: RunFolder, update: int, state: dict[str, Any]) -> Path:
     """One checkpoint, complete or not there. What was buffered before it is no longer needed."""
 
     def write(place: Path) -> None:
-        torch.save(state, place / STATE)
+        with disk_errors():
+            torch.save(state, place / STATE)
 
     path = folder.save_checkpoint(update, write)
     Buffer(folder.path).forget(update)
     return path
+
+
+@contextmanager
+def disk_errors() -> Iterator[None]:
+    """torch and safetensors write by themselves, and report a full disk in words of their own."""
+    try:
+        yield
+    except (RuntimeError, SafetensorError) as problem:
+        words = f"{problem} {problem.__context__}"
+        if not any(sign in words for sign in ("No space left", "os error 28", "iostream error", "unexpected pos")):
+            raise
+        raise OSError(errno.ENOSPC, words.splitlines()[0]) from problem
 
 
 def load(checkpoint: Path) -> dict[str, Any]:

@@ -5,12 +5,12 @@ METHOD's two failures are what it looks for: answers that shrink to nothing and 
 is ever happier. Length, repetition, diversity, KL and score are read together.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from annotated_types import Gt, Lt
+from annotated_types import Gt, Le, Lt
 
 from text2grad._checked import Int, Real
 from text2grad.config import settings
@@ -25,14 +25,20 @@ class GuardSettings:
 
     action: Literal["warn", "stop", "off"] = "warn"
     """warn: say so once, and in metrics.jsonl. stop: end the run there, with a checkpoint. off: do not look."""
-    window: Annotated[Int, Gt(0)] = 5
-    """Updates at the start, and now, whose means are compared."""
+    window: Annotated[Int, Gt(1)] = 5
+    """Updates at the start, and now, whose means are compared; nothing is said before the two are apart."""
     shrink: Annotated[Real, Gt(0), Lt(1)] = 0.5
     """Length or diversity below this times that of the start is a collapse."""
-    truncated: Annotated[Real, Gt(0)] = 0.5
-    """So much more of the completions hitting the length limit than at the start means that they no longer end."""
-    repetition: Annotated[Real, Gt(0)] = 0.2
+    grow: Annotated[Real, Gt(1)] = 3.0
+    """Length above this times that of the start is padding."""
+    truncated: Annotated[Real, Gt(0), Le(1)] = 0.5
+    """This share of the completions that ended at the start, now cut at the length limit, means that they no longer
+    end."""
+    repetition: Annotated[Real, Gt(0), Le(1)] = 0.2
     """So much more of the tokens in repeated stretches than at the start is a collapse."""
+    held_out: Annotated[Real, Gt(0)] = 0.25
+    """A held-out score that lies this many standard deviations (of single completions) below that of the start, twice
+    in a row, while the score rises."""
 
 
 def text_stats(completions: Sequence[Sequence[int]]) -> dict[str, float]:
@@ -58,7 +64,16 @@ def text_stats(completions: Sequence[Sequence[int]]) -> dict[str, float]:
     }
 
 
-SEEN = ("score/mean", "length/mean", "length/truncated_frac", "text/diversity", "text/repetition", "held_out/score")
+SEEN = (
+    "score/mean",
+    "length/mean",
+    "length/truncated_frac",
+    "text/diversity",
+    "text/repetition",
+    "reward/residual_ratio",
+    "held_out/score",
+    "held_out/std",
+)
 
 
 @dataclass(slots=True)
@@ -68,66 +83,82 @@ class Watch:
     options: GuardSettings
     first: dict[str, list[float]] = field(default_factory=dict)
     last: dict[str, list[float]] = field(default_factory=dict)
+    scored: int = 0
+    """Updates with a score so far."""
     said: list[str] = field(default_factory=list)
 
     def see(self, metrics: Mapping[str, Any]) -> list[str]:
         """One update's metrics → warnings that are new."""
         if self.options.action == "off":
             return []
+        self.scored += "score/mean" in metrics
         for key in SEEN:
-            if key in metrics:
+            # An update without a score says nothing about what a score goes with.
+            if key in metrics and ("score/mean" in metrics or key.startswith("held_out")):
                 start, now = self.first.setdefault(key, []), self.last.setdefault(key, [])
                 if len(start) < self.options.window:
                     start.append(float(metrics[key]))
                 now.append(float(metrics[key]))
                 del now[: -self.options.window]
-        found = {kind: words for kind, words in self._look() if kind not in self.said}
-        self.said.extend(found)
-        return list(found.values())
+        if self.scored < 2 * self.options.window or not self._risen():
+            return []
+        rise = "the score rose from {:.3g} to {:.3g} while".format(*self._means("score/mean"))
+        return [f"{rise} {words}; {_DO}" for kind, words in self._collapses() if self.first_time(kind)]
+
+    def recent(self, key: str) -> float:
+        """Mean of the last window; 0 until there is one."""
+        seen = self.last.get(key, [])
+        return float(np.mean(seen)) if len(seen) == self.options.window else 0.0
+
+    def first_time(self, kind: str) -> bool:
+        """Whether this was never said before; it is now."""
+        if kind in self.said:
+            return False
+        self.said.append(kind)
+        return True
 
     def state(self) -> dict[str, Any]:
-        return {"first": self.first, "last": self.last, "said": self.said}
+        return {"first": self.first, "last": self.last, "scored": self.scored, "said": self.said}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self.first, self.last, self.said = dict(state["first"]), dict(state["last"]), list(state["said"])
+        self.first, self.last = dict(state["first"]), dict(state["last"])
+        self.scored, self.said = state["scored"], list(state["said"])
 
-    def _look(self) -> list[tuple[str, str]]:
-        scores = self.last.get("score/mean", [])
-        if len(scores) < self.options.window or not self._risen("score/mean"):
-            return []
-        (was, now), chosen = self._means("score/mean"), self.options
-        rise = f"the score rose from {was:.3g} to {now:.3g} while"
-        found = []
-        for key, name in (("length/mean", "length"), ("text/diversity", "diversity")):
-            before, after = self._means(key)
-            if after < chosen.shrink * before:
-                found.append((key, f"{rise} {name} fell from {before:.3g} to {after:.3g}: read the completions; {_DO}"))
+    def _collapses(self) -> Iterator[tuple[str, str]]:
+        """(kind, what happened) of everything that fell apart since the start."""
+        chosen = self.options
+        long_before, long = self._means("length/mean")
+        if long < chosen.shrink * long_before:
+            yield "short", f"completions shrank from {long_before:.3g} to {long:.3g} tokens"
+        if long > chosen.grow * long_before:
+            yield "long", f"completions grew from {long_before:.3g} to {long:.3g} tokens"
         before, after = self._means("length/truncated_frac")
-        if after > before + chosen.truncated:
-            found.append(
-                ("length/truncated_frac", f"{rise} completions stopped ending ({after:.0%} are cut off): {_DO}")
-            )
+        # From 60 % there is no way up by 50 points: what counts is the share of those that ended before.
+        if after - before > max(chosen.truncated * (1 - before), 0.1):
+            yield "endless", f"completions stopped ending (cut off: {before:.0%}, now {after:.0%})"
+        before, after = self._means("text/diversity")
+        # More text has fewer new pairs of words in it, by about the root of its length, however varied it is.
+        expected = before * min(1.0, (long_before / max(long, 1e-9)) ** 0.5)
+        if after < chosen.shrink * expected:
+            yield "alike", f"completions became alike (diversity {before:.3g}, now {after:.3g})"
         before, after = self._means("text/repetition")
-        if after > before + chosen.repetition:
-            found.append(("text/repetition", f"{rise} completions repeat themselves ({after:.0%} of them): {_DO}"))
-        if self._fallen("held_out/score"):
-            before, after = self._means("held_out/score")
-            found.append(("held_out/score", f"{rise} the held-out score fell from {before:.3g} to {after:.3g}: {_DO}"))
-        return found
+        if after - before > chosen.repetition:
+            yield "repeats", f"completions began to repeat themselves ({before:.0%} of their tokens, now {after:.0%})"
+        held = self.last.get("held_out/score", [])
+        if len(held) > 2:
+            begin = self.first["held_out/score"][0]
+            floor = begin - chosen.held_out * max(self.first["held_out/std"][0], 1e-9)
+            if held[-1] < floor and held[-2] < floor:
+                yield "held_out", f"the held-out score fell from {begin:.3g} to {held[-1]:.3g}"
 
     def _means(self, key: str) -> tuple[float, float]:
-        start, now = self.first.get(key, [0.0]), self.last.get(key, [0.0])
-        return float(np.mean(start)), float(np.mean(now))
+        return float(np.mean(self.first[key])), float(np.mean(self.last[key]))
 
-    def _risen(self, key: str) -> bool:
-        """More than the updates of a window differ among themselves."""
-        was, now = self._means(key)
-        spread = float(np.std(self.first[key]) + np.std(self.last[key])) / 2
-        return now - was > max(spread, 1e-9)
-
-    def _fallen(self, key: str) -> bool:
-        start, now = self.first.get(key, []), self.last.get(key, [])
-        return len(now) >= 3 and now[-1] < start[0] and now[-1] < now[-2] < now[-3]
+    def _risen(self) -> bool:
+        """By more than two standard errors of the difference between two windows."""
+        was, now = self.first["score/mean"], self.last["score/mean"]
+        error = ((np.var(was, ddof=1) + np.var(now, ddof=1)) / len(was)) ** 0.5
+        return float(np.mean(now) - np.mean(was)) > max(2 * float(error), 1e-9)
 
 
-_DO = "the critic may be gamed. Raise kl.coefficient, or give omissions their cost"
+_DO = "the critic may be gamed: read the completions, raise kl.coefficient, or give omissions their cost"

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from text2grad.errors import ConfigError
+from text2grad.errors import InvalidData
 from text2grad.feedback.critics.named import critic_named
 from text2grad.feedback.critics.protocol import Critic
 from text2grad.feedback.score import Slope
@@ -37,8 +37,9 @@ from text2grad.stages._display import Display
 from text2grad.stages._judge import Judge
 from text2grad.stages._locality import look_back
 from text2grad.stages._loop import Callback, Loop, Stop
-from text2grad.stages._rolled import Rolled, describe, evenly, residual_ratio
-from text2grad.stages._run import Run, memory_named
+from text2grad.stages._rolled import Rolled, describe, evenly, held_out_metrics, residual_ratio
+from text2grad.stages._run import memory_named
+from text2grad.stages._setup import check, make_optimizer
 from text2grad.stages._watch import Watch
 from text2grad.stages.train import TrainSettings
 from text2grad.tasks.examples import Stream, load_examples
@@ -69,29 +70,38 @@ class Trainer(Loop):
         show: bool = False,
     ) -> None:
         self.measures = measures or {}
-        _check(settings)
+        check(settings)
         self.examples = list(examples) if examples is not None else load_examples(settings.data)
-        self.held_out = list(held_out) if held_out is not None else _held_out(settings)
-        super().__init__(settings, folder, model=model, tokenizer=tokenizer, callbacks=callbacks, show=show)
-        self.updates = settings.updates
-        self._build(self.model)
-        critic = critic or critic_named(settings.critic, settings.critics)
-        self.judge = self._judge(critic)
+        self.held_out = list(held_out or ()) if held_out or not settings.held_out else load_examples(settings.held_out)
+        self.judge = _judge(critic if critic is not None else critic_named(settings.critic, settings.critics), settings)
         other = settings.evaluation.critic
-        self.examiner = self.judge if other is None else self._judge(critic_named(other, settings.critics))
-        self.parts += [self.judge, self.examiner]
+        self.examiner = self.judge if other is None else _judge(critic_named(other, settings.critics), settings)
         self.beta, self.watch = Coefficient(settings.kl), Watch(settings.guard)
-        self.run = Run(folder, settings, self.others, data=[settings.data, settings.held_out])
         self.buffer = _state.Buffer(Path(folder))
         self.stream = Stream(self.examples, settings.seed)
+        super().__init__(
+            settings,
+            folder,
+            model=model,
+            tokenizer=tokenizer,
+            data=[settings.data] * (examples is None) + [settings.held_out] * (not held_out),
+            callbacks=callbacks,
+            show=show,
+            by_names=examples is None and held_out is None and critic is None and measures is None,
+        )
+
+    def close(self) -> None:
+        super().close()
+        self.judge.close()
+        self.examiner.close()
 
     def sample(self, examples: Sequence[Example], numbers: Sequence[int] | None, step: int) -> list[Any]:
         """(prompt ids, what was sampled) for each; numbers None: greedily."""
-        prompts = [prompt_ids(self.tokenizer, example.prompt, self.settings.format) for example in examples]
+        prompts = [self._prompt(example) for example in examples]
         limit = self.settings.sampling.max_new_tokens
         # Where weights are gathered from other processes, all decode equally many; what is too much is thrown away.
         spare = self.others.most(len(prompts)) - len(prompts) if self.others.sharded else 0
-        asked = prompts + [[self.tokenizer.pad_token_id]] * spare
+        asked = prompts + [[0]] * spare
         draws = None if numbers is None else uniforms(self.settings.seed, step, [*numbers, *[0] * spare], limit)
         with (
             memory_named("sampling", "sampling.batch or sampling.max_new_tokens"),
@@ -100,6 +110,12 @@ class Trainer(Loop):
         ):
             return list(zip(prompts, self.sampler(asked, draws), strict=False))
 
+    def _prompt(self, example: Example) -> list[int]:
+        try:
+            return prompt_ids(self.tokenizer, example.prompt, self.settings.format, room=self.room)
+        except InvalidData as problem:
+            raise InvalidData(f"example {example.id!r}: {problem}") from None
+
     # ------------------------------------------------------------------------------------------------ one update
 
     def _step(self, number: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -107,7 +123,7 @@ class Trainer(Loop):
         times = dict.fromkeys(("sample", "critic", "align", "forward", "update"), 0.0)
         rolled, mine = self._rolled(number, times)
         metrics: dict[str, Any] = {"update": number, **describe(rolled)}
-        if (ratio := residual_ratio(rolled)) is not None:
+        if self.judge.unit is not None and (ratio := residual_ratio(rolled, self.judge.unit)) is not None:
             metrics["reward/residual_ratio"] = ratio
         rows = [one.logged(number) for one in rolled if not one.row.scored][: options.log.rollouts // 4]
         if any(one.rollout for one in rolled):
@@ -117,16 +133,14 @@ class Trainer(Loop):
             rows += self._look_back(number, batch, found, (rolled, mine), metrics, times)
         if number % options.evaluation.every == 0 or number == options.updates:
             evaluating_from = time.perf_counter()
-            found_out, held_rows = self._evaluate(number)
-            metrics, rows = metrics | found_out, rows + held_rows
+            self._evaluate(number, metrics, rows)
             times["evaluate"] = time.perf_counter() - evaluating_from
         times["other"] = time.perf_counter() - began - sum(times.values())
         return metrics | {f"time/{part}": seconds for part, seconds in times.items()}, rows
 
     def _rolled(self, number: int, times: dict[str, float]) -> tuple[list[Rolled], list[Rolled]]:
         """(everybody's completions, mine): from the buffer if this update was sampled before a kill, else anew."""
-        kept = self.others.shared(self.buffer.get(number) if self.others.first else None)
-        if kept is None:
+        if (kept := self.others.shared(self.buffer.get(number) if self.others.first else None)) is None:
             made = [one.to_json() for one in self._roll_out(number, times)]
             everybody = [one for part in self.others.gathered(made) for one in part]
             kept = {
@@ -223,6 +237,8 @@ class Trainer(Loop):
         scored = [one.number for one in rolled[0] if one.rollout is not None]
         logged = evenly(scored, options.log.rollouts)
         looked = logged | evenly(scored, options.log.locality)
+        if not looked:
+            return []
         with memory_named("reading completions", "update.micro_batch"), evaluating(self.policy):
             seen, moved = look_back(self.policy, batch, found, looked, options.update.micro_batch, self.others)
         metrics |= moved
@@ -233,58 +249,56 @@ class Trainer(Loop):
 
     # ------------------------------------------------------------------------------------------------ around it
 
-    def _start(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        metrics, rows = self._evaluate(0)
-        return {"update": 0, **metrics}, rows
-
-    def _evaluate(self, number: int) -> tuple[dict[str, float], list[dict[str, Any]]]:
-        """The held-out examples, completed greedily and judged: metrics, and rows to log. Nothing is learned from them,
-        the slope included."""
+    def _start(self) -> tuple[dict[str, Any], list[dict[str, Any]]] | None:
         if not self.held_out:
-            return {}, []
+            return None
+        metrics: dict[str, Any] = {"update": 0}
+        rows: list[dict[str, Any]] = []
+        self._evaluate(0, metrics, rows)
+        self.watch.see(metrics)
+        return metrics, rows
+
+    def _evaluate(self, number: int, metrics: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+        """The held-out examples, completed greedily and judged: adds to the metrics, and to the rows that are logged.
+        Nothing is learned from them, the slope included."""
+        if not self.held_out:
+            return
         chosen = self.held_out[: self.settings.evaluation.examples]
         places = range(self.others.rank, len(chosen), self.others.processes)
         drawn = self.sample([chosen[place] for place in places], None, number)
         completions = [completion_of(self.tokenizer, sampled.token_ids) for _, sampled in drawn]
-        rows = self.examiner([chosen[place] for place in places], completions, learn=False)
+        judged = self.examiner([chosen[place] for place in places], completions, learn=False)
         mine = [
             Rolled(place, row, sampled.truncated, None).to_json()
-            for place, row, (_, sampled) in zip(places, rows, drawn, strict=True)
+            for place, row, (_, sampled) in zip(places, judged, drawn, strict=True)
         ]
         gathered = [Rolled.from_json(one) for part in self.others.gathered(mine) for one in part]
         everybody = sorted(gathered, key=lambda one: one.number)
-        numbers = describe(everybody)
-        logged = [{**one.logged(number), "held_out": True} for one in everybody[: self.settings.log.rollouts]]
-        wanted = {
-            "score/mean": "score",
-            "length/mean": "length",
-            "length/truncated_frac": "truncated_frac",
-            "text/diversity": "diversity",
-            "text/repetition": "repetition",
-            "critic/unscored_frac": "unscored_frac",
-        }
-        found = {f"held_out/{new}": numbers[old] for old, new in wanted.items() if old in numbers}
+        rows += [{**one.logged(number), "held_out": True} for one in everybody[: self.settings.log.rollouts]]
+        metrics |= held_out_metrics(everybody)
         for name, measure in self.measures.items():
             measured = [measure(one.row.example, one.row.completion.text) for one in everybody]
-            found[f"held_out/{name}"] = float(np.mean(measured))
-        return found, logged
+            metrics[f"held_out/{name}"] = float(np.mean(measured))
 
-    def _watch(self, metrics: dict[str, Any], display: Display) -> Stop | None:
-        """Say what looks wrong; the reason to stop, if there is one."""
-        warnings = self.watch.see(metrics)
-        if metrics.get("reward/residual_ratio", 0) > 1 and "residual" not in self.watch.said:
-            self.watch.said.append("residual")
-            warnings.append("span rewards add variance instead of removing it; set scoring.scale lower")
+    def _watch(self, metrics: dict[str, Any], rows: list[dict[str, Any]], display: Display) -> Stop | None:
+        """Say what looks wrong; the reason to stop, if there is one. The end is always evaluated."""
+        reason = self._reason(metrics, display)
+        if reason is not None and "held_out/length" not in metrics:
+            self._evaluate(metrics["update"], metrics, rows)
+        return None if reason is None else Stop(reason)
+
+    def _reason(self, metrics: dict[str, Any], display: Display) -> str | None:
+        hacked = self.watch.see(metrics)
+        warnings = [*hacked, *self.judge.complaints(metrics, self.watch, self.examples)]
         if warnings:
             metrics["warnings"] = warnings
             for words in warnings:
                 display.note(f"update {metrics['update']}: {words}")
         limit = self.settings.kl.stop
         if limit and metrics.get("kl/reference", 0.0) > limit:
-            kl = metrics["kl/reference"]
-            return Stop(f"stopped: the KL to the reference is {kl:.3g} a token, over kl.stop={limit:g}")
-        if self.settings.guard.action == "stop" and warnings:
-            return Stop(f"stopped by guard.action=stop: {warnings[0]}")
+            return f"the KL to the reference is {metrics['kl/reference']:.3g} a token, over kl.stop={limit:g}"
+        if self.settings.guard.action == "stop" and hacked:
+            return f"guard.action=stop, and {hacked[0]}"
         return None
 
     def _own_state(self) -> dict[str, Any]:
@@ -297,38 +311,26 @@ class Trainer(Loop):
 
     def _build(self, model: Any) -> None:
         settings = self.settings
+        self.updates = settings.updates
         gae = settings.credit.kind == "gae"
         self.policy = Policy(model, settings.policy, value_head=gae, temperature=settings.sampling.temperature)
-        self.reference = self.policy.reference() if settings.kl.coefficient else None
+        self.reference = self.policy.reference() if settings.kl.coefficient or settings.kl.stop else None
         self.policy.eval()
         self.module = self.others.prepare(self.policy)
         if self.others.sharded and self.reference is not None and self.reference.copy is not None:
             shard(self.reference.copy)
-        self.optimizer = self._adamw(settings.update, settings.update.value_learning_rate)
+        self.optimizer = make_optimizer(self.policy, settings.update, settings.update.value_learning_rate)
+        ends = end_ids(self.tokenizer, self.policy.base)
         self.sampler = make_sampler(
             self.policy.model,
             settings.sampling,
-            end_ids=end_ids(self.tokenizer, self.policy.base),
-            pad_id=self.tokenizer.pad_token_id,
+            end_ids=ends,
+            pad_id=self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else ends[0],
             value_head=self.policy.value_head,
         )
-
-    def _judge(self, critic: Critic) -> Judge:
-        settings = self.settings
-        return Judge(critic, settings.align, settings.scoring.noun(), scalar=settings.reward == "scalar")
+        positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        self.room = None if positions is None else positions - settings.sampling.max_new_tokens
 
 
-def _check(settings: TrainSettings) -> None:
-    if settings.credit.kind == "group" and settings.completions < 2:
-        raise ConfigError(
-            f"credit.kind=group compares the completions of a prompt with each other, so completions should be at "
-            f"least 2, got {settings.completions}"
-        )
-    if settings.reward == "scalar" and settings.credit.kind == "local":
-        raise ConfigError(
-            "reward=scalar puts everything on the last token, and credit.kind=local keeps it there; choose gae or group"
-        )
-
-
-def _held_out(settings: TrainSettings) -> list[Example]:
-    return load_examples(settings.held_out) if settings.held_out else []
+def _judge(critic: Critic, settings: TrainSettings) -> Judge:
+    return Judge(critic, settings.align, settings.scoring.noun(), scalar=settings.reward == "scalar")

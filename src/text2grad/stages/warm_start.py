@@ -19,7 +19,8 @@ from text2grad.optim.supervised import supervised_update
 from text2grad.optim.update import learning_rate_factor
 from text2grad.stages._display import Display
 from text2grad.stages._loop import Callback, Loop, Stop
-from text2grad.stages._run import Run, memory_named
+from text2grad.stages._run import memory_named
+from text2grad.stages._setup import make_optimizer
 from text2grad.stages.sft import SftSettings
 from text2grad.tasks.examples import Stream, load_examples
 from text2grad.types import Example, Rollout
@@ -43,31 +44,41 @@ class WarmStart(Loop):
         callbacks: Sequence[Callback] = (),
         show: bool = False,
     ) -> None:
-        given = list(examples) if examples is not None else load_examples(settings.data)
-        if held_out is None:
-            held_out = load_examples(settings.held_out) if settings.held_out else []
-        super().__init__(settings, folder, model=model, tokenizer=tokenizer, callbacks=callbacks, show=show)
-        self.skipped = 0
-        """Examples that were too long, held-out ones among them."""
-        self.rows = self._encoded(given)
-        self.held_out = self._encoded(held_out) if held_out else []
-        self.stream = Stream(self.rows, settings.seed)
-        self.updates = settings.updates or math.ceil(settings.epochs * len(self.rows) / settings.update.batch)
-        self.policy = Policy(self.model, settings.policy, value_head=False)
-        self.policy.eval()
-        self.module = self.others.prepare(self.policy)
-        self.optimizer = self._adamw(settings.update)
+        self.examples = list(examples) if examples is not None else load_examples(settings.data)
+        self.held_out = list(held_out or ()) if held_out or not settings.held_out else load_examples(settings.held_out)
         self.lowest, self.above = math.inf, 0
         """The lowest held-out loss so far, and how many looks since have found it higher."""
-        self.run = Run(folder, settings, self.others, data=[settings.data, settings.held_out])
+        self.skipped = 0
+        """Examples that were too long, held-out ones among them."""
+        super().__init__(
+            settings,
+            folder,
+            model=model,
+            tokenizer=tokenizer,
+            data=[settings.data] * (examples is None) + [settings.held_out] * (not held_out),
+            callbacks=callbacks,
+            show=show,
+            by_names=examples is None and held_out is None,
+        )
+
+    def _build(self, model: Any) -> None:
+        settings = self.settings
+        self.rows = self._encoded(self.examples, model)
+        self.held_rows = self._encoded(self.held_out, model) if self.held_out else []
+        self.stream = Stream(self.rows, settings.seed)
+        self.updates = settings.updates or math.ceil(settings.epochs * len(self.rows) / settings.update.batch)
+        self.policy = Policy(model, settings.policy, value_head=False)
+        self.policy.eval()
+        self.module = self.others.prepare(self.policy)
+        self.optimizer = make_optimizer(self.policy, settings.update)
 
     # ------------------------------------------------------------------------------------------------ examples
 
-    def _encoded(self, examples: Sequence[Example]) -> list[Rollout]:
+    def _encoded(self, examples: Sequence[Example], model: Any) -> list[Rollout]:
         """Examples as ids; all of them, or an error, or those that are not too long."""
-        positions = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         limit = min(self.settings.max_tokens, positions or self.settings.max_tokens)
-        ends = end_ids(self.tokenizer, self.model)
+        ends = end_ids(self.tokenizer, model)
         closing: dict[bool, int] = {}
         kept: list[Rollout] = []
         for example in examples:
@@ -96,7 +107,7 @@ class WarmStart(Loop):
     # ------------------------------------------------------------------------------------------------ the loop
 
     def _start(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        counts = {"data/examples": len(self.rows), "data/held_out": len(self.held_out), "data/skipped": self.skipped}
+        counts = {"data/examples": len(self.rows), "data/held_out": len(self.held_rows), "data/skipped": self.skipped}
         metrics = {"update": 0, **counts, **self._evaluate()}
         self._see(metrics)
         return metrics, []
@@ -126,10 +137,10 @@ class WarmStart(Loop):
 
     def _evaluate(self) -> dict[str, float]:
         """The mean loss a token of the held-out examples."""
-        if not self.held_out:
+        if not self.held_rows:
             return {}
         began = time.perf_counter()
-        batch = self._batch(self.held_out[self.others.rank :: self.others.processes])
+        batch = self._batch(self.held_rows[self.others.rank :: self.others.processes])
         with memory_named("reading held-out examples", "update.micro_batch"), evaluating(self.policy):
             logprobs_BT, _ = self.policy.look(batch, self.settings.update.micro_batch, self.others)
         loss = float(masked_mean(-logprobs_BT, batch.mask_BT, self.others))
@@ -140,12 +151,12 @@ class WarmStart(Loop):
             self.above = self.above + 1 if metrics["held_out/loss"] > self.lowest else 0
             self.lowest = min(self.lowest, metrics["held_out/loss"])
 
-    def _watch(self, metrics: dict[str, Any], display: Display) -> Stop | None:  # noqa: ARG002
+    def _watch(self, metrics: dict[str, Any], rows: list[dict[str, Any]], display: Display) -> Stop | None:  # noqa: ARG002
         self._see(metrics)
         if self.settings.patience and self.above >= self.settings.patience:
             return Stop(
-                f"stopped at update {metrics['update']}: the held-out loss is {metrics['held_out/loss']:.4g}, and was "
-                f"{self.lowest:.4g}",
+                f"the held-out loss is {metrics['held_out/loss']:.4g}, and was {self.lowest:.4g} (patience="
+                f"{self.settings.patience})",
                 status=0,
             )
         return None

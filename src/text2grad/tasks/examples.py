@@ -5,14 +5,14 @@ ends with an assistant turn is one whose last turn is to be written anew: it bec
 Training data should be right: the first bad line is an error with its number.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from text2grad.errors import InvalidData
-from text2grad.runs import read_jsonl
 from text2grad.types import Example
 
 T = TypeVar("T")
@@ -26,7 +26,7 @@ def load_examples(path: str | Path) -> list[Example]:
         raise InvalidData(f"{path}: should be a JSONL file of examples, and there is no such file")
     found: list[Example] = []
     seen: dict[str, int] = {}
-    for number, row in enumerate(read_jsonl(path), 1):
+    for number, row in _rows(path):
         try:
             example = example_of(row, f"line-{number}")
         except InvalidData as problem:
@@ -43,9 +43,28 @@ def load_examples(path: str | Path) -> list[Example]:
     return found
 
 
+def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line, object). Empty lines are passed over, and nothing else: a last line that was cut off is an error too."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError) as problem:
+                raise InvalidData(f"{path}, line {number}: should be one JSON object, {problem}") from None
+            if not isinstance(row, dict):
+                raise InvalidData(f"{path}, line {number}: should be a JSON object, got {type(row).__name__}")
+            yield number, row
+
+
 def example_of(row: dict[str, Any], default_id: str) -> Example:
     """One row; `completion` and other columns go to the critic by name."""
-    prompt, reference = row.get("prompt", row.get("messages")), row.get("reference")
+    prompt, reference = row.get("prompt"), row.get("reference")
+    if prompt is None and (prompt := row.get("messages")) is None:
+        raise InvalidData(f"should have a `prompt` (a text, or a list of messages), got {', '.join(row) or 'nothing'}")
+    if taken := [name for name in ("prompts", "completions") if name in row]:
+        raise InvalidData(f"`{taken[0]}` is what critics call the texts of a batch; give this column another name")
     if isinstance(prompt, list) and prompt and isinstance(prompt[-1], dict) and prompt[-1].get("role") == "assistant":
         reference = prompt[-1].get("content") if reference is None else reference
         prompt = prompt[:-1]
