@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ class Run(Closable):
         """`free`: settings that may differ from those that the run began with."""
         self.path, self.others, self.settings = Path(path), others, settings
         self._trackers = bool(getattr(settings, "log", None) and settings.log.trackers)
+        self._new = not (self.path / "config.yaml").exists()
         self.folder = RunFolder(path, settings, settings.keep_checkpoints, free) if others.first else None
         if self.folder is not None:
             self._settle(data)
@@ -97,6 +98,15 @@ class Run(Closable):
                 save(scratch)
         self.others.accelerator.wait_for_everyone()
         return path
+
+    def abandon(self) -> None:
+        """The run could not be begun (a model that does not load): leave no settings that a second try would meet."""
+        self.close()
+        if self.folder is not None and self._new:
+            for name in ("config.yaml", "run.json", "metrics.jsonl", "rollouts.jsonl", ".lock-holder", ".lock"):
+                (self.path / name).unlink(missing_ok=True)
+            with suppress(OSError):
+                self.path.rmdir()
 
     def close(self) -> None:
         if self.folder is not None:

@@ -99,7 +99,7 @@ class Trainer(Closable):
             self.tokenizer = tokenizer
             self._build(model.to(self.others.device))
         except BaseException:
-            self.close()
+            self.run.abandon()
             raise
         self.beta, self.watch = Coefficient(settings.kl), Watch(settings.guard)
         self.buffer = _state.Buffer(Path(folder))
