@@ -1,9 +1,9 @@
-"""Seconds of a training step by part: sample, critic, align, forward (reference and look-back), update, everything else.
+"""Seconds of a training step by part: sample, critic, align, forward (reference, look-back), update, everything else.
 
 A small Llama built in code, the critic `reference`, the settings' defaults (16 prompts of 4 completions, 64 new tokens,
-2 epochs of 2 minibatches, KL penalty, LoRA, log-probs taken again for 32 completions). The time of a step is taken by
+2 epochs of 2 minibatches, KL penalty, LoRA, log-probs of some completions taken again). The time of a step is taken by
 the clock from one step's end to the next, so what is written to the disk between them is in it, under "other". Asserts
-that every step sampled, scored and updated; prints the shares, and as its last line what is neither sampling nor update.
+that every step sampled, scored and updated; prints the shares, and last what is neither sampling nor update.
 
     python benchmarks/step.py [--updates 6] [--hidden 256] [--layers 4]
 """
