@@ -56,7 +56,7 @@ def test_what_is_not_scored_has_no_reward(judge: Any, completions: list[Completi
 
 
 def test_critics_get_columns_and_may_be_async(judge: Any, completions: list[Completion]) -> None:
-    seen = {}
+    seen: dict[str, Any] = {}
 
     async def slow(prompts: Sequence[str], texts: Sequence[str], **columns: Any) -> list[Critique | None]:
         await asyncio.sleep(0)

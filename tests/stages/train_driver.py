@@ -144,7 +144,8 @@ def perform(job: dict[str, Any]) -> int:
         return text2grad.cli.main(job["argv"])
     critic: Any = CRITICS[job["critic"]]
     if job.get("die"):
-        critic = arrange(*job["die"], critic)
+        point, n = job["die"]
+        critic = arrange(point, n, critic)
     settings = config.load(TrainSettings, None, job["settings"])
     tokenizer = tiny_tokenizer()
     trainer = Trainer(
