@@ -30,7 +30,7 @@ def test_the_ten_lines_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     exec(code, names)
     assert names["outcome"].status == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["1", "2"]
-    assert (tmp_path / "runs" / "digits" / "model" / "model.safetensors").is_file()
+    assert (tmp_path / "runs" / "no-e" / "model" / "model.safetensors").is_file()
 
 
 def test_every_metric_is_explained_and_exists(tmp_path: Path) -> None:
