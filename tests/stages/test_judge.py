@@ -95,6 +95,34 @@ def test_a_critic_that_raises_is_named_with_its_line(judge: Any, completions: li
         judge(broken)(EXAMPLES, completions)
 
 
+def test_requests_that_a_failing_critic_leaves_behind_are_ended(
+    completions: list[Completion], caplog: pytest.LogCaptureFixture
+) -> None:
+    ended = []
+
+    async def request(text: str) -> Critique:
+        if not text:
+            raise TimeoutError("no reply")
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append(text)
+        raise AssertionError("it was not ended")
+
+    async def many(_prompts: Any, texts: Sequence[str], **_: Any) -> list[Critique | None]:
+        return list(await asyncio.gather(*map(request, texts)))
+
+    asked: Any = many
+    one = Judge(asked, AlignSettings(), Scoring())
+    with pytest.raises(CriticError, match="raised TimeoutError: no reply"):
+        one(EXAMPLES, completions)
+    assert ended == []
+    one.close()
+    one.close()
+    assert sorted(ended) == ["At noon", "The harbour was closed."]
+    assert caplog.records == []
+
+
 def test_a_critic_that_returns_too_little_is_told(judge: Any, completions: list[Completion]) -> None:
     with pytest.raises(CriticError, match="one Critique or None for each of 3 completions, got a list of 1"):
         judge(lambda *_, **__: [None])(EXAMPLES, completions)

@@ -47,7 +47,7 @@ def rising(share: float) -> float:
     return 0.1 + 0.3 * share
 
 
-FAILURES = {
+FAILURES: dict[str, tuple[dict[str, Any], str]] = {
     "answers shrink to three words": ({"score": rising, "length": lambda s: 26 - 20 * s}, "shrank from 2"),
     "answers never end": (
         {"score": rising, "length": lambda s: 24 + 36 * s, "truncated": lambda s: 0.05 + 0.9 * s},

@@ -70,11 +70,13 @@ class Policy(nn.Module):
         loss_of: LossOf | None = None,
         value_loss_of: Callable[[Tensor], Tensor] | None = None,
         entropy: bool = False,
+        share: bool = False,
     ) -> Forward:
-        """A micro-batch: its loss with gradients; or, without a loss, log-probs and values to look at.
+        """A micro-batch: its loss with gradients; or, without a loss, log-probs and values to look at. `share`: read a
+        prompt that several rows begin with only once.
 
         Everything that reads weights comes through here, because this is where a sharded policy gathers them."""
-        hidden_NH, ids_N = self._hidden(batch)
+        hidden_NH, ids_N = self._hidden(batch, share)
         if loss_of is None:
             logprobs_N = log_probs(hidden_NH, self.head(), ids_N)
             loss, entropy_N = logprobs_N.new_zeros(()), torch.zeros_like(logprobs_N)
@@ -92,13 +94,16 @@ class Policy(nn.Module):
         """(logprobs_BT, values_BT) of the policy as it is, `size` completions at a time; 0 outside the mask."""
         logprobs_BT = torch.zeros_like(batch.logprobs_BT)
         values_BT = torch.zeros_like(logprobs_BT) if self.value_head is not None else None
-        parts = list(micro_batches(batch, torch.arange(len(batch), device=batch.ids_BS.device), size))
+        # Reading a shared prompt once makes two passes of one; processes that gather weights must make equally many.
+        share = not any(hasattr(weight, "full_tensor") for weight in self.parameters()) and _keeps_all_keys(self.base)
+        rows = torch.arange(len(batch), device=batch.ids_BS.device)
+        parts = list(micro_batches(batch, rows, size, together=share))
         # Where weights are gathered from other processes, all must go through the model equally often.
         spare = among.most(len(parts)) - len(parts)
         with evaluating(self):
             for index in parts + parts[:1] * spare:
                 part = batch.rows(index)
-                out = self(part)
+                out = self(part, share=share)
                 row_N, t_N = part.mask_BT.nonzero(as_tuple=True)
                 logprobs_BT[index[row_N], t_N] = out.logprobs_N
                 if values_BT is not None:
@@ -136,17 +141,47 @@ class Policy(nn.Module):
         model.load_state_dict(weights)
         return model
 
-    def _hidden(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def _hidden(self, batch: Batch, share: bool = False) -> tuple[Tensor, Tensor]:
         """Hidden states of the places where completion tokens were chosen, and those tokens."""
         row_N, position_N, ids_N = batch.where()
-        # The last column predicts nothing that is there: it need not be run.
-        with self._precision():
-            hidden_BSH = self.base.base_model(input_ids=batch.ids_BS[:, :-1], use_cache=False).last_hidden_state
-        # Every place comes once, so a plain selection will do: its backward pass is an addition, not a sort.
-        hidden_NH = hidden_BSH.flatten(0, 1).index_select(0, row_N * hidden_BSH.shape[1] + position_N)
+        hidden_NH = self._hidden_shared(batch) if share else None
+        if hidden_NH is None:
+            # The last column predicts nothing that is there: it need not be run.
+            with self._precision():
+                hidden_BSH = self.base.base_model(input_ids=batch.ids_BS[:, :-1], use_cache=False).last_hidden_state
+            # Every place comes once, so a plain selection will do: its backward pass is an addition, not a sort.
+            hidden_NH = hidden_BSH.flatten(0, 1).index_select(0, row_N * hidden_BSH.shape[1] + position_N)
         if self.options.precision == "bfloat16":
             hidden_NH = hidden_NH.to(torch.bfloat16)
         return hidden_NH, ids_N
+
+    def _hidden_shared(self, batch: Batch) -> Tensor | None:
+        """The same in two passes: each prompt once, then the completions upon its keys. None where it saves little."""
+        prompts_UP, mask_UP, which_B = batch.prompts()
+        if 2 * len(prompts_UP) > len(batch):
+            return None
+        place_UP = (mask_UP.cumsum(-1) - 1).clamp(min=0)
+        with self._precision():
+            read = self.base.base_model(
+                input_ids=prompts_UP, attention_mask=mask_UP.long(), position_ids=place_UP, use_cache=True
+            )
+            hidden_BTH = read.last_hidden_state[which_B, -1:]
+            width = batch.mask_BT.shape[1] - 1
+            if width:
+                read.past_key_values.batch_select_indices(which_B)
+                place_BT = batch.prompt_B[:, None] + torch.arange(width, device=which_B.device)
+                ids_BT = batch.ids_BS.gather(1, place_BT.clamp(max=batch.ids_BS.shape[1] - 1))
+                mask_BS = torch.cat([mask_UP[which_B], torch.ones_like(ids_BT, dtype=torch.bool)], 1)
+                written = self.base.base_model(
+                    input_ids=ids_BT,
+                    attention_mask=mask_BS.long(),
+                    position_ids=place_BT,
+                    past_key_values=read.past_key_values,
+                    use_cache=True,
+                )
+                hidden_BTH = torch.cat([hidden_BTH, written.last_hidden_state], 1)
+        hidden_NH: Tensor = hidden_BTH[batch.mask_BT]
+        return hidden_NH
 
     def _precision(self) -> AbstractContextManager[Any]:
         if self.options.precision == "bfloat16":
@@ -195,6 +230,15 @@ def evaluating(policy: nn.Module) -> Iterator[None]:
         yield
     finally:
         policy.train(before)
+
+
+def _keeps_all_keys(model: Any) -> bool:
+    """Whether each layer keeps the keys of every token: not with windows or recurrent states. Only families of which
+    it is known."""
+    config = model.config.get_text_config()
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    plain = kinds == {"full_attention"} and not getattr(config, "sliding_window", None)
+    return plain and config.model_type in ("llama", "qwen2", "qwen3", "mistral", "granite", "smollm3")
 
 
 def _with_lora(model: Any, options: LoraSettings) -> Any:

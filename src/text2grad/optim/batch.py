@@ -73,6 +73,21 @@ class Batch:
             chosen[field.name] = stream[index] if stream.dim() == 1 else stream[index, :width]
         return replace(self, **chosen)
 
+    def prompts(self) -> tuple[Tensor, Tensor, Tensor]:
+        """(ids_UP, mask_UP, which_B): the different prompts, padded on the left, and which of them each row has.
+
+        >>> rows = [Rollout(prompt, (9,), logprobs=(0,), token_rewards=(0,)) for prompt in ((5, 6), (7,), (5, 6))]
+        >>> [stream.tolist() for stream in collate(rows).prompts()]
+        [[[0, 7], [5, 6]], [[False, True], [True, True]], [1, 0, 1]]
+        """
+        longest = int(self.prompt_B.max())
+        place_BP = torch.arange(longest, device=self.ids_BS.device) - (longest - self.prompt_B)[:, None]
+        ids_BP = torch.where(place_BP >= 0, self.ids_BS.gather(1, place_BP.clamp(min=0)), 0)
+        # The length goes first: a prompt that begins with id 0 is not one that is padded.
+        keyed, which_B = torch.unique(torch.cat([self.prompt_B[:, None], ids_BP], 1), dim=0, return_inverse=True)
+        mask_UP = torch.arange(longest, device=keyed.device) >= longest - keyed[:, :1]
+        return keyed[:, 1:], mask_UP, which_B
+
     def to(self, device: torch.device | str) -> Self:
         return replace(
             self, **{f.name: s.to(device) for f in fields(self) if isinstance(s := getattr(self, f.name), Tensor)}
@@ -144,8 +159,13 @@ def blank(device: torch.device | str = "cpu") -> Batch:
     return replace(batch, mask_BT=torch.zeros_like(batch.mask_BT))
 
 
-def micro_batches(batch: Batch, index: Tensor, size: int) -> Iterator[Tensor]:
-    """Row numbers in groups of at most `size`, neighbours in length: little is padded, and every row comes once."""
-    total_B = (batch.prompt_B + batch.lengths_B)[index]
-    order = index[torch.argsort(total_B, stable=True)]
+def micro_batches(batch: Batch, index: Tensor, size: int, *, together: bool = False) -> Iterator[Tensor]:
+    """Row numbers in parts of at most `size`, neighbours in length: little is padded, and every row comes once.
+    `together`: the completions of a prompt side by side, neighbours in the length of the prompt."""
+    if together:
+        most = int(batch.group_B.max()) + 1 if len(batch) else 1
+        key_B = (batch.prompt_B * most + batch.group_B)[index]
+    else:
+        key_B = (batch.prompt_B + batch.lengths_B)[index]
+    order = index[torch.argsort(key_B, stable=True)]
     yield from torch.split(order, size)

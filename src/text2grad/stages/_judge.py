@@ -6,7 +6,8 @@ where the critic did not score it. Keeps one event loop, because a model's clien
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -81,9 +82,13 @@ class Judge(Closable):
         return said
 
     def close(self) -> None:
-        if self._loop is not None:
-            self._loop.close()
-            self._loop = None
+        if self._loop is None:
+            return
+        # What a critic left behind when it failed or was interrupted: ended here, not complained about later.
+        self._loop.run_until_complete(_ended(asyncio.all_tasks(self._loop)))
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
+        self._loop = None
 
     def _ask(self, examples: Sequence[Example], completions: Sequence[Completion]) -> Critiques:
         prompts = [example.prompt for example in examples]
@@ -106,6 +111,12 @@ class Judge(Closable):
         if self.scalar:
             rewards = on_last_token(rewards)
         return RewardedCompletion(example, completion, critique, alignment, tuple(rewards.tolist()))
+
+
+async def _ended(tasks: Collection["asyncio.Task[Any]"]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def score_of(row: RewardedCompletion) -> float:

@@ -117,12 +117,18 @@ def residual_ratio(rolled: Sequence[Rolled], unit: float) -> float | None:
     return float((scores - unit * verdicts).var() / scores.var()) if scores.var() > 0 else None
 
 
-def evenly(numbers: Sequence[int], wanted: int) -> set[int]:
-    """So many of these, spread over them.
+def evenly(numbers: Sequence[int], wanted: int, each: int = 1) -> set[int]:
+    """So many of these at most, spread over them; those of a prompt, `each` numbers in a row, stay together: they are
+    read side by side, and looked at again for the price of one prompt.
 
     >>> sorted(evenly(range(10), 3))
     [0, 4, 9]
+    >>> sorted(evenly(range(12), 6, each=3))
+    [0, 1, 2, 9, 10, 11]
     """
     if wanted >= len(numbers):
         return set(numbers)
-    return {numbers[int(place)] for place in np.linspace(0, len(numbers) - 1, wanted)}
+    groups = sorted({number // each for number in numbers})
+    places = np.linspace(0, len(groups) - 1, min(len(groups), -(-wanted // each)))
+    chosen = {groups[int(place)] for place in places}
+    return set([number for number in numbers if number // each in chosen][:wanted])

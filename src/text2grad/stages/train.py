@@ -56,8 +56,9 @@ class LogSettings:
     """What is written beside the metrics."""
 
     rollouts: Annotated[Int, Ge(0)] = 16
-    """Completions of each update that go to rollouts.jsonl, evenly chosen; and held-out ones of each evaluation."""
-    locality: Annotated[Int, Ge(0)] = 32
+    """Completions of each update that go to rollouts.jsonl: all those of some prompts, spread over the update; and
+    held-out ones of each evaluation."""
+    locality: Annotated[Int, Ge(0)] = 16
     """Completions of each update whose log-probs are taken again after it, to see what moved on poor spans, good spans
     and unlabelled tokens. 0: not measured."""
     trackers: tuple[str, ...] = ()

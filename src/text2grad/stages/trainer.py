@@ -235,8 +235,8 @@ class Trainer(Loop):
         """What the update did: where log-probs moved (into the metrics), and the rows to log."""
         began, options = time.perf_counter(), self.settings
         scored = [one.number for one in rolled[0] if one.rollout is not None]
-        logged = evenly(scored, options.log.rollouts)
-        looked = logged | evenly(scored, options.log.locality)
+        logged = evenly(scored, options.log.rollouts, options.completions)
+        looked = logged | evenly(scored, options.log.locality, options.completions)
         if not looked:
             return []
         with memory_named("reading completions", "update.micro_batch"), evaluating(self.policy):
