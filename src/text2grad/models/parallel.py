@@ -5,6 +5,7 @@ DDP: each process holds all weights; accelerate wraps the policy. FSDP2: weights
 one it is, is accelerate's configuration (`accelerate launch --config_file`, see `text2grad train --launch`).
 """
 
+import difflib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -146,6 +147,8 @@ def _check_trackers(trackers: tuple[str, ...]) -> None:
     there = {str(getattr(kind, "value", kind)) for kind in get_available_trackers()}
     for name in trackers:
         if name not in known:
-            raise ConfigError(f"log.trackers: there is no tracker {name!r}; there are {', '.join(known)}")
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            raise ConfigError(f"log.trackers: there is no tracker {name!r}; {hint}")
         if name not in there:
-            raise ConfigError(f"log.trackers={name} wants a package that is not installed: pip install {name}")
+            raise ConfigError(f"log.trackers: {name} is not installed; pip install {name}, or leave it out")

@@ -1,7 +1,5 @@
 """What a training run is checked for before anything heavy is loaded, and the optimizer that it begins with."""
 
-import difflib
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
@@ -37,24 +35,6 @@ def check(settings: TrainSettings) -> None:
         raise ConfigError(
             "kl.adaptive=true multiplies the coefficient, and kl.coefficient=0 stays 0; begin with one above 0"
         )
-    check_trackers(settings.log.trackers)
-
-
-def check_trackers(names: Sequence[str]) -> None:
-    """accelerate passes over those that are not installed; here they were asked for."""
-    if not names:
-        return
-    from accelerate.tracking import get_available_trackers
-    from accelerate.utils import LoggerType
-
-    known, installed = LoggerType.list(), [str(tracker) for tracker in get_available_trackers()]
-    for name in names:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-            raise ConfigError(f"log.trackers: there is no tracker {name!r}; {hint}")
-        if name not in installed:
-            raise ConfigError(f"log.trackers: {name} is not installed; pip install {name}, or leave it out")
 
 
 def device_named(name: str) -> str:
