@@ -258,9 +258,9 @@ def test_what_cannot_be_launched(
 def test_trackers_that_are_not_there_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Accelerate itself would say nothing and write nothing."""
     monkeypatch.setattr("accelerate.tracking.get_available_trackers", list)
-    with pytest.raises(ConfigError, match=r"no tracker 'tensorbord'; there are .*tensorboard"):
+    with pytest.raises(ConfigError, match=r"no tracker 'tensorbord'; did you mean tensorboard"):
         Processes("cpu", ("tensorbord",))
-    with pytest.raises(ConfigError, match=r"log\.trackers=wandb wants a package .* not installed: pip install wandb"):
+    with pytest.raises(ConfigError, match=r"wandb is not installed; pip install wandb"):
         Processes("cpu", ("wandb",))
 
 
