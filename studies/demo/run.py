@@ -3,7 +3,7 @@
     python studies/demo/run.py tune       --workers 12      writes studies/demo/tuning.json
     python studies/demo/run.py tune-span  --workers 6       writes studies/demo/tuning-span.json
     python studies/demo/run.py study      --workers 10      writes studies/demo/results.json
-    python studies/demo/run.py table                        prints the tables of README.md from these files
+    python studies/demo/run.py table                        writes the tables of README.md from these files
 
 λ and learning rate are chosen for scalar PPO first, on seeds and held-out reports that the study never sees. Text2Grad
 takes the learning rate that is best for its rival, and of λ the best for itself there. Every run is one process with
@@ -28,6 +28,7 @@ RATES, LAMS, SPAN_LAMS = (1e-4, 2e-4, 4e-4), (0.95, 1.0), (0.5, 0.8, 0.95)
 TUNE_SEEDS, STUDY_SEEDS = (20, 21), (0, 1, 2, 3, 4)
 TUNE_REPORTS, STUDY_REPORTS = 7, 8
 """Seeds of the held-out reports."""
+MARK = "<!-- below: written by run.py from the JSON files beside it -->"
 
 
 def main() -> None:
@@ -42,7 +43,7 @@ def main() -> None:
     if args.what == "one":
         print(json.dumps(one(json.loads(args.job), Path(args.folder))))
     elif args.what == "table":
-        print(tables(args.out))
+        write_readme(args.out)
     else:
         jobs = JOBS[args.what](args.updates, args.out)
         began = time.time()
@@ -50,7 +51,15 @@ def main() -> None:
             runs = all_of(jobs, Path(scratch), args.workers)
         facts = {"updates": args.updates, "seconds": round(time.time() - began), "runs": runs}
         (args.out / FILES[args.what]).write_text(json.dumps(facts, indent=1) + "\n")
-        print(tables(args.out))
+        write_readme(args.out)
+
+
+def write_readme(out: Path) -> None:
+    """The page above its mark is written by hand, below it by this script."""
+    print(found := tables(out))
+    page = out / "README.md"
+    if page.exists():
+        page.write_text(page.read_text().split(MARK)[0] + MARK + "\n\n" + found + "\n")
 
 
 def tuning_jobs(updates: int, _: Path) -> list[dict[str, Any]]:

@@ -32,10 +32,10 @@ class DemoSettings:
     """Reports an update."""
     completions: Annotated[Int, Gt(0)] = 4
     """Bulletins of each report."""
-    learning_rate: Annotated[Real, Gt(0)] = 2e-4
+    learning_rate: Annotated[Real, Gt(0)] = 1e-4
     """Of both arms; chosen for scalar PPO (studies/demo)."""
-    span_lam: Annotated[Real, Ge(0), Le(1)] = 0.95
-    """λ of GAE for Text2Grad."""
+    span_lam: Annotated[Real, Ge(0), Le(1)] = 0.8
+    """λ of GAE for Text2Grad, whose rewards lie near what they are about (studies/demo)."""
     scalar_lam: Annotated[Real, Ge(0), Le(1)] = 1.0
     """λ of GAE for scalar PPO: below 1 an end-only reward is handicapped (studies/demo)."""
     held_out: Annotated[Int, Gt(0)] = 128
