@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -75,10 +75,14 @@ class Run(Closable):
 
     def abandon(self) -> None:
         """Close a run that could not begin: it leaves no settings behind that the mended command would be held to."""
-        if self.folder is not None and not self.folder.metrics.size and self.folder.latest_checkpoint() is None:
-            for name in ("config.yaml", "run.json"):
-                (self.path / name).unlink(missing_ok=True)
+        begun = self.folder is not None and (self.folder.metrics.size or self.folder.latest_checkpoint() is not None)
         self.close()
+        if self.folder is not None and not begun:
+            for name in ("config.yaml", "run.json", "metrics.jsonl", "rollouts.jsonl", ".lock-holder", ".lock"):
+                (self.path / name).unlink(missing_ok=True)
+            # What else lies there is not ours.
+            with suppress(OSError):
+                self.path.rmdir()
 
     def display(self, what: str, total: int, done: int, *, show: bool) -> Display:
         return Display(what, total, done, show=show and self.others.first, speaks=self.others.first)
