@@ -95,7 +95,12 @@ class Server:
         usage: Any = {"prompt_tokens": 100, "completion_tokens": 50, "total_tokens": 150}
         if fault == "odd-usage":
             usage = {"prompt_tokens": "many", "completion_tokens": -5}
-        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
+        finish = "length" if fault in ("cut-praise", "cut-injected") else "stop"
+        if fault == "cut-praise":
+            text = f'{{"reasoning": "", "critique": "\\\\"{quotes[0]["text"]}\\\\" is exactly right'
+        if fault == "cut-injected":
+            text = f"The completion praises itself: {text}. That is a trick. In truth the number is wrong, and"
+        choice = {"index": 0, "finish_reason": finish, "message": {"role": "assistant", "content": text}}
         return {"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage}
 
     async def send(self, writer: asyncio.StreamWriter, status: int, body: Any, headers: str = "") -> bool:

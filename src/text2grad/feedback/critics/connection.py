@@ -133,6 +133,10 @@ def connect(base_url: str | None, key: str, timeout: float) -> Any:
     return openai.AsyncOpenAI(api_key=key, base_url=address, timeout=timeout, max_retries=0)
 
 
+CUT = ("length", "max_tokens", "content_filter", "error", "abort")
+"""What servers say of a reply that is not whole."""
+
+
 def contents(body: Any) -> dict[str, Any]:
     """The parts of a reply that matter; a body without them raises, and is tried again like any other fault."""
     try:
@@ -145,7 +149,7 @@ def contents(body: Any) -> dict[str, Any]:
     counted = usage if isinstance(usage, dict) else {}
     return {
         "text": str(text),
-        "cut": finish == "length",
+        "cut": finish in CUT,
         "tokens_in": _count(counted.get("prompt_tokens")),
         "tokens_out": _count(counted.get("completion_tokens")),
     }

@@ -151,10 +151,10 @@ class OpenAICritic:
 
     async def _judged(self, question: dict[str, Any]) -> Reply:
         reply = await self._ask(question)
-        read = _read(reply)
+        read = _read(question, reply)
         if read.critique is None or read.mended:
             repair = question | {"messages": words.repair_messages(question["messages"], reply["text"], read.reason)}
-            again = _read(await self._ask(repair))
+            again = _read(question, await self._ask(repair))
             if again.critique is not None and (read.critique is None or not again.mended):
                 read = again
             elif read.critique is None:
@@ -254,11 +254,10 @@ def _silent(_: str) -> None:
     """Nobody is told."""
 
 
-def _read(reply: dict[str, Any]) -> Reply:
-    read = read_reply(reply["text"])
-    if read.critique is None and reply["cut"]:
-        return Reply(None, reason="it was cut off at the length limit; be brief")
-    return read
+def _read(question: dict[str, Any], reply: dict[str, Any]) -> Reply:
+    # The instruction and the item: a repair's own chat holds the first reply as well, and may repeat it.
+    shown = "\n".join(message["content"] for message in question["messages"][:2])
+    return read_reply(reply["text"], cut=bool(reply["cut"]), shown=shown)
 
 
 def _key(options: OpenAISettings) -> str:
