@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Start
+from tests.feedback.critics.fault_server import BODIES
 from text2grad import config
 from text2grad.errors import BudgetSpent, CriticError
 from text2grad.feedback.align import align
@@ -178,6 +179,17 @@ def test_a_long_message_that_quotes_the_key_is_not_cut_in_the_middle_of_it(fault
 def test_replies_of_another_shape_end_the_run_with_a_message(fault_server: Start, faults: str) -> None:
     fault_server(faults)
     with pytest.raises(CriticError, match=r"gave up after 2 tries"):
+        judge(quick(retries=1))
+
+
+@pytest.mark.parametrize("fault", BODIES)
+def test_a_body_that_is_no_reply_is_tried_again_and_ends_the_run_if_it_stays(fault_server: Start, fault: str) -> None:
+    fault_server(f"{fault},{fault}")
+    found, critic = judge(quick())
+    assert all(critique is not None and critique.score == 0.75 for critique in found)
+    assert (critic.tally.requests, critic.tally.retries) == (18, 12)
+    fault_server(f"always-{fault}")
+    with pytest.raises(CriticError, match=r"gave up after 2 tries .* run the same command again"):
         judge(quick(retries=1))
 
 
