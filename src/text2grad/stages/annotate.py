@@ -40,9 +40,10 @@ from text2grad.feedback.critics.named import CriticSettings, critic_named, model
 from text2grad.feedback.critics.protocol import Critic
 from text2grad.feedback.people import PeopleSettings, Rejected, read_people, write_argilla, write_label_studio
 from text2grad.feedback.people.items import Ids
-from text2grad.feedback.rows import Row, identity, read_object
+from text2grad.feedback.rows import Row, check_numbers, identity, read_object
 from text2grad.runs import encode_row
 from text2grad.stages import _settings
+from text2grad.stages._input import rereadable
 from text2grad.stages._ledger import Items, Ledger, identity_of
 from text2grad.stages._rejects import check_target, rejects_of, write_rejects
 from text2grad.stages._spent import Spent
@@ -106,9 +107,14 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"wants IN.jsonl and OUT.jsonl, got {len(files)} files; see text2grad annotate --help")
     source, target = map(Path, files)
     check_target(source, target)
+    with rereadable(source) as readable:
+        return _run(readable, target, options, args.tasks)
+
+
+def _run(source: Path, target: Path, options: AnnotateSettings, tasks: str | None) -> int:
     items = partial(_items, source, options.people)
-    if args.tasks is not None:
-        return _write_tasks(args.tasks, items, target)
+    if tasks is not None:
+        return _write_tasks(tasks, items, target)
     critic = critic_named(options.critic, options.critics)
     with Ledger(source, target, identity_of(options, FREE, sources_of(options.critic)), items) as ledger:
         if ledger.finished:
@@ -145,7 +151,15 @@ def _once(line: bytes, ids: Ids) -> bytes | Unannotated:
         return line
     if (reason := ids.repeated(row)) is not None:
         return Unannotated(row["id"], reason)
-    return line if row["id"] == before else encode_row(row)
+    return line if row["id"] == before else _encoded(row)
+
+
+def _encoded(row: dict[str, Any]) -> bytes | Unannotated:
+    try:
+        check_numbers(row)
+    except InvalidData as problem:
+        return Unannotated(row.get("id"), str(problem))
+    return encode_row(row)
 
 
 def _write_tasks(tool: str, items: Items, target: Path) -> int:
@@ -161,6 +175,7 @@ def _write_tasks(tool: str, items: Items, target: Path) -> int:
             continue
         try:
             row = read_object(item)
+            check_numbers(row)
             Row.of({**row, "critique": row.get("critique") or {"feedback": ""}})
             rows.append(row)
         except InvalidData as problem:

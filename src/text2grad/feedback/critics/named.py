@@ -155,7 +155,7 @@ def _imported(module: str, path: str) -> Critic:
         raise CriticError(f"{module}:{path}: {problem}; is it installed, or in the folder you are in?") from problem
     except AttributeError as problem:
         raise CriticError(f"{module}:{path}: {problem}") from problem
-    except Exception as problem:
+    except (Exception, SystemExit) as problem:
         raise CriticError(
             f"{module}:{path}: importing it raised {said_of(problem)}; mend it. {DEBUG}=1 in the environment shows the "
             f"whole traceback"
