@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import Start
 from text2grad.cli import main
+from text2grad.errors import CriticError
+from text2grad.feedback.critics.openai import OpenAICritic, OpenAISettings, public_server_of
 from text2grad.runs import encode_row, read_jsonl
 
 
@@ -78,6 +81,63 @@ def test_a_pipe_is_read_like_a_file(tmp_path: Path, name: str) -> None:
 def test_a_device_that_never_ends_is_no_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["annotate", "/dev/zero", str(tmp_path / "out.jsonl")]) == 2
     assert "should be a file or a pipe, got a device" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.partial", "out.rejected.jsonl", "out.receipt.json"])
+def test_a_pipe_is_no_place_for_results(tmp_path: Path, name: str) -> None:
+    (tmp_path / "in.jsonl").write_bytes(encode_row(row("a")))
+    os.mkfifo(tmp_path / name)
+    done = run(tmp_path, "in.jsonl", "out.jsonl")
+    assert done.returncode == 2 and name in done.stderr and "name another OUT" in done.stderr
+
+
+def test_a_limit_is_named_as_this_stage_takes_it(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_bytes(encode_row(row("a")))
+    assert main(["annotate", str(tmp_path / "in.jsonl"), str(tmp_path / "o.jsonl"), "align.limits.completion=5"]) == 2
+    (rejected,) = read_jsonl(tmp_path / "o.rejected.jsonl")
+    assert "set align.limits.completion higher" in rejected["reason"]
+
+
+def test_money_without_prices_is_no_budget(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "in.jsonl").write_bytes(encode_row(row("a")))
+    words = ["annotate", str(tmp_path / "in.jsonl"), str(tmp_path / "o.jsonl"), "--critic", "openai:m"]
+    assert main([*words, "critics.openai.budget.money=0"]) == 2
+    said = capsys.readouterr().err
+    assert "critics.openai.budget" in said and "set price_in and price_out" in said
+
+
+def test_another_server_makes_another_annotation(
+    fault_server: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "in.jsonl").write_bytes(encode_row(row("a")))
+    words = ["annotate", str(tmp_path / "in.jsonl"), str(tmp_path / "o.jsonl"), "--critic", "openai:m"]
+    first = fault_server()
+    assert main(words) == 0
+    assert first in (tmp_path / "o.receipt.json").read_text()
+    assert main(words) == 0 and "complete already" in capsys.readouterr().err
+    fault_server()
+    assert main(words) == 2
+    assert "other settings.critics.openai.base_url" in capsys.readouterr().err
+
+
+def test_a_password_in_the_address_is_not_written_down() -> None:
+    options = OpenAISettings(base_url="https://ada:hush@host:8000/v1")
+    assert public_server_of(options) == "https://host:8000/v1"
+
+
+@pytest.mark.parametrize("key", ["schlüssel", "sk-1\n", " sk-1", "sk-\x7f"])
+def test_a_key_that_cannot_be_sent_is_said_so_and_not_shown(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    with pytest.raises(CriticError, match="OPENAI_API_KEY should hold plain ASCII") as caught:
+        OpenAICritic("m", OpenAISettings())
+    assert key.strip() not in str(caught.value)
+
+
+def test_what_cannot_be_a_critic_is_found_before_the_run(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_bytes(encode_row(row("a")))
+    done = run(tmp_path, "in.jsonl", "out.jsonl", "--critic", "os:system")
+    assert done.returncode == 2 and "os:system: should be called as critic(prompts, completions" in done.stderr
+    assert not (tmp_path / "out.jsonl.partial").exists()
 
 
 RAISING = """

@@ -37,6 +37,7 @@ from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.annotate import Unannotated, reject
 from text2grad.feedback.critics.budget import estimate
 from text2grad.feedback.critics.named import CriticSettings, critic_named, models_in, sources_of
+from text2grad.feedback.critics.openai import public_server_of
 from text2grad.feedback.critics.protocol import Critic
 from text2grad.feedback.people import PeopleSettings, Rejected, read_people, write_argilla, write_label_studio
 from text2grad.feedback.people.items import Ids
@@ -44,7 +45,7 @@ from text2grad.feedback.rows import Row, check_numbers, identity, read_object
 from text2grad.runs import encode_row
 from text2grad.stages import _settings
 from text2grad.stages._input import rereadable
-from text2grad.stages._ledger import Items, Ledger, identity_of
+from text2grad.stages._ledger import Items, Ledger, check_files, identity_of
 from text2grad.stages._rejects import check_target, rejects_of, write_rejects
 from text2grad.stages._spent import Spent
 
@@ -107,6 +108,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"wants IN.jsonl and OUT.jsonl, got {len(files)} files; see text2grad annotate --help")
     source, target = map(Path, files)
     check_target(source, target)
+    check_files(target)
     with rereadable(source) as readable:
         return _run(readable, target, options, args.tasks)
 
@@ -116,7 +118,11 @@ def _run(source: Path, target: Path, options: AnnotateSettings, tasks: str | Non
     if tasks is not None:
         return _write_tasks(tasks, items, target)
     critic = critic_named(options.critic, options.critics)
-    with Ledger(source, target, identity_of(options, FREE, sources_of(options.critic)), items) as ledger:
+    identity = identity_of(options, FREE, sources_of(options.critic))
+    if models_in(critic):
+        # Wherever the address comes from: another server's critiques are another annotation.
+        identity["settings"]["critics"]["openai"]["base_url"] = public_server_of(options.critics.openai)
+    with Ledger(source, target, identity, items) as ledger:
         if ledger.finished:
             Spent(target, options.critics.openai.budget).forget()
             print(f"{target} is complete already: nothing to do", file=sys.stderr)

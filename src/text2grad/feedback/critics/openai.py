@@ -8,6 +8,7 @@ import asyncio
 import json
 import os
 import random
+import re
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, Self
 
@@ -250,6 +251,11 @@ def server_of(options: OpenAISettings) -> str:
     return options.base_url or os.environ.get("OPENAI_BASE_URL") or "OpenAI"
 
 
+def public_server_of(options: OpenAISettings) -> str:
+    """The same, as it may be written down: without a name and a password that it may hold."""
+    return re.sub(r"(?<=//)[^/@]*@", "", server_of(options))
+
+
 def _silent(_: str) -> None:
     """Nobody is told."""
 
@@ -261,9 +267,14 @@ def _read(question: dict[str, Any], reply: dict[str, Any]) -> Reply:
 
 
 def _key(options: OpenAISettings) -> str:
+    named, key = "OPENAI_API_KEY", os.environ.get("OPENAI_API_KEY")
     if options.api_key is not None:
-        return options.api_key.get_secret_value()
-    key = os.environ.get("OPENAI_API_KEY")
+        named, key = "critics.openai.api_key", options.api_key.get_secret_value()
     if not key:
-        raise CriticError("OPENAI_API_KEY should hold the server's key; for a server without one, set it to anything")
+        raise CriticError(f"{named} should hold the server's key; for a server without one, set it to anything")
+    if not (key.isascii() and key.isprintable() and key == key.strip()):
+        raise CriticError(
+            f"{named} should hold plain ASCII letters, digits and signs, without spaces around them or line ends: "
+            f"nothing else can be sent to a server; copy the key again"
+        )
     return key
