@@ -62,7 +62,7 @@ def read_reply(text: str, *, cut: bool = False, shown: str = "") -> Reply:
     >>> read_reply('{"critique": "Fine.", "quotes": [], "omissions": [], "score": 0.9}').critique.score
     0.9
     >>> read_reply('{"critique": "Fine.", "score": 0.9').reason
-    'it is no JSON object, or a broken one, and blames nothing'
+    'no blame is left of it: it is no JSON object, or a broken one'
     >>> read_reply("I could not say.").reason
     'it holds no JSON object'
     """
@@ -213,6 +213,6 @@ def _distrusted(critique: Critique, why: str) -> Reply:
     """The blame alone. The feedback goes, too: alignment reads praise out of words, also after a merge with others."""
     kept = tuple(quote for quote in critique.quotes if quote.verdict != "good")
     if not critique.omissions and all(quote.verdict != "poor" for quote in kept):
-        return Reply(None, mended=True, reason=f"{why}, and blames nothing")
+        return Reply(None, mended=True, reason=f"no blame is left of it: {why}")
     said = " ".join([_KEPT, *(quote.comment for quote in kept if quote.verdict == "poor" and quote.comment)])
     return Reply(Critique(said, kept, critique.omissions, score=None, quotes_only=True), mended=True, reason=why)

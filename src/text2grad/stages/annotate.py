@@ -32,13 +32,13 @@ from rich.text import Text
 from text2grad import config
 from text2grad._checked import Int
 from text2grad.config import settings
-from text2grad.errors import InvalidData, UsageError
+from text2grad.errors import CriticError, InvalidData, UsageError
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.annotate import Unannotated, reject
 from text2grad.feedback.critics.budget import estimate
 from text2grad.feedback.critics.named import CriticSettings, critic_named, models_in, sources_of
 from text2grad.feedback.critics.openai import public_server_of
-from text2grad.feedback.critics.protocol import Critic
+from text2grad.feedback.critics.protocol import Critic, said_of
 from text2grad.feedback.people import PeopleSettings, Rejected, read_people, write_argilla, write_label_studio
 from text2grad.feedback.people.items import Ids
 from text2grad.feedback.rows import Row, check_numbers, identity, read_object
@@ -208,7 +208,11 @@ def _work(ledger: Ledger, critic: Critic, options: AnnotateSettings) -> None:
             with _progress() as progress:
                 task = progress.add_task("annotate", total=ledger.lines, completed=ledger.done)
                 told = partial(_told, progress, task)
-                asyncio.run(ledger.work(critic, options.align, options.batch, told))
+                try:
+                    asyncio.run(ledger.work(critic, options.align, options.batch, told))
+                except SystemExit as problem:
+                    # From a task that the critic began: the loop passes it on, past all that is waiting.
+                    raise CriticError(f"the critic {options.critic} raised {said_of(problem)}; mend it") from problem
             ledger.finish({"tally": {names: str(spent.tally)} if models else {}})
             spent.forget()
         finally:

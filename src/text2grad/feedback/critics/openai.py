@@ -160,6 +160,7 @@ class OpenAICritic:
                 read = again
             elif read.critique is None:
                 reason = f"the model's reply cannot be read ({read.reason}), nor its repair ({again.reason})"
+                reason += "; critics.openai.max_tokens allows longer ones" if reply["cut"] else ""
                 read = Reply(None, reason=reason)
         return read
 
