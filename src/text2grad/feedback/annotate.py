@@ -11,7 +11,7 @@ from typing import Any
 from text2grad.errors import InvalidData
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.critics.protocol import Answers, Critic, Prompt, ask
-from text2grad.feedback.rows import Row, identity, read_object
+from text2grad.feedback.rows import Row, check_numbers, identity, read_object
 from text2grad.types import Critique, Message
 
 OWN = ("id", "prompt", "completion")
@@ -67,6 +67,7 @@ def reject(line: int, result: Unannotated) -> dict[str, Any]:
 
 
 def _item(row: dict[str, Any]) -> _Item:
+    check_numbers(row)
     checked = Row.of({**row, "critique": row.get("critique") or {"feedback": ""}, "spans": None})
     prompt = row.get("prompt")
     messages = tuple(Message.from_json(turn) for turn in prompt) if isinstance(prompt, list) else prompt or ""

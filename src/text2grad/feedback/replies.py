@@ -1,10 +1,13 @@
 """A model critic's reply → a `Critique`, or the reason why it is none. Nothing crashes it; nothing broken earns reward.
 
-Enters: whatever a model wrote. Leaves: a `Reply`. Two degrees of trust:
-  - the reply is one JSON object of the right shape, in a fence or between other words or not: taken at its word;
-  - it holds several such objects (one of them may be the completion's own words, thought about), or something that can
-    be mended into one (cut off, trailing commas, single quotes). Then praise and score are dropped: what is left can
-    only cost, never earn.
+Enters: whatever a model wrote, whether it was cut off, and what the model was shown. Leaves: a `Reply`. Trust is all or
+nothing:
+  - the reply is one whole JSON object of the right shape, and ends with it. Before it may stand thoughts in
+    `<think>…</think>`, sentences that are finished and open no bracket or quotation, a line like "Here is my
+    critique:", a code fence. Then it is taken at its word;
+  - anything else (cut off, mended, several objects, an object inside a sentence or before more words, one that the
+    model was shown: it may be the completion's own words) keeps its poor quotes and its omissions. Praise, score and
+    the words around them are dropped, so it can only cost, never earn; where no blame is left, it is no critique.
 """
 
 import json
@@ -27,37 +30,101 @@ _MOST_BRACES = 200
 """Places at which an object is looked for; a reply with more is noise."""
 
 
+_LONGEST_LEAD = 4_000
+"""Characters before the object; more is no introduction."""
+_THING = (
+    "(critique|review|evaluation|assessment|feedback|judge?ment|json( object)?|reply|response|answer|output|result)"
+)
+_LEAD = re.compile(
+    r"((sure|certainly|okay|ok|of course)[,.!]? )?((here('s|’s| is)|below is|this is) )?((my|the|a|an) )?"
+    rf"((final|valid|requested|structured|json) )*{_THING}( of the completion)?"
+    r"( (in|as) ((a|one|valid|the requested) )*json( object| format)?)?:?",
+    re.IGNORECASE,
+)
+"""A line that introduces the critic's own object, and nobody else's."""
+_SPOKEN = 20
+"""Characters from which a critique that was shown to the model word for word is no coincidence."""
+_KEPT = "The critic's reply was broken; of what it said, only the blame is kept."
+
+
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came of a reply: a critique, and whether it had to be mended; or None and the reason."""
+    """What came of a reply: a critique, and whether it is distrusted; or None. The reason says why, of either."""
 
     critique: Critique | None
     mended: bool = False
     reason: str = ""
 
 
-def read_reply(text: str) -> Reply:
-    """
+def read_reply(text: str, *, cut: bool = False, shown: str = "") -> Reply:
+    """`cut`: the server says that it is not the whole reply. `shown`: what the model was asked, completion included.
+
     >>> read_reply('{"critique": "Fine.", "quotes": [], "omissions": [], "score": 0.9}').critique.score
     0.9
-    >>> read_reply('{"critique": "Fine.", "score": 0.9').critique.score is None
-    True
+    >>> read_reply('{"critique": "Fine.", "score": 0.9').reason
+    'no blame is left of it: it is no JSON object, or a broken one'
     >>> read_reply("I could not say.").reason
     'it holds no JSON object'
     """
     if not text.strip():
-        return Reply(None, reason="it is empty")
-    text = text[:_LONGEST].encode("utf-8", "replace").decode().rpartition("</think>")[2]
-    found, whole = _objects(text)
-    candidate = found[-1] if found else _mend(text)
+        return Reply(None, reason=_CUT if cut else "it is empty")
+    thoughts, _, said = text[:_LONGEST].encode("utf-8", "replace").decode().rpartition("</think>")
+    found, whole = _objects(said)
+    candidate = found[-1] if found else _mend(said)
     if candidate is None:
-        return Reply(None, reason="it holds no JSON object")
-    trusted = whole and len(found) == 1
+        return Reply(None, reason=_CUT if cut else "it holds no JSON object")
     try:
         critique = _critique(candidate)
     except InvalidData as problem:
-        return Reply(None, reason=str(problem))
-    return Reply(critique) if trusted else Reply(_distrusted(critique), mended=True)
+        return Reply(None, reason=_CUT if cut else str(problem))
+    doubt = _CUT if cut or len(text) > _LONGEST else _doubt(said, found, whole)
+    if not doubt and "</think>" in thoughts:
+        doubt = "its thoughts end more than once"
+    if not doubt and _was_shown(critique.feedback, shown):
+        doubt = "its critique stands word for word in what was to be judged"
+    return _distrusted(critique, doubt) if doubt else Reply(critique)
+
+
+_CUT = "it was cut off at the length limit; be brief"
+
+
+def _doubt(said: str, found: list[dict[str, Any]], whole: bool) -> str:
+    """Why the object in a reply may not be the critic's own word; nothing where it is."""
+    if not found or not whole:
+        return "it is no JSON object, or a broken one"
+    start = said.find("{")
+    try:
+        _, end = json.JSONDecoder().raw_decode(said, start)
+    except (ValueError, RecursionError):
+        return "something like an object stands before the object"
+    lead, after = said[:start], said[end:].strip()
+    if fence := re.search(r"```(json)?\s*$", lead, re.IGNORECASE):
+        lead, after = lead[: fence.start()], after.removesuffix("```")
+    if len(found) > 1 or after:
+        return "the object is not the last thing in it"
+    return "" if _introduces(lead) else "the object stands inside other words"
+
+
+def _introduces(lead: str) -> bool:
+    """Whether words before an object leave no doubt that it is the critic's own."""
+    if not lead.strip():
+        return True
+    if len(lead) > _LONGEST_LEAD or not re.search(r"\n[ \t]*$", lead) or "<think" in lead:
+        return False
+    pairs = (("[", "]"), ("(", ")"), ("“", "”"), ("«", "»"))
+    if any(lead.count(a) != lead.count(b) for a, b in pairs) or lead.count('"') % 2 or lead.count("```") % 2:
+        return False
+    last = lead.strip().splitlines()[-1].strip(" *#_")
+    return last.endswith((".", "!", "?")) or _LEAD.fullmatch(last) is not None
+
+
+def _was_shown(feedback: str, shown: str) -> bool:
+    """Whether a critique was in front of the model before it was written: in a completion that praises itself, say."""
+    shown, feedback = " ".join(shown.split()), " ".join(feedback.split())
+    forms = (feedback, json.dumps(feedback)[1:-1], json.dumps(feedback, ensure_ascii=False)[1:-1])
+    if len(feedback) >= _SPOKEN:
+        return any(form in shown for form in forms)
+    return "critique" in shown and any(f"{mark}{form}{mark}" in shown for form in forms for mark in "\"'")
 
 
 def _objects(text: str) -> tuple[list[dict[str, Any]], bool]:
@@ -142,6 +209,10 @@ def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and value == value
 
 
-def _distrusted(critique: Critique) -> Critique:
+def _distrusted(critique: Critique, why: str) -> Reply:
+    """The blame alone. The feedback goes, too: alignment reads praise out of words, also after a merge with others."""
     kept = tuple(quote for quote in critique.quotes if quote.verdict != "good")
-    return Critique(critique.feedback, kept, critique.omissions, score=None)
+    if not critique.omissions and all(quote.verdict != "poor" for quote in kept):
+        return Reply(None, mended=True, reason=f"no blame is left of it: {why}")
+    said = " ".join([_KEPT, *(quote.comment for quote in kept if quote.verdict == "poor" and quote.comment)])
+    return Reply(Critique(said, kept, critique.omissions, score=None, quotes_only=True), mended=True, reason=why)

@@ -64,12 +64,26 @@ class Row:
 
 
 def identity(line: bytes) -> Any:
-    """The id of a line that was rejected, if it can still be read."""
+    """The id of a line that was rejected, if it can still be read; half a surrogate pair in it as an escape."""
     try:
-        found = read_object(line).get("id")
-    except InvalidData:
+        row = json.loads(line.decode("utf-8-sig", "replace"))
+    except (RecursionError, ValueError):
         return None
-    return found if isinstance(found, str | int) else None
+    found = row.get("id") if isinstance(row, dict) else None
+    if isinstance(found, str):
+        return found.encode("utf-8", "backslashreplace").decode()
+    return found if isinstance(found, int) else None
+
+
+def check_numbers(row: dict[str, Any]) -> None:
+    """Refuse a row that cannot be written again: JSON has no NaN and nothing beyond the numbers."""
+    for name, value in row.items():
+        try:
+            json.dumps(value, allow_nan=False)
+        except ValueError:
+            raise InvalidData(
+                f"{name}: should hold finite numbers, got NaN or one too large; write null, or leave it out"
+            ) from None
 
 
 def read_object(line: bytes) -> dict[str, Any]:

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from text2grad import __version__, config
-from text2grad.errors import InvalidData, RunError, RunLocked
+from text2grad.errors import InvalidData, RunError, RunLocked, UsageError
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.annotate import Unannotated, annotate, reject
 from text2grad.feedback.critics.named import models_in
 from text2grad.feedback.critics.protocol import Critic
 from text2grad.runs import Closable, Jsonl, encode_row, read_jsonl, write_atomic
 from text2grad.stages._lock import Lock
-from text2grad.stages._rejects import write_rejects
+from text2grad.stages._rejects import rejects_of, write_rejects
 
 Items = Callable[[], Iterator[tuple[int, bytes | Unannotated]]]
 """Reads the input from its beginning: (ascending number, line or why it is none)."""
@@ -34,6 +34,14 @@ Entry = dict[str, Any]
 def receipt_of(target: Path) -> Path:
     """`out.jsonl` → `out.receipt.json`."""
     return target.with_name(f"{target.name.removesuffix('.jsonl')}.receipt.json")
+
+
+def check_files(target: Path) -> None:
+    """Refuse an OUT, or something in the place of its books, that is no file: a pipe would be waited for, for ever."""
+    beside = (f"{target.name}.partial", f"{target.name}.spent", rejects_of(target).name, receipt_of(target).name)
+    for path in (target, *map(target.with_name, beside)):
+        if path.exists() and not path.is_file():
+            raise UsageError(f"{path}: should be a file, for it is read again; name another OUT, or move this away")
 
 
 class Ledger(Closable):

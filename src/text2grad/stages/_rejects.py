@@ -22,7 +22,7 @@ def check_target(source: Path | None, target: Path) -> None:
     for path in (target, beside):
         if source is not None and path.exists() and source.exists() and path.samefile(source):
             raise UsageError(f"would write over its own input {source}: name another OUT")
-    if beside.exists() and not _ours(beside):
+    if beside.exists() and not (beside.is_file() and _ours(beside)):
         raise UsageError(f"{beside} is in the way: it should be rejected lines of an earlier run; name another OUT")
 
 

@@ -32,18 +32,20 @@ from rich.text import Text
 from text2grad import config
 from text2grad._checked import Int
 from text2grad.config import settings
-from text2grad.errors import InvalidData, UsageError
+from text2grad.errors import CriticError, InvalidData, UsageError
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.annotate import Unannotated, reject
 from text2grad.feedback.critics.budget import estimate
 from text2grad.feedback.critics.named import CriticSettings, critic_named, models_in, sources_of
-from text2grad.feedback.critics.protocol import Critic
+from text2grad.feedback.critics.openai import public_server_of
+from text2grad.feedback.critics.protocol import Critic, said_of
 from text2grad.feedback.people import PeopleSettings, Rejected, read_people, write_argilla, write_label_studio
 from text2grad.feedback.people.items import Ids
-from text2grad.feedback.rows import Row, identity, read_object
+from text2grad.feedback.rows import Row, check_numbers, identity, read_object
 from text2grad.runs import encode_row
 from text2grad.stages import _settings
-from text2grad.stages._ledger import Items, Ledger, identity_of
+from text2grad.stages._input import rereadable
+from text2grad.stages._ledger import Items, Ledger, check_files, identity_of
 from text2grad.stages._rejects import check_target, rejects_of, write_rejects
 from text2grad.stages._spent import Spent
 
@@ -106,11 +108,21 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"wants IN.jsonl and OUT.jsonl, got {len(files)} files; see text2grad annotate --help")
     source, target = map(Path, files)
     check_target(source, target)
+    check_files(target)
+    with rereadable(source) as readable:
+        return _run(readable, target, options, args.tasks)
+
+
+def _run(source: Path, target: Path, options: AnnotateSettings, tasks: str | None) -> int:
     items = partial(_items, source, options.people)
-    if args.tasks is not None:
-        return _write_tasks(args.tasks, items, target)
+    if tasks is not None:
+        return _write_tasks(tasks, items, target)
     critic = critic_named(options.critic, options.critics)
-    with Ledger(source, target, identity_of(options, FREE, sources_of(options.critic)), items) as ledger:
+    identity = identity_of(options, FREE, sources_of(options.critic))
+    if models_in(critic):
+        # Wherever the address comes from: another server's critiques are another annotation.
+        identity["settings"]["critics"]["openai"]["base_url"] = public_server_of(options.critics.openai)
+    with Ledger(source, target, identity, items) as ledger:
         if ledger.finished:
             Spent(target, options.critics.openai.budget).forget()
             print(f"{target} is complete already: nothing to do", file=sys.stderr)
@@ -145,7 +157,15 @@ def _once(line: bytes, ids: Ids) -> bytes | Unannotated:
         return line
     if (reason := ids.repeated(row)) is not None:
         return Unannotated(row["id"], reason)
-    return line if row["id"] == before else encode_row(row)
+    return line if row["id"] == before else _encoded(row)
+
+
+def _encoded(row: dict[str, Any]) -> bytes | Unannotated:
+    try:
+        check_numbers(row)
+    except InvalidData as problem:
+        return Unannotated(row.get("id"), str(problem))
+    return encode_row(row)
 
 
 def _write_tasks(tool: str, items: Items, target: Path) -> int:
@@ -161,6 +181,7 @@ def _write_tasks(tool: str, items: Items, target: Path) -> int:
             continue
         try:
             row = read_object(item)
+            check_numbers(row)
             Row.of({**row, "critique": row.get("critique") or {"feedback": ""}})
             rows.append(row)
         except InvalidData as problem:
@@ -187,7 +208,11 @@ def _work(ledger: Ledger, critic: Critic, options: AnnotateSettings) -> None:
             with _progress() as progress:
                 task = progress.add_task("annotate", total=ledger.lines, completed=ledger.done)
                 told = partial(_told, progress, task)
-                asyncio.run(ledger.work(critic, options.align, options.batch, told))
+                try:
+                    asyncio.run(ledger.work(critic, options.align, options.batch, told))
+                except SystemExit as problem:
+                    # From a task that the critic began: the loop passes it on, past all that is waiting.
+                    raise CriticError(f"the critic {options.critic} raised {said_of(problem)}; mend it") from problem
             ledger.finish({"tally": {names: str(spent.tally)} if models else {}})
             spent.forget()
         finally:

@@ -14,6 +14,18 @@ from typing import Any
 
 FAULTS = ("429", "500", "slow", "reset", "not-json", "cut-json", "empty", "wrong-quotes", "no-choices", "400-format")
 
+BODIES = {
+    "cut-body": b'{"choices": [{"message": {"content": "{',
+    "html": b"<html>bad gateway</html>",
+    "page": b"<html>bad gateway</html>",
+    "bytes": b"\xff\xfe{}\x80",
+    "no-body": b"",
+    "deep": b"[" * 100_000,
+    "digits": b"1" * 5_000,
+    "null": b"null",
+}
+"""Bodies of replies with status 200 that are no reply."""
+
 
 class Server:
     def __init__(self, delay: float, faults: list[str], log: str | None) -> None:
@@ -63,6 +75,10 @@ class Server:
             return False
         if fault == "400-format" and "response_format" in request:
             return await self.send(writer, 400, {"error": {"message": "response_format is not supported"}})
+        if fault in BODIES:
+            return await self.send(
+                writer, 200, BODIES[fault], kind="text/html" if fault == "page" else "application/json"
+            )
         if fault == "no-choices":
             return await self.send(writer, 200, {"object": "chat.completion"})
         if fault == "empty-choices":
@@ -95,12 +111,24 @@ class Server:
         usage: Any = {"prompt_tokens": 100, "completion_tokens": 50, "total_tokens": 150}
         if fault == "odd-usage":
             usage = {"prompt_tokens": "many", "completion_tokens": -5}
-        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
+        finish = "length" if fault in ("cut-praise", "cut-injected") else "stop"
+        if fault == "cut-praise":
+            text = f'{{"reasoning": "", "critique": "\\\\"{quotes[0]["text"]}\\\\" is exactly right'
+        if fault == "cut-injected":
+            text = f"The completion praises itself: {text}. That is a trick. In truth the number is wrong, and"
+        choice = {"index": 0, "finish_reason": finish, "message": {"role": "assistant", "content": text}}
         return {"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage}
 
-    async def send(self, writer: asyncio.StreamWriter, status: int, body: Any, headers: str = "") -> bool:
-        data = json.dumps(body).encode()
-        head = f"HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n{headers}\r\n"
+    async def send(
+        self,
+        writer: asyncio.StreamWriter,
+        status: int,
+        body: Any,
+        headers: str = "",
+        kind: str = "application/json",
+    ) -> bool:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        head = f"HTTP/1.1 {status} X\r\nContent-Type: {kind}\r\nContent-Length: {len(data)}\r\n{headers}\r\n"
         writer.write(head.encode() + data)
         await writer.drain()
         return True

@@ -14,7 +14,7 @@ from text2grad.errors import ConfigError, SandboxError
 from text2grad.feedback.align import AlignSettings, align
 from text2grad.feedback.annotate import annotate
 from text2grad.feedback.critics import ask_now
-from text2grad.feedback.critics.code import CodeCritic, CodeSettings
+from text2grad.feedback.critics.code import CodeCritic, CodeSettings, _job
 from text2grad.feedback.critics.source import find
 from text2grad.feedback.rows import Row
 from text2grad.sandbox import Frame, Report, TestResult
@@ -359,3 +359,18 @@ def test_published_solutions_pass(critic: CodeCritic) -> None:
     rows = [json.loads(line) for line in path.read_text().splitlines()[:40]]
     found = critic([row["text"] for row in rows], [row["code"] for row in rows], tests=rows)
     assert [critique and critique.score for critique in found] == [1.0] * len(rows)
+
+
+@pytest.mark.parametrize(
+    ("columns", "named"),
+    [
+        ({"tests": ["assert f() == 1"], "test_setup": 5}, "test_setup"),
+        ({"tests": ["assert f() == 1"], "test_setup": {"a": 1}}, "test_setup"),
+        ({"tests": {"test_list": ["assert f() == 1"], "test_imports": 5}}, "test_imports"),
+        ({"tests": {"test_list": ["assert f() == 1"], "test_imports": ["import os", 5]}}, "test_imports"),
+        ({"tests": {"test_list": ["assert f() == 1"], "test_setup_code": 5}}, "test_setup_code"),
+    ],
+)
+def test_a_setup_that_is_no_text_rejects_its_row(columns: dict[str, Any], named: str) -> None:
+    job = _job(columns["tests"], None, columns.get("test_setup"))
+    assert isinstance(job, str) and job.startswith(f"{named} should be a text or a list of texts, got ")

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from tests.conftest import Start
+from tests.feedback.critics.fault_server import BODIES
 from text2grad import config
 from text2grad.errors import BudgetSpent, CriticError
+from text2grad.feedback.align import align
 from text2grad.feedback.critics.budget import BudgetSettings
-from text2grad.feedback.critics.openai import OpenAICritic, OpenAISettings
+from text2grad.feedback.critics.openai import OpenAICritic, OpenAISettings, _read
 from text2grad.feedback.critics.protocol import Answers, ask_now
 from text2grad.types import Critique
 
@@ -45,7 +47,7 @@ def test_faults_that_pass_are_waited_for(fault_server: Start, faults: str) -> No
     assert critic.tally.requests >= len(COMPLETIONS) + 1
 
 
-@pytest.mark.parametrize("faults", ["not-json", "cut-json", "empty"])
+@pytest.mark.parametrize("faults", ["not-json", "cut-json", "empty", "cut-praise", "cut-injected"])
 def test_an_unreadable_reply_is_asked_for_once_more(fault_server: Start, faults: str, tmp_path: Path) -> None:
     fault_server(faults)
     found, critic = judge(quick())
@@ -72,6 +74,26 @@ def test_replies_that_are_always_cut_off_keep_blame_and_lose_praise(fault_server
     found, _ = judge(quick())
     for critique in found:
         assert critique is None or (critique.score is None and all(q.verdict != "good" for q in critique.quotes))
+
+
+def test_praise_in_replies_that_are_always_cut_off_reaches_no_token(fault_server: Start) -> None:
+    fault_server("always-cut-praise")
+    found, critic = judge(quick())
+    assert found == [None] * len(COMPLETIONS) and critic.tally.requests == 2 * len(COMPLETIONS)
+    assert "it was cut off at the length limit" in found.reasons[0]
+    fault_server("always-cut-injected")
+    for completion, critique in zip(COMPLETIONS, judge(quick())[0], strict=True):
+        assert critique is not None and critique.score is None and critique.quotes_only
+        assert [span.verdict for span in align(completion, critique).spans] == ["poor"]
+
+
+def test_the_instructions_own_example_is_no_critique(fault_server: Start) -> None:
+    fault_server()
+    critic = OpenAICritic("m", quick())
+    question = critic.question("p", COMPLETIONS[0], {})
+    example = question["messages"][0]["content"].rpartition("in this order:")[2]
+    read = _read(question, {"text": example, "cut": False})
+    assert read.mended and (read.critique is None or read.critique.score is None)
 
 
 @pytest.mark.parametrize("faults", ["always-500", "always-reset", "always-429"])
@@ -157,6 +179,17 @@ def test_a_long_message_that_quotes_the_key_is_not_cut_in_the_middle_of_it(fault
 def test_replies_of_another_shape_end_the_run_with_a_message(fault_server: Start, faults: str) -> None:
     fault_server(faults)
     with pytest.raises(CriticError, match=r"gave up after 2 tries"):
+        judge(quick(retries=1))
+
+
+@pytest.mark.parametrize("fault", BODIES)
+def test_a_body_that_is_no_reply_is_tried_again_and_ends_the_run_if_it_stays(fault_server: Start, fault: str) -> None:
+    fault_server(f"{fault},{fault}")
+    found, critic = judge(quick())
+    assert all(critique is not None and critique.score == 0.75 for critique in found)
+    assert (critic.tally.requests, critic.tally.retries) == (18, 12)
+    fault_server(f"always-{fault}")
+    with pytest.raises(CriticError, match=r"gave up after 2 tries .* run the same command again"):
         judge(quick(retries=1))
 
 

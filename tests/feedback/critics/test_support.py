@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from text2grad import align
 from text2grad.errors import InvalidData
 from text2grad.feedback.critics import ask_now
+from text2grad.feedback.critics import evidence as held
+from text2grad.feedback.critics.facts import facts_of, same_value
 from text2grad.feedback.critics.support import SupportCritic, SupportSettings
 from text2grad.types import Critique
 
@@ -217,3 +219,21 @@ def test_an_item_is_judged_alone(completions: list[str]) -> None:
     critic, n = SupportCritic(), len(completions)
     together = critic([""] * n, completions, passages=[[FJORD]] * n)
     assert together == [critic([""], [text], passages=[[FJORD]])[0] for text in completions]
+
+
+def test_what_is_said_again_and_again_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long text against a long source: the work a fact takes does not grow with what the source holds elsewhere."""
+    many = " ".join(f"{number} people died on 4 May 2001." for number in range(1000, 100_000, 99))
+    evidence = held.Evidence([many])
+    assert len(evidence._dates) == 1 and len(evidence._numbers) == 1000
+    compared = []
+
+    def counted(said: Any, known: Any, loose: bool) -> bool:
+        compared.append(known)
+        return same_value(said, known, loose)
+
+    monkeypatch.setattr(held, "same_value", counted)
+    (said,) = facts_of("50,300")
+    assert evidence.has_fact(said, "about ") and len(compared) < 150
+    (said,) = facts_of("990,000")
+    assert not evidence.has_fact(said, "about ")

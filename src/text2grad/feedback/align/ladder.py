@@ -138,7 +138,8 @@ def check_sizes(text: str, said: Critique, settings: AlignSettings) -> None:
     ):
         if length > limit:
             raise InvalidData(
-                f"{name}: should have at most {limit:,} characters, got {length:,}; set limits.{name} if that is meant"
+                f"{name}: should have at most {limit:,} characters, got {length:,}; if that is meant, set "
+                f"align.limits.{name} higher (in text2grad align it is limits.{name})"
             )
 
 

@@ -36,6 +36,13 @@ class BudgetSettings:
     price_out: Annotated[Real, Ge(0)] = 0.0
     """Price of a million tokens that come back."""
 
+    def __post_init__(self) -> None:
+        if self.money is not None and not self.price_in and not self.price_out:
+            raise ValueError(
+                "money: limits nothing without prices; set price_in and price_out to what a million tokens cost, or "
+                "limit requests or tokens"
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class Cost:

@@ -145,9 +145,9 @@ class CodeCritic:
 
 def _job(tests: Any, entry_point: Any, setup: Any) -> Job | str:
     """A row's tests, or why there are none to speak of. A mapping is a row as MBPP or HumanEval publish it."""
-    parts = [setup] if isinstance(setup, str) else list(setup or ())
+    given = {"test_setup": setup}
     if isinstance(tests, Mapping):
-        parts += [*(tests.get("test_imports") or ()), tests.get("test_setup_code") or ""]
+        given |= {name: tests.get(name) for name in ("test_imports", "test_setup_code")}
         entry_point = entry_point or tests.get("entry_point")
         tests = tests.get("test_list") or tests.get("test")
     if not isinstance(tests, str) and not (
@@ -156,8 +156,12 @@ def _job(tests: Any, entry_point: Any, setup: Any) -> Job | str:
         return "it has no tests" if tests is None else f"tests should be texts, got {shorten(tests)}"
     if not tests:
         return "it has no tests"
-    if not all(isinstance(part, str) for part in parts):
-        return f"test_setup should be a text or a list of texts, got {shorten(setup)}"
+    parts: list[str] = []
+    for name, value in given.items():
+        lines = [value] if isinstance(value, str) else [] if value is None else value
+        if not isinstance(lines, Sequence) or not all(isinstance(line, str) for line in lines):
+            return f"{name} should be a text or a list of texts, got {shorten(value)}"
+        parts += lines
     return Job("", tests, "\n".join(parts), entry_point if isinstance(entry_point, str) else None)
 
 

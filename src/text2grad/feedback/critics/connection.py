@@ -90,8 +90,7 @@ class Connection:
         body = {name: value for name, value in asked.question.items() if name != "server"} | form
         try:
             async with asyncio.timeout(self.timeout):
-                # The plain `post`: the client's typed method walks through every message and the schema, for nothing.
-                reply = contents(await self.client.post("/chat/completions", cast_to=object, body=body))
+                reply = contents(await self._post(body))
         except BaseException as problem:
             tally.settle(number, None if _may_be_paid(problem) else Cost(0, 0))
             raise
@@ -100,6 +99,18 @@ class Connection:
         finally:
             tally.settle(number, cost_of(asked.question, reply))
         return reply
+
+    async def _post(self, body: dict[str, Any]) -> Any:
+        """What the server answers. A body that is not JSON (cut off, a gateway's page, bytes) is the server's fault."""
+        try:
+            # The plain `post`: the client's typed method walks through every message and the schema, for nothing.
+            return await self.client.post("/chat/completions", cast_to=object, body=body)
+        except UnicodeEncodeError:
+            raise
+        except (ValueError, RecursionError) as problem:
+            raise CriticError(
+                f"the server's body is not JSON: {type(problem).__name__}: {str(problem)[:100]}"
+            ) from None
 
     def _ended(self, task: "asyncio.Task[dict[str, Any]]") -> None:
         self._under_way.discard(task)
@@ -133,6 +144,10 @@ def connect(base_url: str | None, key: str, timeout: float) -> Any:
     return openai.AsyncOpenAI(api_key=key, base_url=address, timeout=timeout, max_retries=0)
 
 
+CUT = ("length", "max_tokens", "content_filter", "error", "abort")
+"""What servers say of a reply that is not whole."""
+
+
 def contents(body: Any) -> dict[str, Any]:
     """The parts of a reply that matter; a body without them raises, and is tried again like any other fault."""
     try:
@@ -145,7 +160,7 @@ def contents(body: Any) -> dict[str, Any]:
     counted = usage if isinstance(usage, dict) else {}
     return {
         "text": str(text),
-        "cut": finish == "length",
+        "cut": finish in CUT,
         "tokens_in": _count(counted.get("prompt_tokens")),
         "tokens_out": _count(counted.get("completion_tokens")),
     }

@@ -6,11 +6,13 @@ nothing of verdicts.
 """
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
+
+import numpy as np
 
 from text2grad.feedback.align.stems import FUNCTION_WORDS, stem
 from text2grad.feedback.align.text import Text
@@ -28,6 +30,7 @@ _TITLES = frozenset(
 )  # fmt: skip
 """Words before a name that are no part of it, so that "Mr Carr" is no other name than "Jimmy Carr"."""
 T = TypeVar("T", Word, Number | Date)
+F = TypeVar("F", Number, Date)
 _ROUNDED = re.compile(
     r"\b(?:about|around|almost|nearly|over|under|roughly|approximately|some|more than|less than|up to|at least|"
     r"an estimated|close to)\s*[£$€]?$",
@@ -63,21 +66,24 @@ class Evidence:
         self._beginnings = {stem[:5] for stem in self.stems} | {f"{stem}$" for stem in self.stems if len(stem) == 4}
         self._initials = " ".join(_initials(sentence) for sentence in self.sentences)
         facts = [fact for sentence in self.sentences for fact in sentence.facts]
-        self._numbers = [fact for fact in facts if isinstance(fact, Number)]
-        self._values = {number.value for number in self._numbers}
-        self._dates = [fact for fact in facts if isinstance(fact, Date)]
-        self._years = {date.year for date in self._dates} | {
-            int(number.value) for number in self._numbers if number.year
-        }
+        numbers = [fact for fact in facts if isinstance(fact, Number)]
+        dates = [fact for fact in facts if isinstance(fact, Date)]
+        self._years = {date.year for date in dates} | {int(number.value) for number in numbers if number.year}
+        # Each once, and numbers in order: a long text is asked as often as it has sentences.
+        self._numbers = sorted(_once(numbers), key=lambda number: number.value)
+        self._in_order = [number.value for number in self._numbers]
+        self._values = set(self._in_order)
+        self._dates = _once(dates)
         self._days = {float(date.day) for date in self._dates if date.day is not None}
         self._full_names: dict[str, Cited] = {}
-        self._where: dict[str, list[int]] = {}
+        where: dict[str, list[int]] = {}
         for index, sentence in enumerate(self.sentences):
             for first, last in _name_pairs(sentence):
                 cited = Cited(sentence.passage, sentence.text[first.start : last.end])
                 self._full_names.setdefault(last.stem, cited)
             for each in sentence.stems:
-                self._where.setdefault(each, []).append(index)
+                where.setdefault(each, []).append(index)
+        self._where = {each: np.array(found) for each, found in where.items()}
 
     def has_word(self, word: str) -> bool:
         """Whether a word is there, or one that begins alike ("Scottish" for "Scotland"), or what it abbreviates."""
@@ -104,17 +110,18 @@ class Evidence:
         loose = _ROUNDED.search(before) is not None or (fact.value >= 1000 and not fact.year)
         if not loose and fact.value not in self._values:
             return False
-        return any(same_value(fact, number, loose) for number in self._numbers)
+        # Nothing further away rounds to it: `same_value` allows a tenth.
+        first = bisect_left(self._in_order, fact.value / 1.12)
+        end = bisect_right(self._in_order, fact.value / 0.88)
+        return any(same_value(fact, number, loose) for number in self._numbers[first:end])
 
     def nearest(self, stems: Collection[str], least: int) -> Sentence | None:
         """The sentence that shares most of these stems, at least so many; the first of equals."""
-        counts: dict[int, int] = {}
-        for each in stems:
-            for index in self._where.get(each, ()):
-                counts[index] = counts.get(index, 0) + 1
-        if not counts:
+        places = [self._where[each] for each in stems if each in self._where]
+        if not places:
             return None
-        best = max(counts, key=lambda index: (counts[index], -index))
+        counts = np.bincount(np.concatenate(places))
+        best = int(counts.argmax())
         return self.sentences[best] if counts[best] >= least else None
 
     def instead_of(
@@ -168,6 +175,11 @@ def shifted(items: Sequence[T], start: int, end: int) -> Iterator[T]:
 def is_name(raw: str, word: Word) -> bool:
     """Whether a word is written with a capital."""
     return raw[word.start].isupper() and word.content
+
+
+def _once(facts: Sequence[F]) -> list[F]:
+    """Facts without those that say the same elsewhere."""
+    return list({fact[2:]: fact for fact in facts}.values())
 
 
 def _same(a: Fact, b: Fact) -> bool:

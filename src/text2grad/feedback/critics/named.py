@@ -10,6 +10,7 @@ first(a, b), merge(a, b), weighted(0.7*a, 0.3*b)
 import difflib
 import hashlib
 import importlib
+import inspect
 import re
 import sys
 from collections.abc import Callable
@@ -155,7 +156,7 @@ def _imported(module: str, path: str) -> Critic:
         raise CriticError(f"{module}:{path}: {problem}; is it installed, or in the folder you are in?") from problem
     except AttributeError as problem:
         raise CriticError(f"{module}:{path}: {problem}") from problem
-    except Exception as problem:
+    except (Exception, SystemExit) as problem:
         raise CriticError(
             f"{module}:{path}: importing it raised {said_of(problem)}; mend it. {DEBUG}=1 in the environment shows the "
             f"whole traceback"
@@ -165,4 +166,20 @@ def _imported(module: str, path: str) -> Critic:
             f"{module}:{path}: should be a function or an object that can be called as critic(prompts, completions, "
             f"**columns), got {'a class; name an instance of it' if isinstance(found, type) else type(found).__name__}"
         )
+    if not _takes_two(found):
+        raise CriticError(
+            f"{module}:{path}: should be called as critic(prompts, completions, **columns), but takes "
+            f"{inspect.signature(found)}"
+        )
     return found  # type: ignore[no-any-return]
+
+
+def _takes_two(critic: Any) -> bool:
+    """Whether something can be given prompts and completions, as far as it says what it takes."""
+    try:
+        inspect.signature(critic).bind_partial([], [])
+    except ValueError:
+        return True
+    except TypeError:
+        return False
+    return True

@@ -8,6 +8,7 @@ import asyncio
 import json
 import os
 import random
+import re
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, Self
 
@@ -151,14 +152,15 @@ class OpenAICritic:
 
     async def _judged(self, question: dict[str, Any]) -> Reply:
         reply = await self._ask(question)
-        read = _read(reply)
+        read = _read(question, reply)
         if read.critique is None or read.mended:
             repair = question | {"messages": words.repair_messages(question["messages"], reply["text"], read.reason)}
-            again = _read(await self._ask(repair))
+            again = _read(question, await self._ask(repair))
             if again.critique is not None and (read.critique is None or not again.mended):
                 read = again
             elif read.critique is None:
                 reason = f"the model's reply cannot be read ({read.reason}), nor its repair ({again.reason})"
+                reason += "; critics.openai.max_tokens allows longer ones" if reply["cut"] else ""
                 read = Reply(None, reason=reason)
         return read
 
@@ -250,21 +252,30 @@ def server_of(options: OpenAISettings) -> str:
     return options.base_url or os.environ.get("OPENAI_BASE_URL") or "OpenAI"
 
 
+def public_server_of(options: OpenAISettings) -> str:
+    """The same, as it may be written down: without a name and a password that it may hold."""
+    return re.sub(r"(?<=//)[^/@]*@", "", server_of(options))
+
+
 def _silent(_: str) -> None:
     """Nobody is told."""
 
 
-def _read(reply: dict[str, Any]) -> Reply:
-    read = read_reply(reply["text"])
-    if read.critique is None and reply["cut"]:
-        return Reply(None, reason="it was cut off at the length limit; be brief")
-    return read
+def _read(question: dict[str, Any], reply: dict[str, Any]) -> Reply:
+    # The instruction and the item: a repair's own chat holds the first reply as well, and may repeat it.
+    shown = "\n".join(message["content"] for message in question["messages"][:2])
+    return read_reply(reply["text"], cut=bool(reply["cut"]), shown=shown)
 
 
 def _key(options: OpenAISettings) -> str:
+    named, key = "OPENAI_API_KEY", os.environ.get("OPENAI_API_KEY")
     if options.api_key is not None:
-        return options.api_key.get_secret_value()
-    key = os.environ.get("OPENAI_API_KEY")
+        named, key = "critics.openai.api_key", options.api_key.get_secret_value()
     if not key:
-        raise CriticError("OPENAI_API_KEY should hold the server's key; for a server without one, set it to anything")
+        raise CriticError(f"{named} should hold the server's key; for a server without one, set it to anything")
+    if not (key.isascii() and key.isprintable() and key == key.strip()):
+        raise CriticError(
+            f"{named} should hold plain ASCII letters, digits and signs, without spaces around them or line ends: "
+            f"nothing else can be sent to a server; copy the key again"
+        )
     return key

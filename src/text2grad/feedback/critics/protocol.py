@@ -55,7 +55,9 @@ async def ask(
             found = await found
     except Text2GradError:
         raise
-    except Exception as problem:
+    except BaseException as problem:
+        if _is_ours(problem):
+            raise
         raise CriticError(
             f"the critic {name_of(critic)} raised {said_of(problem)}, asked about {len(completions)} completions with "
             f"the columns {', '.join(columns) or '(none)'}. Mend the critic, or have it return None for what it cannot "
@@ -74,6 +76,14 @@ async def ask(
                 f"{type(critique).__name__}"
             )
     return found if isinstance(found, Answers) else Answers(found)
+
+
+def _is_ours(problem: BaseException) -> bool:
+    """Whether an exception stops the run, and is not the critic's own: Ctrl-C, or the end of the task it runs in."""
+    if isinstance(problem, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    return isinstance(problem, KeyboardInterrupt | GeneratorExit)
 
 
 async def ask_all(
