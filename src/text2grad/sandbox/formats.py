@@ -2,8 +2,7 @@
 
 Enters: a list of asserts (MBPP), code with `check(candidate)` (HumanEval), pytest or unittest functions that import
 from `solution` (KodCode), or plain code with asserts. Leaves: a `Plan`, or a reason why there is none. Reads the tests,
-never the program: whether a test needs live objects is decided by what the test does, so no program can choose to be
-judged in a process that it shares with its judge.
+never the program: a test that says by its text that it needs live objects is never run in any other way.
 """
 
 import ast

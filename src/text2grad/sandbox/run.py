@@ -3,7 +3,8 @@
 Enters: a program's source, tests in any published format. Leaves: a `Report`. Each execution is one or more rounds: a
 tester and a candidate process, each inside walls of its own, joined by two pipes; when the candidate dies or hangs, the
 tests after that one get a new pair. Tests that need live objects come last, in a round where program and tests share
-one process. Nothing that a program does raises here; only a sandbox that does not work is a `SandboxError`.
+one process; so do those in which the program gave something that is not plain data. Nothing that a program does raises
+here; only a sandbox that does not work is a `SandboxError`.
 """
 
 import json
@@ -17,7 +18,7 @@ import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import FileIO
 from typing import Any, get_args
 
@@ -49,7 +50,8 @@ class _Round:
 
     results: dict[int, dict[str, Any]] = field(default_factory=dict)
     skipped: dict[int, str] = field(default_factory=dict)
-    live: list[int] = field(default_factory=list)
+    live: dict[int, str] = field(default_factory=dict)
+    """Tests that need live objects after all; where it was the program that gave one, what it gave."""
     load: dict[str, Any] | None = None
     unusable: str | None = None
     started: int | None = None
@@ -98,7 +100,7 @@ class Sandbox:
     def _execute(self, program: str, parts: Plan) -> Report:
         results: dict[int, TestResult] = {}
         skipped: dict[int, str] = {}
-        live = [index for index, unit in enumerate(parts.units) if unit.live]
+        live = {index: "" for index, unit in enumerate(parts.units) if unit.live}
         left = [index for index, unit in enumerate(parts.units) if not unit.live]
         deadline = time.monotonic() + self.limits.wall
         chances = self.limits.chances
@@ -109,13 +111,13 @@ class Sandbox:
                     said = "not run: too many tests before it did not end or ended the process"
                     results.update({i: TestResult(parts.units[i].name, False, "not_run", verdict, said) for i in left})
                     break
-                found = self._round(program, parts, left, verdict, deadline, chances)
+                found = self._round(program, parts, {i: live.get(i, "") for i in left}, verdict, deadline, chances)
                 if found.unusable is not None:
                     return Report(unusable=found.unusable)
                 settled = _settled(found, parts, left, verdict)
-                results |= settled
+                results |= {i: replace(result, unplain=live.get(i, "")) for i, result in settled.items()}
                 skipped |= found.skipped
-                live += found.live
+                live |= found.live
                 chances -= sum(result.kind in ("timeout", "died") for result in settled.values())
                 left = [i for i in left if i not in results and i not in skipped and i not in live]
                 if verdict == "in_process":
@@ -123,11 +125,14 @@ class Sandbox:
         return _report(parts, results, skipped)
 
     def _round(
-        self, program: str, parts: Plan, left: list[int], verdict: Verdict, deadline: float, chances: int
+        self, program: str, parts: Plan, left: dict[int, str], verdict: Verdict, deadline: float, chances: int
     ) -> _Round:
         """Start the processes, hand over the job, listen until the end or the deadline, leave nothing running."""
         nonce = secrets.token_hex(16)
-        units = [{"index": i, "source": parts.units[i].source, "function": parts.units[i].function} for i in left]
+        units = [
+            {"index": i, "source": parts.units[i].source, "function": parts.units[i].function, "chosen": bool(said)}
+            for i, said in left.items()
+        ]
         job = {
             "nonce": nonce,
             "program": program,
@@ -245,7 +250,7 @@ def _hear(found: _Round, line: bytes, nonce: str) -> None:
         found.skipped[event["skipped"]] = str(event["reason"])
         found.started = None
     elif "live" in event:
-        found.live.append(event["live"])
+        found.live[event["live"]] = str(event["unplain"])
         found.started = None
     elif "load" in event:
         found.load, found.done = event["load"], True

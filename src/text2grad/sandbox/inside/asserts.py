@@ -45,6 +45,15 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+_ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Sub: operator.sub,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+"""By which tests compare numbers: `abs(f(2) - 4) < 1e-9`."""
+
+
 class Mismatch(AssertionError):
     """A failed assert with both sides as text."""
 
@@ -165,6 +174,13 @@ class _Rewrite(ast.NodeTransformer):
         words = ast.Tuple([ast.Constant(sign) for sign in signs], ast.Load())
         return ast.copy_location(_call("judge", words, values), node)
 
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        self.generic_visit(node)
+        if not self.guarded or type(node.op) not in _ARITHMETIC:
+            return node
+        sign = ast.Constant([*_ARITHMETIC].index(type(node.op)))
+        return ast.copy_location(_call("arithmetic", sign, node.left, node.right), node)
+
     def _calls(self, node: ast.expr) -> bool:
         return any(isinstance(part, ast.Name) and part.id in self.names for part in ast.walk(node))
 
@@ -177,10 +193,20 @@ def checks(
     guarded: bool, sound: Callable[[], bool] | None = None
 ) -> tuple[dict[str, Callable[..., Any]], Callable[[], int]]:
     """The functions that rewritten asserts call, and how many checks were made so far. `sound` is asked before each: no
-    check holds while what it checks with is changed, even if it is put back later."""
+    check holds while what it checks with is changed, even if it is put back later. `choose` tells whether the test
+    shares its process by the program's choice; then the program's objects do not reckon with plain numbers either."""
     trusted = _trusted() if guarded else ()
     plain, problem = dict(_COMPARE), Mismatch
-    made = 0
+    made, chosen, reckon = 0, False, tuple(_ARITHMETIC.values())
+
+    def choose(value: bool) -> None:
+        nonlocal chosen
+        chosen = value
+
+    def arithmetic(sign: int, left: Any, right: Any) -> Any:
+        if chosen and (type(left) in _NUMBERS or type(right) in _NUMBERS):
+            left, right = _plain_sides(left, right, trusted)
+        return reckon[sign](left, right)
 
     def checked(value: Any) -> Any:
         nonlocal made
@@ -194,10 +220,16 @@ def checks(
         if not guarded or sign in ("is", "is not"):
             return bool(plain[sign](left, right))
         if sign in ("in", "not in"):
-            return _contains(left, right, trusted) is (sign == "in")
+            return _contains(left, right, trusted, chosen) is (sign == "in")
         if sign in ("==", "!=") and (left is None or right is None):
             return (left is right) is (sign == "==")
-        return bool(plain[sign](*_plain_sides(left, right, trusted)))
+        try:
+            sides = _plain_sides(left, right, trusted, chosen)
+        except problem:
+            if sign == "!=":
+                return True  # an object is unlike plain data
+            raise
+        return bool(plain[sign](*sides))
 
     def compare(sign: str, left: Any, right: Any, swapped: bool, said: Callable[[], Any] | None) -> None:
         checked(None)
@@ -218,9 +250,21 @@ def checks(
         """A comparison, or a chain of them."""
         if sound is not None and not sound():
             raise problem("the program changed what judges it", None, None)
-        return all(holds(sign, left, right) for sign, left, right in zip(signs, values, values[1:], strict=False))
+        for sign, left, right in zip(signs, values, values[1:], strict=False):
+            try:
+                if not holds(sign, left, right):
+                    return False
+            except problem:
+                if sign == "==":
+                    return False
+                raise
+        return True
 
-    return {"compare": compare, "truth": truth, "judge": judge, "checked": checked}, lambda: made
+    judges: dict[str, Callable[..., Any]] = {"compare": compare, "truth": truth, "judge": judge, "checked": checked}
+    return {**judges, "arithmetic": arithmetic, "choose": choose}, lambda: made
+
+
+_NUMBERS = {bool, int, float, complex}
 
 
 def _trusted() -> tuple[type, ...]:
@@ -234,15 +278,30 @@ def _trusted() -> tuple[type, ...]:
     return Approx, Decimal, Fraction, date, datetime, time, timedelta
 
 
-def _plain_sides(left: Any, right: Any, trusted: tuple[type, ...]) -> tuple[Any, Any]:
+def _plain_sides(left: Any, right: Any, trusted: tuple[type, ...], chosen: bool = False) -> tuple[Any, Any]:
     """Both sides, copied into exact built-in types where they are plain data; what is neither that nor a trusted class
-    is not compared with what is."""
+    is not compared with what is, nor, in a test that is here by the program's choice, with an object of another class.
+    The same holds for what lists, tuples and dicts hold."""
     (plain_left, new_left), (plain_right, new_right) = copied(left), copied(right)
     known_left, known_right = plain_left or type(left) in trusted, plain_right or type(right) in trusted
     if known_left != known_right:
         foreign, other = (right, left) if known_left else (left, right)
         raise Mismatch("", shown(other), f"an object of type {type(foreign).__name__}, which is not plain data")
-    return (new_left, new_right) if known_left else (left, right)
+    if known_left:
+        return new_left, new_right
+    if type(left) is type(right) and type(left) in (list, tuple, dict):
+        _plain_pairs(left, right, trusted, chosen)
+    elif chosen and type(left) is not type(right):
+        raise Mismatch("", shown(right), f"an object of type {type(left).__name__}")
+    return left, right
+
+
+def _plain_pairs(left: Any, right: Any, trusted: tuple[type, ...], chosen: bool) -> None:
+    if type(left) is dict:
+        shared = [key for key in left if key in right]
+        left, right = [left[key] for key in shared], [right[key] for key in shared]
+    for one, other in zip(left, right, strict=False):
+        _plain_sides(one, other, trusted, chosen)
 
 
 def copied(side: Any) -> tuple[bool, Any]:
@@ -253,7 +312,7 @@ def copied(side: Any) -> tuple[bool, Any]:
         return False, side
 
 
-def _contains(item: Any, holder: Any, trusted: tuple[type, ...]) -> bool:
+def _contains(item: Any, holder: Any, trusted: tuple[type, ...], chosen: bool) -> bool:
     """`item in holder`: a holder that is, or is derived from, a built-in one is searched item by item; only a holder of
     the program's own kind is asked, as the test means to."""
     plain, held = copied(holder)
@@ -262,16 +321,16 @@ def _contains(item: Any, holder: Any, trusted: tuple[type, ...]) -> bool:
         return (known or type(item) in trusted) and value in held
     for base in _HOLDERS:
         if isinstance(holder, base):
-            return any(_equal(item, other, trusted) for other in base.__iter__(holder))
+            return any(_equal(item, other, trusted, chosen) for other in base.__iter__(holder))
     return item in holder
 
 
 _HOLDERS: tuple[Any, ...] = (list, tuple, set, frozenset, dict)
 
 
-def _equal(left: Any, right: Any, trusted: tuple[type, ...]) -> bool:
+def _equal(left: Any, right: Any, trusted: tuple[type, ...], chosen: bool) -> bool:
     try:
-        one, other = _plain_sides(left, right, trusted)
+        one, other = _plain_sides(left, right, trusted, chosen)
     except Mismatch:
         return False
     return one is other or bool(one == other)

@@ -36,6 +36,7 @@ class Local:
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self.fault: Stop | None = None
+        self.need: NeedsLive | None = None
         self.lost = False
         self.asked = 0
         signal.signal(signal.SIGPROF, self._ring)
@@ -175,6 +176,7 @@ class Tester:
         try:
             self.program.begin()
             before, asked = self.checked(), self.program.asked
+            self.checks["choose"](unit["chosen"])
             names = self.namespace()
             exec(self.bodies[unit["index"]], names)
             if unit["function"]:
@@ -186,13 +188,13 @@ class Tester:
                 result.update(kind="assertion", message=_NOTHING)
         except BaseException as problem:
             passed = False
-            if isinstance(problem, NeedsLive) and not self.guarded:
-                raise
             if not self.guarded and any(problem is skip for skip in fakepytest.skips):
                 self.program.end()
                 raise
             result.update(_failure(problem))
         result["ran"] = self.program.end()
+        if (need := self.program.need) is not None and not self.program.lost:
+            raise need
         if (fault := self.program.fault) is not None:
             passed = False
             where = fault.frames or result.get("frames", [])
@@ -249,8 +251,8 @@ def conduct(job_fd: int, events: int, *wire: int) -> None:
                 result = {"index": unit["index"], **changed}
             say(result=result)
             late += result["kind"] == "timeout"
-        except NeedsLive:
-            say(live=unit["index"])
+        except NeedsLive as need:
+            say(live=unit["index"], unplain=need.unplain)
         except fakepytest.Unusable as reason:
             if not wire:
                 raise
