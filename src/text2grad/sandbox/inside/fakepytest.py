@@ -178,6 +178,14 @@ def _skip(reason: str = "", **_: Any) -> None:
     raise skipped(f"skips itself: {reason}")
 
 
+def _importorskip(name: str, *_: Any, reason: str = "", **__: Any) -> Any:
+    try:
+        __import__(name)
+    except ImportError:
+        _skip(reason or f"no module {name!r}")
+    return sys.modules[name]
+
+
 def skipped(reason: str) -> Unusable:
     """To be raised where a test turns out to be none while it runs."""
     skips.append(Unusable(reason))
@@ -310,5 +318,6 @@ def _once(
 def install() -> None:
     module: Any = types.ModuleType("pytest")
     module.approx, module.raises, module.mark, module.param = approx, raises, _Marks(), _Param
-    module.fixture, module.fail, module.skip = _fixture, _fail, _skip
+    module.fixture, module.fail, module.skip, module.xfail = _fixture, _fail, _skip, _skip
+    module.importorskip = _importorskip
     sys.modules["pytest"] = module

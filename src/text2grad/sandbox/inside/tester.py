@@ -23,10 +23,11 @@ from typing import Any
 from text2grad.sandbox.inside import fakepytest, guard, runner
 from text2grad.sandbox.inside.asserts import Mismatch, checks, rewrite
 from text2grad.sandbox.inside.program import LEEWAY, Program, frames, inside
-from text2grad.sandbox.inside.remote import NeedsLive, Remote, Stop
+from text2grad.sandbox.inside.remote import NeedsLive, Remote, Stop, stand_in
 
 _TESTS = "tests.py"
 _NOTHING = "nothing was checked: the test ended without reaching one of its asserts"
+_SKIPS = "skips itself after it asked the program"
 Result = dict[str, Any]
 
 
@@ -157,6 +158,27 @@ class Tester:
         functions = {unit["index"]: unit["function"] for unit in self.job["units"] if unit["function"]}
         reasons = {index: runner.refusal(function, names) for index, function in functions.items()}
         self.refused = {index: reason for index, reason in reasons.items() if reason}
+        if self.guarded and "skip" in f"{self.job['setup']} {sources}".lower():
+            left = [unit for unit in self.job["units"] if unit["index"] not in self.refused]
+            reasons = {unit["index"]: self._skips_before(unit) for unit in left}
+            self.refused |= {index: reason for index, reason in reasons.items() if reason}
+
+    def _skips_before(self, unit: dict[str, Any]) -> str | None:
+        """Why a test skips itself before it comes to the program, which is not there yet: to do anything with it ends
+        this. Once the program is there, a test in its process that skips itself has failed."""
+        absent: Any = types.ModuleType("solution")
+        absent.__getattr__ = lambda _: stand_in(lambda: Stop("", ""))
+        sys.modules["solution"] = absent
+        names: dict[str, Any] = {"__name__": "tests", "__builtins__": guard.copied_builtins()}
+        names.update({name: absent.__getattr__(name) for name in self.names})
+        try:
+            exec(self.code, names)
+            exec(self.bodies[unit["index"]], names)
+            if unit["function"]:
+                runner.call(unit["function"], names, None)
+        except BaseException as problem:  # noqa: BLE001 - a rehearsal: what else goes wrong is seen when it is run
+            return runner.said(problem) if runner.is_skip(problem) else None
+        return None
 
     def namespace(self) -> dict[str, Any]:
         names: dict[str, Any] = {"__name__": "tests", "__builtins__": guard.copied_builtins()}
@@ -186,12 +208,13 @@ class Tester:
                 if not self.guarded and self.program.asked == asked:
                     raise fakepytest.skipped("checks nothing, and never asks the program")
                 result.update(kind="assertion", message=_NOTHING)
-        except BaseException as problem:
+        except BaseException as problem:  # noqa: BLE001 - everything a test or a program can raise is a result
             passed = False
-            if not self.guarded and any(problem is skip for skip in fakepytest.skips):
+            skips = not self.guarded and runner.is_skip(problem)
+            if skips and self.program.asked == asked:
                 self.program.end()
-                raise
-            result.update(_failure(problem))
+                raise fakepytest.skipped(runner.said(problem)) from None
+            result.update({"kind": "assertion", "message": _SKIPS} if skips else _failure(problem))
         result["ran"] = self.program.end()
         if (need := self.program.need) is not None and not self.program.lost:
             raise need
