@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from text2grad.sandbox.inside.asserts import is_check
-from text2grad.sandbox.live import needs_objects
+from text2grad.sandbox.live import lacks, needs_objects
 from text2grad.sandbox.uses import UNCHECKED, UNUSED, may_check, never_runs, reached, uses
 
 _OWN = {"solution", "pytest"}
@@ -143,7 +143,7 @@ def _from_code(body: list[ast.stmt], entry_point: str | None) -> Plan:
     skipped: list[tuple[str, str]] = []
     for name, holder, node in functions:
         reason = never_runs(node) or (None if uses([node], tainted, found) else UNUSED)
-        reason = reason or (None if may_check(node, body) else UNCHECKED)
+        reason = reason or lacks(node, body) or (None if may_check(node, body) else UNCHECKED)
         if reason is None:
             units.append(Unit(name, lead_in, name, needs_objects([*tainted, holder], known, body)))
         else:

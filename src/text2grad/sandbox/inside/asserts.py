@@ -86,7 +86,7 @@ _MARK = "\0judge "
 def is_check(node: ast.AST) -> bool:
     """`assert`, `pytest.raises(…)`, `self.assertEqual(…)`, `mock.assert_called_once()`."""
     name = _called(node)
-    return isinstance(node, ast.Assert) or name in ("raises", "warns") or name.startswith("assert")
+    return isinstance(node, ast.Assert) or name in ("raises", "warns", "deprecated_call") or name.startswith("assert")
 
 
 def is_failure(node: ast.AST) -> bool:

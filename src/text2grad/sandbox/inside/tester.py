@@ -51,9 +51,8 @@ class Local:
     def load(self, source: str) -> Stop | None:
         _set_timer(_PROCESSOR, self.seconds, 0.05)
         try:
-            self.program = Program(source, guard.copied_builtins())
-            guard.close_doors()
-            self.program.run()
+            self.program = Program(source)
+            self.program.run(guard.close_doors())
         except SyntaxError as problem:
             line = [[problem.lineno, ""]] if problem.lineno else []
             return Stop("syntax", f"{type(problem).__name__}: {problem.msg}"[:300], line)
@@ -110,12 +109,23 @@ def _missing(name: str) -> Callable[..., Any]:
 
 
 class _Stage(types.ModuleType):
-    """Stands in for the program while the set-up is rehearsed: every name is a class to call and to derive from."""
+    """Stands in for the program while the set-up is rehearsed: every name is a class to call and to derive from, and a
+    decorator, with arguments or without."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return type(name, (), {})
+        return type(name, (), {"__new__": _staged, "__init__": _ignored, "__call__": _staged})
+
+
+def _staged(made: Any, *args: Any, **_: Any) -> Any:
+    if len(args) == 1 and isinstance(args[0], types.FunctionType):
+        return args[0]
+    return object.__new__(made) if isinstance(made, type) else made
+
+
+def _ignored(*_: Any, **__: Any) -> None:
+    return None
 
 
 class Tester:

@@ -18,6 +18,7 @@ import sys
 import time
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import GeneratorType
 from typing import Any
 from weakref import WeakSet
@@ -65,7 +66,8 @@ def encode(value: Any, drain: bool = False, strip: bool = False, seen: dict[int,
         return {_SEQUENCES[kind]: [encode(item, drain, strip, seen) for item in value]}
     if kind in _MAPPINGS:
         pairs = [[encode(key, drain, strip, seen), encode(item, drain, strip, seen)] for key, item in value.items()]
-        return {_MAPPINGS[kind]: pairs}
+        made = value.default_factory if kind is defaultdict else None
+        return {f"default {made.__name__}" if type(made) is type and made in _DEFAULTS else _MAPPINGS[kind]: pairs}
     if kind is bytes or kind is bytearray:
         return {kind.__name__: value.hex()}
     if kind is complex:
@@ -203,6 +205,8 @@ _SEQUENCES: dict[Any, str] = {
 _TYPES: dict[str, Any] = {
     kind.__name__: kind for kind in (bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset)
 }
+_DEFAULTS: tuple[Any, ...] = (bool, int, float, str, list, tuple, dict, set)
+"""What a `defaultdict` that crosses may make; with another it is a dict."""
 _LIBRARY: dict[str, tuple[str, Callable[[Any], list[Any]]]] = {
     # Values of the standard library that functions return: their module, and what they are made of.
     "Decimal": ("decimal", lambda value: [str(value)]),
@@ -244,6 +248,7 @@ _MADE: dict[str, Callable[[], Any]] = {
     "OrderedDict": OrderedDict,
 }
 """What both sides count, besides lists."""
+_MADE |= {f"default {kind.__name__}": partial(defaultdict, kind) for kind in _DEFAULTS}
 _OF_ITEMS: dict[str, Callable[[list[Any]], Any]] = {
     "tuple": tuple,
     "frozenset": frozenset,
