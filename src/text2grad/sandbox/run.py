@@ -7,6 +7,7 @@ one process; so do those in which the program gave something that is not plain d
 here; only a sandbox that does not work is a `SandboxError`.
 """
 
+import hashlib
 import json
 import os
 import secrets
@@ -25,6 +26,7 @@ from typing import Any, get_args
 from text2grad.errors import SandboxError
 from text2grad.sandbox.bubble import Launcher
 from text2grad.sandbox.formats import Plan, UnusableTests, plan
+from text2grad.sandbox.inside.wire import SIGNATURE
 from text2grad.sandbox.results import Frame, Kind, Limits, Report, TestResult, Verdict
 
 _MOST_EVENTS = 32 << 20
@@ -56,6 +58,8 @@ class _Round:
     unusable: str | None = None
     started: int | None = None
     """The test that was running when the stream ended."""
+    heard: int = 0
+    """Events so far."""
     ready: bool = False
     """Whether the tester came up; before that the program has no part in what happens."""
     done: bool = False
@@ -128,13 +132,13 @@ class Sandbox:
         self, program: str, parts: Plan, left: dict[int, str], verdict: Verdict, deadline: float, chances: int
     ) -> _Round:
         """Start the processes, hand over the job, listen until the end or the deadline, leave nothing running."""
-        nonce = secrets.token_hex(16)
+        key = secrets.token_hex(16)
         units = [
             {"index": i, "source": parts.units[i].source, "function": parts.units[i].function, "chosen": bool(said)}
             for i, said in left.items()
         ]
         job = {
-            "nonce": nonce,
+            "key": key,
             "program": program,
             "setup": parts.setup,
             "names": parts.names,
@@ -158,7 +162,7 @@ class Sandbox:
             processes.append(tester)
             for end in (job_out, events_in, *channel):
                 end.close()
-            found = _listen(events_out, job_in, json.dumps(job).encode(), nonce, deadline)
+            found = _listen(events_out, job_in, json.dumps(job).encode(), key.encode(), deadline)
             if not found.ready:
                 raise SandboxError(f"a process of the sandbox did not come up: {_said(tester)}")
         return found
@@ -198,9 +202,9 @@ def _said(process: subprocess.Popen[bytes]) -> str:
     return said.decode(errors="replace").strip()[-500:] or f"exit status {process.returncode}, no message"
 
 
-def _listen(events: FileIO, job_in: FileIO, job: bytes, nonce: str, deadline: float) -> _Round:
-    """Write the job while reading events; a line without the nonce is ignored. How long a process takes to come up is
-    not the program's doing, and does not count."""
+def _listen(events: FileIO, job_in: FileIO, job: bytes, key: bytes, deadline: float) -> _Round:
+    """Write the job while reading events; a line that is not signed with the key, or not the next one, is ignored. How
+    long a process takes to come up is not the program's doing, and does not count."""
     found, begun = _Round(), time.monotonic()
     os.set_blocking(job_in.fileno(), False)
     poll = select.poll()
@@ -229,17 +233,19 @@ def _listen(events: FileIO, job_in: FileIO, job: bytes, nonce: str, deadline: fl
                 break
             *lines, rest = (rest + part).split(b"\n")
             for line in lines:
-                _hear(found, line, nonce)
+                _hear(found, line, key)
     return found
 
 
-def _hear(found: _Round, line: bytes, nonce: str) -> None:
-    try:
-        event = json.loads(line)
-    except (ValueError, RecursionError):
+def _hear(found: _Round, line: bytes, key: bytes) -> None:
+    signature, said = line[: 2 * SIGNATURE], line[2 * SIGNATURE :]
+    ours = hashlib.blake2b(said, key=key, digest_size=SIGNATURE).hexdigest().encode()
+    if not secrets.compare_digest(signature, ours):
         return
-    if not isinstance(event, dict) or event.get("nonce") != nonce:
+    event = json.loads(said)
+    if event["count"] != found.heard:
         return
+    found.heard += 1
     found.ready = True
     if "start" in event:
         found.started = event["start"]

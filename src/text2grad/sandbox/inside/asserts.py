@@ -1,24 +1,20 @@
 """Asserts that say what was expected and what came.
 
 Enters: the tests' source and the names that belong to the program. Leaves: code in which `assert f(2) == 4` raises
-`Mismatch` with both sides. Where program and tests share a process (`guarded`), a comparison of plain data with an
-object of the program's own making does not ask that object: it is a mismatch.
+`Mismatch` with both sides, by the functions of `judge`. Where program and tests share a process (`guarded`),
+comparisons outside asserts, arithmetic, `approx` and contexts are looked after, too.
 
 What is checked is counted as it runs: asserts, `pytest.raises`, unittest's methods, conditions under which a test
 fails, and exceptions caught where the test would fail without them. A test that checked nothing is not passed.
 """
 
 import ast
-import operator
 import warnings
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from text2grad.sandbox.inside.watch import bound
-from text2grad.sandbox.inside.wire import Unplain, decode, encode
 
-LONGEST = 200
-"""Characters of a value in a message."""
 _OPERATORS: dict[type[ast.cmpop], str] = {
     ast.Eq: "==",
     ast.NotEq: "!=",
@@ -31,35 +27,10 @@ _OPERATORS: dict[type[ast.cmpop], str] = {
     ast.In: "in",
     ast.NotIn: "not in",
 }
-_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "is": operator.is_,
-    "is not": operator.is_not,
-    "in": lambda left, right: left in right,
-    "not in": lambda left, right: left not in right,
-}
-
-
-_ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Sub: operator.sub,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-}
+_ARITHMETIC: dict[type[ast.operator], str] = {ast.Sub: "-", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%"}
 """By which tests compare numbers: `abs(f(2) - 4) < 1e-9`."""
-
-
-class Mismatch(AssertionError):
-    """A failed assert with both sides as text."""
-
-    def __init__(self, message: str, expected: str | None, got: str | None) -> None:
-        super().__init__(message or f"expected {expected}, got {got}")
-        self.said, self.expected, self.got = message, expected, got
+_SWALLOW = {"raises", "assertRaises", "assertRaisesRegex", "suppress"}
+"""Contexts that a test uses to expect an exception, a failed assert among them."""
 
 
 def rewrite(
@@ -72,7 +43,7 @@ def rewrite(
 ) -> Any:
     """Compiled test code. `names` tell which side of a comparison comes from the program; `guarded`: comparisons
     outside asserts are looked after too; `own`: functions of the tests, which check what their asserts check.
-    `judges` (see `checks`) are constants of the code, so no name that could be bound anew leads to them."""
+    `judges` (see `judge.checks`) are constants of the code, so no name that could be bound anew leads to them."""
     tree = _Rewrite(names, guarded, own).visit(ast.parse(source, file))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a text is not callable: it will not be one
@@ -127,8 +98,19 @@ class _Rewrite(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
-        counts = is_check(node) and _called(node) not in self.own
-        return ast.copy_location(_call("checked", node), node) if counts else node
+        if is_check(node) and _called(node) not in self.own:
+            return ast.copy_location(_call("checked", node), node)
+        if self.guarded and _called(node) == "approx":
+            return ast.copy_location(_call("keep", node), node)
+        return node
+
+    def visit_With(self, node: ast.With) -> ast.stmt:
+        """No context of the program's swallows a failed check."""
+        others = [item for item in node.items if _called(item.context_expr) not in _SWALLOW] if self.guarded else []
+        self.generic_visit(node)
+        for item in others:
+            item.context_expr = ast.copy_location(_call("within", item.context_expr), item.context_expr)
+        return node
 
     def visit_If(self, node: ast.If) -> ast.stmt:
         counts = _fails_in([*node.body, *node.orelse])
@@ -178,7 +160,7 @@ class _Rewrite(ast.NodeTransformer):
         self.generic_visit(node)
         if not self.guarded or type(node.op) not in _ARITHMETIC:
             return node
-        sign = ast.Constant([*_ARITHMETIC].index(type(node.op)))
+        sign = ast.Constant(_ARITHMETIC[type(node.op)])
         return ast.copy_location(_call("arithmetic", sign, node.left, node.right), node)
 
     def _calls(self, node: ast.expr) -> bool:
@@ -187,163 +169,3 @@ class _Rewrite(ast.NodeTransformer):
 
 def _call(name: str, *args: ast.expr) -> ast.Call:
     return ast.Call(ast.Constant(_MARK + name), list(args), [])
-
-
-def checks(
-    guarded: bool, sound: Callable[[], bool] | None = None
-) -> tuple[dict[str, Callable[..., Any]], Callable[[], int]]:
-    """The functions that rewritten asserts call, and how many checks were made so far. `sound` is asked before each: no
-    check holds while what it checks with is changed, even if it is put back later. `choose` tells whether the test
-    shares its process by the program's choice; then the program's objects do not reckon with plain numbers either."""
-    trusted = _trusted() if guarded else ()
-    plain, problem = dict(_COMPARE), Mismatch
-    made, chosen, reckon = 0, False, tuple(_ARITHMETIC.values())
-
-    def choose(value: bool) -> None:
-        nonlocal chosen
-        chosen = value
-
-    def arithmetic(sign: int, left: Any, right: Any) -> Any:
-        if chosen and (type(left) in _NUMBERS or type(right) in _NUMBERS):
-            left, right = _plain_sides(left, right, trusted)
-        return reckon[sign](left, right)
-
-    def checked(value: Any) -> Any:
-        nonlocal made
-        if sound is not None and not sound():
-            raise problem("the program changed what judges it", None, None)
-        made += 1
-        return value
-
-    def holds(sign: str, left: Any, right: Any) -> bool:
-        """One comparison; guarded, the program's objects are not asked about plain data."""
-        if not guarded or sign in ("is", "is not"):
-            return bool(plain[sign](left, right))
-        if sign in ("in", "not in"):
-            return _contains(left, right, trusted, chosen) is (sign == "in")
-        if sign in ("==", "!=") and (left is None or right is None):
-            return (left is right) is (sign == "==")
-        try:
-            sides = _plain_sides(left, right, trusted, chosen)
-        except problem:
-            if sign == "!=":
-                return True  # an object is unlike plain data
-            raise
-        return bool(plain[sign](*sides))
-
-    def compare(sign: str, left: Any, right: Any, swapped: bool, said: Callable[[], Any] | None) -> None:
-        checked(None)
-        if not holds(sign, left, right):
-            got, expected = (right, left) if swapped else (left, right)
-            wanted = shown(expected) if sign == "==" else f"{sign} {shown(expected)}"
-            raise Mismatch(_text(said), wanted, shown(got))
-
-    def truth(value: Any, wanted: bool, said: Callable[[], Any] | None) -> None:
-        checked(None)
-        if bool(value) is not wanted:
-            expected = "True" if wanted else "False"
-            raise Mismatch(
-                _text(said), expected if type(value) is bool else f"a {expected.lower()} value", shown(value)
-            )
-
-    def judge(signs: tuple[str, ...], values: tuple[Any, ...]) -> bool:
-        """A comparison, or a chain of them."""
-        if sound is not None and not sound():
-            raise problem("the program changed what judges it", None, None)
-        for sign, left, right in zip(signs, values, values[1:], strict=False):
-            try:
-                if not holds(sign, left, right):
-                    return False
-            except problem:
-                if sign == "==":
-                    return False
-                raise
-        return True
-
-    judges: dict[str, Callable[..., Any]] = {"compare": compare, "truth": truth, "judge": judge, "checked": checked}
-    return {**judges, "arithmetic": arithmetic, "choose": choose}, lambda: made
-
-
-_NUMBERS = {bool, int, float, complex}
-
-
-def _trusted() -> tuple[type, ...]:
-    """Classes whose idea of equality is not the program's; named before the program is there to pose as one."""
-    from datetime import date, datetime, time, timedelta
-    from decimal import Decimal
-    from fractions import Fraction
-
-    from text2grad.sandbox.inside.fakepytest import Approx
-
-    return Approx, Decimal, Fraction, date, datetime, time, timedelta
-
-
-def _plain_sides(left: Any, right: Any, trusted: tuple[type, ...], chosen: bool = False) -> tuple[Any, Any]:
-    """Both sides, copied into exact built-in types where they are plain data; what is neither that nor a trusted class
-    is not compared with what is, nor, in a test that is here by the program's choice, with an object of another class.
-    The same holds for what lists, tuples and dicts hold."""
-    (plain_left, new_left), (plain_right, new_right) = copied(left), copied(right)
-    known_left, known_right = plain_left or type(left) in trusted, plain_right or type(right) in trusted
-    if known_left != known_right:
-        foreign, other = (right, left) if known_left else (left, right)
-        raise Mismatch("", shown(other), f"an object of type {type(foreign).__name__}, which is not plain data")
-    if known_left:
-        return new_left, new_right
-    if type(left) is type(right) and type(left) in (list, tuple, dict):
-        _plain_pairs(left, right, trusted, chosen)
-    elif chosen and type(left) is not type(right):
-        raise Mismatch("", shown(right), f"an object of type {type(left).__name__}")
-    return left, right
-
-
-def _plain_pairs(left: Any, right: Any, trusted: tuple[type, ...], chosen: bool) -> None:
-    if type(left) is dict:
-        shared = [key for key in left if key in right]
-        left, right = [left[key] for key in shared], [right[key] for key in shared]
-    for one, other in zip(left, right, strict=False):
-        _plain_sides(one, other, trusted, chosen)
-
-
-def copied(side: Any) -> tuple[bool, Any]:
-    """(whether it is plain data, a copy in exact built-in types or the value itself)."""
-    try:
-        return True, decode(encode(side, strip=True))
-    except (Unplain, RecursionError):
-        return False, side
-
-
-def _contains(item: Any, holder: Any, trusted: tuple[type, ...], chosen: bool) -> bool:
-    """`item in holder`: a holder that is, or is derived from, a built-in one is searched item by item; only a holder of
-    the program's own kind is asked, as the test means to."""
-    plain, held = copied(holder)
-    if plain:
-        known, value = copied(item)
-        return (known or type(item) in trusted) and value in held
-    for base in _HOLDERS:
-        if isinstance(holder, base):
-            return any(_equal(item, other, trusted, chosen) for other in base.__iter__(holder))
-    return item in holder
-
-
-_HOLDERS: tuple[Any, ...] = (list, tuple, set, frozenset, dict)
-
-
-def _equal(left: Any, right: Any, trusted: tuple[type, ...], chosen: bool) -> bool:
-    try:
-        one, other = _plain_sides(left, right, trusted, chosen)
-    except Mismatch:
-        return False
-    return one is other or bool(one == other)
-
-
-def _text(said: Callable[[], Any] | None) -> str:
-    return "" if said is None else str(said())[:LONGEST]
-
-
-def shown(value: Any) -> str:
-    """`repr`, cut short."""
-    try:
-        text = repr(value)
-    except Exception as problem:  # noqa: BLE001 - huge integers refuse, and so may objects of the program
-        return f"a value of type {type(value).__name__} whose repr raises {type(problem).__name__}"
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from text2grad.sandbox.inside import fakepytest
-from text2grad.sandbox.inside.asserts import copied
+from text2grad.sandbox.inside.judge import copied
 
 _FUNCTION, _METHOD = types.FunctionType, types.MethodType
 _Compare = Callable[..., None]

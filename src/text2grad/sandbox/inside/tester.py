@@ -1,7 +1,7 @@
 """The tests' side: runs each test against the program and reports what happened.
 
-Enters: a job as JSON on stdin (the program, set-up code, tests, a nonce), and for isolated runs the wire to the
-candidate process. Leaves: one line of JSON an event, each with the nonce. Without a wire, program and tests share this
+Enters: a job as JSON on stdin (the program, set-up code, tests, a key), and for isolated runs the wire to the candidate
+process. Leaves: one line of JSON an event, each signed with the key. Without a wire, program and tests share this
 process (`in_process`), which only tests that need live objects ask for.
 """
 
@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import types
+from _blake2 import blake2b
 from collections.abc import Callable, Iterable
 from json.encoder import encode_basestring_ascii
 from signal import ITIMER_PROF as _PROCESSOR
@@ -21,9 +22,11 @@ from types import FrameType
 from typing import Any
 
 from text2grad.sandbox.inside import fakepytest, guard, runner
-from text2grad.sandbox.inside.asserts import Mismatch, checks, rewrite
+from text2grad.sandbox.inside.asserts import rewrite
+from text2grad.sandbox.inside.judge import Mismatch, checks
 from text2grad.sandbox.inside.program import LEEWAY, Program, frames, inside
 from text2grad.sandbox.inside.remote import NeedsLive, Remote, Stop, stand_in
+from text2grad.sandbox.inside.wire import SIGNATURE
 
 _TESTS = "tests.py"
 _NOTHING = "nothing was checked: the test ended without reaching one of its asserts"
@@ -144,6 +147,8 @@ class Tester:
         absent = [name for name in self.job["imports"] if importlib.util.find_spec(name) is None]
         if absent:
             raise fakepytest.Unusable(f"the tests import {', '.join(absent)}, which the sandbox does not have")
+        for name in guard.PURE.intersection(self.job["imports"]) if self.guarded else ():
+            importlib.import_module(name)
         try:
             known, guarded = self.job["wanted"], self.guarded
             sources = {unit["index"]: unit["source"] for unit in self.job["units"]}
@@ -254,7 +259,8 @@ def conduct(job_fd: int, events: int, *wire: int) -> None:
     while part := os.read(job_fd, 1 << 16):
         parts.append(part)
     job = json.loads(b"".join(parts))
-    say = _speaker(events, job.pop("nonce"))
+    parts.clear()
+    say = _speaker(events, job.pop("key").encode())
     say(ready=True)
     program = Remote(wire[0], wire[1], job["seconds"], job["wall"]) if wire else Local(job["seconds"])
     tester = Tester(job, program)
@@ -295,10 +301,12 @@ def conduct(job_fd: int, events: int, *wire: int) -> None:
     say(done=True)
 
 
-def _speaker(events: int, nonce: str) -> Callable[..., None]:
+def _speaker(events: int, key: bytes) -> Callable[..., None]:
     """What reports events, by nothing that a program can patch: no module is looked up after this. Dicts, lists, texts,
-    whole numbers and None."""
-    write, text, kind, view, quoted = os.write, str, type, memoryview, encode_basestring_ascii
+    whole numbers and None. Each line is signed and numbered; the key never leaves this function, so whoever gets hold
+    of the pipe can read what is said, and neither change nor repeat it."""
+    count = 0
+    write, text, kind, view, quoted, sign = os.write, str, type, memoryview, encode_basestring_ascii, blake2b
     whole_number, items, pairs = int, list, dict
 
     def as_json(value: Any) -> str:
@@ -315,7 +323,10 @@ def _speaker(events: int, nonce: str) -> Callable[..., None]:
         return quoted(value)
 
     def say(**event: Any) -> None:
-        left = view(as_json({"nonce": nonce, **event}).encode() + b"\n")
+        nonlocal count
+        line = as_json({"count": count, **event}).encode()
+        count += 1
+        left = view(sign(line, key=key, digest_size=SIGNATURE).hexdigest().encode() + line + b"\n")
         while left:
             left = left[write(events, left) :]
 

@@ -10,6 +10,7 @@ count the containers that can change in the order of the text, and `{"again": n}
 A message is four bytes of length and UTF-8 JSON. `decode` trusts nothing: what it does not know is a `WireError`.
 """
 
+import importlib
 import json
 import os
 import select
@@ -27,6 +28,8 @@ MOST_ITEMS = 10_000
 """An iterator is sent as its items, up to this many: `next(primes())` works on an endless generator."""
 LARGEST = 16 << 20
 """Bytes of one message."""
+SIGNATURE = 16
+"""Bytes that sign an event of the tester's."""
 MOST_AGAIN = 4_000_000
 """Values that `again` may stand for in one message: sixty lists, each twice in the next, are no plain data."""
 _SMALL = 1 << 53
@@ -77,7 +80,7 @@ def encode(value: Any, drain: bool = False, strip: bool = False, seen: dict[int,
     name: str = kind.__name__
     if kind is type and value in _TYPES.values():
         return {"type": str(value.__name__)}
-    if name in _LIBRARY and getattr(sys.modules.get(_LIBRARY[name][0]), name, None) is kind:
+    if name in _LIBRARY and _of_library(name) is kind:
         return {name: [encode(part) for part in _LIBRARY[name][1](value)]}
     if strip:
         for base, bare in _BARE.items():
@@ -218,11 +221,24 @@ _LIBRARY: dict[str, tuple[str, Callable[[Any], list[Any]]]] = {
 }
 
 
+_SETTLED: dict[str, Any] = {}
+"""Classes of `_LIBRARY` by name, once they are settled."""
+
+
+def settle() -> tuple[Any, ...]:
+    """Before a program is loaded into this process: which classes these are is not looked up any more."""
+    for name, (module, _) in _LIBRARY.items():
+        _SETTLED[name] = getattr(importlib.import_module(module), name)
+    return tuple(_SETTLED.values())
+
+
+def _of_library(name: str) -> Any:
+    return _SETTLED[name] if _SETTLED else getattr(sys.modules.get(_LIBRARY[name][0]), name, None)
+
+
 def _from_library(name: str) -> Callable[[list[Any]], Any]:
     def read(items: list[Any]) -> Any:
-        import importlib
-
-        kind = getattr(importlib.import_module(_LIBRARY[name][0]), name)
+        kind: Any = _SETTLED.get(name) or getattr(importlib.import_module(_LIBRARY[name][0]), name)
         return (kind.fromisoformat if name in ("date", "datetime", "time") else kind)(*items)
 
     return read
