@@ -206,7 +206,8 @@ def test_an_attack_is_scored_as_failing(sandbox: Sandbox, name: str) -> None:
     assert report.unusable is None
     assert [result.passed for result in report.results] == [False, False]
     assert report.score == 0.0
-    assert {result.verdict for result in report.results} == {"isolated"}
+    shared = {"in_process"} if report.results[0].unplain else {"isolated"}
+    assert {result.verdict for result in report.results} == shared
     assert all(result.kind != "passed" for result in report.results)
 
 

@@ -143,8 +143,12 @@ def test_builtin_types_come_as_themselves() -> None:
         decode({"type": "object"})
 
 
-def test_a_default_dictionary_comes_as_a_plain_one() -> None:
-    assert type(crossed(defaultdict(list, {1: [2]}))) is dict
+def test_a_default_dictionary_keeps_what_it_makes_where_that_is_built_in() -> None:
+    found = crossed(defaultdict(list, {1: [2]}))
+    assert (found, found[3]) == ({1: [2], 3: []}, [])
+    assert type(crossed(defaultdict(lambda: 3, {1: 2}))) is dict
+    with pytest.raises(WireError):
+        decode({"default type": []})
 
 
 class Sly(int):

@@ -2,8 +2,7 @@
 
 Enters: a list of asserts (MBPP), code with `check(candidate)` (HumanEval), pytest or unittest functions that import
 from `solution` (KodCode), or plain code with asserts. Leaves: a `Plan`, or a reason why there is none. Reads the tests,
-never the program: whether a test needs live objects is decided by what the test does, so no program can choose to be
-judged in a process that it shares with its judge.
+never the program: a test that says by its text that it needs live objects is never run in any other way.
 """
 
 import ast
@@ -14,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from text2grad.sandbox.inside.asserts import is_check
-from text2grad.sandbox.live import needs_objects
+from text2grad.sandbox.live import lacks, needs_objects
 from text2grad.sandbox.uses import UNCHECKED, UNUSED, may_check, never_runs, reached, uses
 
 _OWN = {"solution", "pytest"}
@@ -144,7 +143,7 @@ def _from_code(body: list[ast.stmt], entry_point: str | None) -> Plan:
     skipped: list[tuple[str, str]] = []
     for name, holder, node in functions:
         reason = never_runs(node) or (None if uses([node], tainted, found) else UNUSED)
-        reason = reason or (None if may_check(node, body) else UNCHECKED)
+        reason = reason or lacks(node, body) or (None if may_check(node, body) else UNCHECKED)
         if reason is None:
             units.append(Unit(name, lead_in, name, needs_objects([*tainted, holder], known, body)))
         else:

@@ -10,6 +10,7 @@ import copy
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 
+from text2grad.sandbox.inside.fakepytest import NAMES
 from text2grad.sandbox.uses import SETUPS
 
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
@@ -20,8 +21,12 @@ _PLAIN = {
 }
 _TYPES = {name for name, value in vars(builtins).items() if isinstance(value, type)}
 _SHARED = {"open", "tempfile", "Path", "pathlib", "shutil", "os", "asyncio", "mock", "patch", "MagicMock", "Mock"}
-_SHARED |= {"redirect_stdout", "threading", "weakref", "gc"}
+_SHARED |= {"redirect_stdout", "threading", "weakref", "gc", "warnings", "logging", "builtins"}
+_SHARED |= {"capsys", "caplog", "monkeypatch", "tmp_path"}
 """What a test uses to share files, streams, event loops or patches with the program: that takes one process."""
+_WATCHES = {"redirect_stdout", "redirect_stderr", "warns", "deprecated_call", "catch_warnings"}
+_WATCHES |= {"assertWarns", "assertWarnsRegex", "assertLogs", "assertNoLogs"}
+"""What a test uses to see what the program says besides its results."""
 
 
 def needs_objects(body: Sequence[ast.stmt], known: Iterable[str], around: Iterable[ast.stmt] = ()) -> bool:
@@ -41,8 +46,9 @@ def needs_objects(body: Sequence[ast.stmt], known: Iterable[str], around: Iterab
         if isinstance(part, ast.Assign) and _mentions(part.value, made):
             made.update(target.id for target in part.targets if isinstance(target, ast.Name))
     return any(
-        (isinstance(part, ast.Name) and part.id in _SHARED)
-        or (isinstance(part, ast.Attribute) and part.attr in ("stdout", "stdin", "environ", "redirect_stdout"))
+        (isinstance(part, ast.Name | ast.arg) and getattr(part, "id", getattr(part, "arg", "")) in _SHARED)
+        or (isinstance(part, ast.Name) and part.id in _WATCHES)
+        or (isinstance(part, ast.Attribute) and part.attr in ("stdout", "stdin", "environ", *_WATCHES))
         or (isinstance(part, ast.Compare) and _asks_identity(part))
         or (isinstance(part, ast.Attribute) and _reaches_into(part, made))
         or (isinstance(part, ast.Call) and (_asks_class(part) or _calls_a_result(part, made)))
@@ -70,6 +76,15 @@ class _Unqualified(ast.NodeTransformer):
             return ast.copy_location(ast.Name(node.attr, node.ctx), node)
         self.generic_visit(node)
         return node
+
+
+def lacks(test: ast.stmt, around: Iterable[ast.stmt]) -> str | None:
+    """What of pytest the test uses, itself or by its helpers, that the sandbox does not have."""
+    for node in (test, *_helpers([test], around)):
+        for part in ast.walk(node):
+            if isinstance(part, ast.Attribute) and getattr(part.value, "id", "") == "pytest" and part.attr not in NAMES:
+                return f"uses pytest.{part.attr}, which the sandbox does not have"
+    return None
 
 
 def _helpers(body: Iterable[ast.stmt], around: Iterable[ast.stmt]) -> list[ast.stmt]:

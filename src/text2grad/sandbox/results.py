@@ -50,6 +50,9 @@ class TestResult:
     lines: frozenset[int] = frozenset()
     """First lines of the program's statements that this test ran. Told by the program's process: a hint for finding
     faults, no evidence of passing."""
+    unplain: str = ""
+    """Why an isolated run came to no verdict: what the program gave is no plain data. The test was then run again in
+    one process, by the program's choice rather than the test's."""
 
 
 @dataclass(frozen=True, slots=True)

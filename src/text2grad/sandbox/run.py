@@ -3,9 +3,11 @@
 Enters: a program's source, tests in any published format. Leaves: a `Report`. Each execution is one or more rounds: a
 tester and a candidate process, each inside walls of its own, joined by two pipes; when the candidate dies or hangs, the
 tests after that one get a new pair. Tests that need live objects come last, in a round where program and tests share
-one process. Nothing that a program does raises here; only a sandbox that does not work is a `SandboxError`.
+one process; so do those in which the program gave something that is not plain data. Nothing that a program does raises
+here; only a sandbox that does not work is a `SandboxError`.
 """
 
+import hashlib
 import json
 import os
 import secrets
@@ -17,13 +19,14 @@ import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import FileIO
 from typing import Any, get_args
 
 from text2grad.errors import SandboxError
 from text2grad.sandbox.bubble import Launcher
 from text2grad.sandbox.formats import Plan, UnusableTests, plan
+from text2grad.sandbox.inside.wire import SIGNATURE
 from text2grad.sandbox.results import Frame, Kind, Limits, Report, TestResult, Verdict
 
 _MOST_EVENTS = 32 << 20
@@ -49,11 +52,14 @@ class _Round:
 
     results: dict[int, dict[str, Any]] = field(default_factory=dict)
     skipped: dict[int, str] = field(default_factory=dict)
-    live: list[int] = field(default_factory=list)
+    live: dict[int, str] = field(default_factory=dict)
+    """Tests that need live objects after all; where it was the program that gave one, what it gave."""
     load: dict[str, Any] | None = None
     unusable: str | None = None
     started: int | None = None
     """The test that was running when the stream ended."""
+    heard: int = 0
+    """Events so far."""
     ready: bool = False
     """Whether the tester came up; before that the program has no part in what happens."""
     done: bool = False
@@ -98,7 +104,7 @@ class Sandbox:
     def _execute(self, program: str, parts: Plan) -> Report:
         results: dict[int, TestResult] = {}
         skipped: dict[int, str] = {}
-        live = [index for index, unit in enumerate(parts.units) if unit.live]
+        live = {index: "" for index, unit in enumerate(parts.units) if unit.live}
         left = [index for index, unit in enumerate(parts.units) if not unit.live]
         deadline = time.monotonic() + self.limits.wall
         chances = self.limits.chances
@@ -109,13 +115,13 @@ class Sandbox:
                     said = "not run: too many tests before it did not end or ended the process"
                     results.update({i: TestResult(parts.units[i].name, False, "not_run", verdict, said) for i in left})
                     break
-                found = self._round(program, parts, left, verdict, deadline, chances)
+                found = self._round(program, parts, {i: live.get(i, "") for i in left}, verdict, deadline, chances)
                 if found.unusable is not None:
                     return Report(unusable=found.unusable)
                 settled = _settled(found, parts, left, verdict)
-                results |= settled
+                results |= {i: replace(result, unplain=live.get(i, "")) for i, result in settled.items()}
                 skipped |= found.skipped
-                live += found.live
+                live |= found.live
                 chances -= sum(result.kind in ("timeout", "died") for result in settled.values())
                 left = [i for i in left if i not in results and i not in skipped and i not in live]
                 if verdict == "in_process":
@@ -123,13 +129,16 @@ class Sandbox:
         return _report(parts, results, skipped)
 
     def _round(
-        self, program: str, parts: Plan, left: list[int], verdict: Verdict, deadline: float, chances: int
+        self, program: str, parts: Plan, left: dict[int, str], verdict: Verdict, deadline: float, chances: int
     ) -> _Round:
         """Start the processes, hand over the job, listen until the end or the deadline, leave nothing running."""
-        nonce = secrets.token_hex(16)
-        units = [{"index": i, "source": parts.units[i].source, "function": parts.units[i].function} for i in left]
+        key = secrets.token_hex(16)
+        units = [
+            {"index": i, "source": parts.units[i].source, "function": parts.units[i].function, "chosen": bool(said)}
+            for i, said in left.items()
+        ]
         job = {
-            "nonce": nonce,
+            "key": key,
             "program": program,
             "setup": parts.setup,
             "names": parts.names,
@@ -153,7 +162,7 @@ class Sandbox:
             processes.append(tester)
             for end in (job_out, events_in, *channel):
                 end.close()
-            found = _listen(events_out, job_in, json.dumps(job).encode(), nonce, deadline)
+            found = _listen(events_out, job_in, json.dumps(job).encode(), key.encode(), deadline)
             if not found.ready:
                 raise SandboxError(f"a process of the sandbox did not come up: {_said(tester)}")
         return found
@@ -193,9 +202,9 @@ def _said(process: subprocess.Popen[bytes]) -> str:
     return said.decode(errors="replace").strip()[-500:] or f"exit status {process.returncode}, no message"
 
 
-def _listen(events: FileIO, job_in: FileIO, job: bytes, nonce: str, deadline: float) -> _Round:
-    """Write the job while reading events; a line without the nonce is ignored. How long a process takes to come up is
-    not the program's doing, and does not count."""
+def _listen(events: FileIO, job_in: FileIO, job: bytes, key: bytes, deadline: float) -> _Round:
+    """Write the job while reading events; a line that is not signed with the key, or not the next one, is ignored. How
+    long a process takes to come up is not the program's doing, and does not count."""
     found, begun = _Round(), time.monotonic()
     os.set_blocking(job_in.fileno(), False)
     poll = select.poll()
@@ -224,17 +233,19 @@ def _listen(events: FileIO, job_in: FileIO, job: bytes, nonce: str, deadline: fl
                 break
             *lines, rest = (rest + part).split(b"\n")
             for line in lines:
-                _hear(found, line, nonce)
+                _hear(found, line, key)
     return found
 
 
-def _hear(found: _Round, line: bytes, nonce: str) -> None:
-    try:
-        event = json.loads(line)
-    except (ValueError, RecursionError):
+def _hear(found: _Round, line: bytes, key: bytes) -> None:
+    signature, said = line[: 2 * SIGNATURE], line[2 * SIGNATURE :]
+    ours = hashlib.blake2b(said, key=key, digest_size=SIGNATURE).hexdigest().encode()
+    if not secrets.compare_digest(signature, ours):
         return
-    if not isinstance(event, dict) or event.get("nonce") != nonce:
+    event = json.loads(said)
+    if event["count"] != found.heard:
         return
+    found.heard += 1
     found.ready = True
     if "start" in event:
         found.started = event["start"]
@@ -245,7 +256,7 @@ def _hear(found: _Round, line: bytes, nonce: str) -> None:
         found.skipped[event["skipped"]] = str(event["reason"])
         found.started = None
     elif "live" in event:
-        found.live.append(event["live"])
+        found.live[event["live"]] = str(event["unplain"])
         found.started = None
     elif "load" in event:
         found.load, found.done = event["load"], True

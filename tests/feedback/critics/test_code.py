@@ -262,6 +262,13 @@ class TestColumns:
         assert said(strict, program, [live, plain]).score == 0.0
         assert said(strict, program, [live]) is None
 
+    @pytest.mark.parametrize("gives", ["object()", "lambda: 3", "(lambda v: [v := [v] for _ in range(400)][-1])(1)"])
+    def test_leaving_them_out_is_no_way_out_of_a_test(self, critic: CodeCritic, gives: str) -> None:
+        program = f"def one(): return 1\n\ndef give(): return {gives}\n\ndef take(x): return 3\n"
+        strict = CodeCritic(CodeSettings(in_process=False), critic.sandbox)
+        critique = said(strict, program, ["assert one() == 1", "assert take(give()) == 4"])
+        assert (critique.score, critique.verdict) == (0.5, "isolated")
+
     def test_a_broken_sandbox_is_no_score(self, monkeypatch: pytest.MonkeyPatch) -> None:
         critic = CodeCritic()
         monkeypatch.setattr(critic.sandbox._launcher, "_walls", ["/bin/false"])

@@ -11,7 +11,7 @@ Counts of tests, values and messages are no words about lines: a critique says `
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 from annotated_types import Ge, Gt
@@ -41,7 +41,8 @@ class CodeSettings:
     packages: tuple[str, ...] = ()
     """Folders that programs and tests may import from besides the standard library."""
     in_process: bool = True
-    """Count tests that need live objects, whose process the program shares; false leaves them out of the score."""
+    """Count tests that need live objects, whose process the program shares; false leaves them out of the score. Those
+    that need none by their text, and got one from the program, have then failed."""
     most_suspects: Annotated[Int, Ge(1)] = 3
     """Statements that may share the highest suspicion; where more do, none is quoted."""
     unsafe: bool = False
@@ -69,6 +70,18 @@ class _Said:
         said = sentence.replace("{}", f"`{text}`", 1)
         self.sentences.append(said)
         self.quotes.append(Quote(text, "poor", severity=severity, comment=said, start=place[0]))
+
+
+def _isolated(results: Iterable[TestResult]) -> tuple[TestResult, ...]:
+    """What the tests say that shared no process with the program. It cannot get rid of one: to give what is not
+    plain data is to fail."""
+    return tuple(
+        replace(r, passed=False, kind="not_plain", verdict="isolated", message=r.unplain, expected=None, got=None)
+        if r.unplain
+        else r
+        for r in results
+        if r.unplain or r.verdict == "isolated"
+    )
 
 
 class CodeCritic:
@@ -115,7 +128,7 @@ class CodeCritic:
 
     def critique(self, source: Source, report: Report) -> Critique | None:
         """Words for a report; None where no test counts."""
-        results = [r for r in report.results if self.settings.in_process or r.verdict == "isolated"]
+        results = report.results if self.settings.in_process else _isolated(report.results)
         if not results:
             return None
         failed = [result for result in results if not result.passed]

@@ -1,24 +1,20 @@
 """Asserts that say what was expected and what came.
 
 Enters: the tests' source and the names that belong to the program. Leaves: code in which `assert f(2) == 4` raises
-`Mismatch` with both sides. Where program and tests share a process (`guarded`), a comparison of plain data with an
-object of the program's own making does not ask that object: it is a mismatch.
+`Mismatch` with both sides, by the functions of `judge`. Where program and tests share a process (`guarded`),
+comparisons outside asserts, arithmetic, `approx` and contexts are looked after, too.
 
 What is checked is counted as it runs: asserts, `pytest.raises`, unittest's methods, conditions under which a test
 fails, and exceptions caught where the test would fail without them. A test that checked nothing is not passed.
 """
 
 import ast
-import operator
 import warnings
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from text2grad.sandbox.inside.watch import bound
-from text2grad.sandbox.inside.wire import Unplain, decode, encode
 
-LONGEST = 200
-"""Characters of a value in a message."""
 _OPERATORS: dict[type[ast.cmpop], str] = {
     ast.Eq: "==",
     ast.NotEq: "!=",
@@ -31,26 +27,10 @@ _OPERATORS: dict[type[ast.cmpop], str] = {
     ast.In: "in",
     ast.NotIn: "not in",
 }
-_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "is": operator.is_,
-    "is not": operator.is_not,
-    "in": lambda left, right: left in right,
-    "not in": lambda left, right: left not in right,
-}
-
-
-class Mismatch(AssertionError):
-    """A failed assert with both sides as text."""
-
-    def __init__(self, message: str, expected: str | None, got: str | None) -> None:
-        super().__init__(message or f"expected {expected}, got {got}")
-        self.said, self.expected, self.got = message, expected, got
+_ARITHMETIC: dict[type[ast.operator], str] = {ast.Sub: "-", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%"}
+"""By which tests compare numbers: `abs(f(2) - 4) < 1e-9`."""
+_SWALLOW = {"raises", "assertRaises", "assertRaisesRegex", "suppress"}
+"""Contexts that a test uses to expect an exception, a failed assert among them."""
 
 
 def rewrite(
@@ -63,7 +43,7 @@ def rewrite(
 ) -> Any:
     """Compiled test code. `names` tell which side of a comparison comes from the program; `guarded`: comparisons
     outside asserts are looked after too; `own`: functions of the tests, which check what their asserts check.
-    `judges` (see `checks`) are constants of the code, so no name that could be bound anew leads to them."""
+    `judges` (see `judge.checks`) are constants of the code, so no name that could be bound anew leads to them."""
     tree = _Rewrite(names, guarded, own).visit(ast.parse(source, file))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a text is not callable: it will not be one
@@ -77,7 +57,7 @@ _MARK = "\0judge "
 def is_check(node: ast.AST) -> bool:
     """`assert`, `pytest.raises(…)`, `self.assertEqual(…)`, `mock.assert_called_once()`."""
     name = _called(node)
-    return isinstance(node, ast.Assert) or name in ("raises", "warns") or name.startswith("assert")
+    return isinstance(node, ast.Assert) or name in ("raises", "warns", "deprecated_call") or name.startswith("assert")
 
 
 def is_failure(node: ast.AST) -> bool:
@@ -118,8 +98,19 @@ class _Rewrite(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
-        counts = is_check(node) and _called(node) not in self.own
-        return ast.copy_location(_call("checked", node), node) if counts else node
+        if is_check(node) and _called(node) not in self.own:
+            return ast.copy_location(_call("checked", node), node)
+        if self.guarded and _called(node) == "approx":
+            return ast.copy_location(_call("keep", node), node)
+        return node
+
+    def visit_With(self, node: ast.With) -> ast.stmt:
+        """No context of the program's swallows a failed check."""
+        others = [item for item in node.items if _called(item.context_expr) not in _SWALLOW] if self.guarded else []
+        self.generic_visit(node)
+        for item in others:
+            item.context_expr = ast.copy_location(_call("within", item.context_expr), item.context_expr)
+        return node
 
     def visit_If(self, node: ast.If) -> ast.stmt:
         counts = _fails_in([*node.body, *node.orelse])
@@ -165,126 +156,16 @@ class _Rewrite(ast.NodeTransformer):
         words = ast.Tuple([ast.Constant(sign) for sign in signs], ast.Load())
         return ast.copy_location(_call("judge", words, values), node)
 
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        self.generic_visit(node)
+        if not self.guarded or type(node.op) not in _ARITHMETIC:
+            return node
+        sign = ast.Constant(_ARITHMETIC[type(node.op)])
+        return ast.copy_location(_call("arithmetic", sign, node.left, node.right), node)
+
     def _calls(self, node: ast.expr) -> bool:
         return any(isinstance(part, ast.Name) and part.id in self.names for part in ast.walk(node))
 
 
 def _call(name: str, *args: ast.expr) -> ast.Call:
     return ast.Call(ast.Constant(_MARK + name), list(args), [])
-
-
-def checks(
-    guarded: bool, sound: Callable[[], bool] | None = None
-) -> tuple[dict[str, Callable[..., Any]], Callable[[], int]]:
-    """The functions that rewritten asserts call, and how many checks were made so far. `sound` is asked before each: no
-    check holds while what it checks with is changed, even if it is put back later."""
-    trusted = _trusted() if guarded else ()
-    plain, problem = dict(_COMPARE), Mismatch
-    made = 0
-
-    def checked(value: Any) -> Any:
-        nonlocal made
-        if sound is not None and not sound():
-            raise problem("the program changed what judges it", None, None)
-        made += 1
-        return value
-
-    def holds(sign: str, left: Any, right: Any) -> bool:
-        """One comparison; guarded, the program's objects are not asked about plain data."""
-        if not guarded or sign in ("is", "is not"):
-            return bool(plain[sign](left, right))
-        if sign in ("in", "not in"):
-            return _contains(left, right, trusted) is (sign == "in")
-        if sign in ("==", "!=") and (left is None or right is None):
-            return (left is right) is (sign == "==")
-        return bool(plain[sign](*_plain_sides(left, right, trusted)))
-
-    def compare(sign: str, left: Any, right: Any, swapped: bool, said: Callable[[], Any] | None) -> None:
-        checked(None)
-        if not holds(sign, left, right):
-            got, expected = (right, left) if swapped else (left, right)
-            wanted = shown(expected) if sign == "==" else f"{sign} {shown(expected)}"
-            raise Mismatch(_text(said), wanted, shown(got))
-
-    def truth(value: Any, wanted: bool, said: Callable[[], Any] | None) -> None:
-        checked(None)
-        if bool(value) is not wanted:
-            expected = "True" if wanted else "False"
-            raise Mismatch(
-                _text(said), expected if type(value) is bool else f"a {expected.lower()} value", shown(value)
-            )
-
-    def judge(signs: tuple[str, ...], values: tuple[Any, ...]) -> bool:
-        """A comparison, or a chain of them."""
-        if sound is not None and not sound():
-            raise problem("the program changed what judges it", None, None)
-        return all(holds(sign, left, right) for sign, left, right in zip(signs, values, values[1:], strict=False))
-
-    return {"compare": compare, "truth": truth, "judge": judge, "checked": checked}, lambda: made
-
-
-def _trusted() -> tuple[type, ...]:
-    """Classes whose idea of equality is not the program's; named before the program is there to pose as one."""
-    from datetime import date, datetime, time, timedelta
-    from decimal import Decimal
-    from fractions import Fraction
-
-    from text2grad.sandbox.inside.fakepytest import Approx
-
-    return Approx, Decimal, Fraction, date, datetime, time, timedelta
-
-
-def _plain_sides(left: Any, right: Any, trusted: tuple[type, ...]) -> tuple[Any, Any]:
-    """Both sides, copied into exact built-in types where they are plain data; what is neither that nor a trusted class
-    is not compared with what is."""
-    (plain_left, new_left), (plain_right, new_right) = copied(left), copied(right)
-    known_left, known_right = plain_left or type(left) in trusted, plain_right or type(right) in trusted
-    if known_left != known_right:
-        foreign, other = (right, left) if known_left else (left, right)
-        raise Mismatch("", shown(other), f"an object of type {type(foreign).__name__}, which is not plain data")
-    return (new_left, new_right) if known_left else (left, right)
-
-
-def copied(side: Any) -> tuple[bool, Any]:
-    """(whether it is plain data, a copy in exact built-in types or the value itself)."""
-    try:
-        return True, decode(encode(side, strip=True))
-    except (Unplain, RecursionError):
-        return False, side
-
-
-def _contains(item: Any, holder: Any, trusted: tuple[type, ...]) -> bool:
-    """`item in holder`: a holder that is, or is derived from, a built-in one is searched item by item; only a holder of
-    the program's own kind is asked, as the test means to."""
-    plain, held = copied(holder)
-    if plain:
-        known, value = copied(item)
-        return (known or type(item) in trusted) and value in held
-    for base in _HOLDERS:
-        if isinstance(holder, base):
-            return any(_equal(item, other, trusted) for other in base.__iter__(holder))
-    return item in holder
-
-
-_HOLDERS: tuple[Any, ...] = (list, tuple, set, frozenset, dict)
-
-
-def _equal(left: Any, right: Any, trusted: tuple[type, ...]) -> bool:
-    try:
-        one, other = _plain_sides(left, right, trusted)
-    except Mismatch:
-        return False
-    return one is other or bool(one == other)
-
-
-def _text(said: Callable[[], Any] | None) -> str:
-    return "" if said is None else str(said())[:LONGEST]
-
-
-def shown(value: Any) -> str:
-    """`repr`, cut short."""
-    try:
-        text = repr(value)
-    except Exception as problem:  # noqa: BLE001 - huge integers refuse, and so may objects of the program
-        return f"a value of type {type(value).__name__} whose repr raises {type(problem).__name__}"
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

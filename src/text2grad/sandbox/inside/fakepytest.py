@@ -14,7 +14,12 @@ from math import isnan as _isnan
 from re import search as _search
 from typing import Any
 
+from text2grad.sandbox.inside import stock
 from text2grad.sandbox.inside.program import inside
+
+NAMES = {"approx", "deprecated_call", "fail", "fixture", "importorskip", "mark", "param", "raises", "skip", "warns"}
+NAMES |= {"xfail", *stock.KINDS}
+"""What there is of pytest."""
 
 _GENERATOR, _METHOD, _FUNCTION, _frame = types.GeneratorType, types.MethodType, types.FunctionType, sys._getframe
 
@@ -178,6 +183,14 @@ def _skip(reason: str = "", **_: Any) -> None:
     raise skipped(f"skips itself: {reason}")
 
 
+def _importorskip(name: str, *_: Any, reason: str = "", **__: Any) -> Any:
+    try:
+        __import__(name)
+    except ImportError:
+        _skip(reason or f"no module {name!r}")
+    return sys.modules[name]
+
+
 def skipped(reason: str) -> Unusable:
     """To be raised where a test turns out to be none while it runs."""
     skips.append(Unusable(reason))
@@ -199,7 +212,7 @@ def fixtures(names: Mapping[str, Any], holder: Any) -> dict[str, Any]:
     """Those of the tests' module and, before them, of the test class or its instance."""
     known = dict(names)
     known.update({name: getattr(holder, name, None) for name in dir(holder) if name[:2] != "__"} if holder else {})
-    found = {}
+    found = dict(stock.FIXTURES)
     for name, function in known.items():
         marked = getattr(function, "__fixture__", None)
         if type(marked) is tuple:
@@ -235,13 +248,17 @@ def arguments(function: Any) -> list[str]:
     """Names of the arguments without a default, as `inspect.signature` tells them."""
     bound = isinstance(function, _METHOD)
     function = function.__func__ if bound else function
+    default, mocks = getattr(sys.modules.get("unittest.mock"), "DEFAULT", None), 0
     while hasattr(function, "__wrapped__"):
+        patches = getattr(function, "patchings", ())
+        if type(patches) is list:  # `@patch` hands over what it puts in, before everything else
+            mocks += sum(not patch.attribute_name and patch.new is default for patch in patches)
         function = function.__wrapped__
     code = getattr(function, "__code__", None)
     if code is None:
         return []
     plain = code.co_varnames[: code.co_argcount]
-    plain = plain[bound : len(plain) - len(function.__defaults__ or ())]
+    plain = plain[bound + mocks : len(plain) - len(function.__defaults__ or ())]
     named = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
     return [*plain, *(name for name in named if name not in (function.__kwdefaults__ or {}))]
 
@@ -310,5 +327,7 @@ def _once(
 def install() -> None:
     module: Any = types.ModuleType("pytest")
     module.approx, module.raises, module.mark, module.param = approx, raises, _Marks(), _Param
-    module.fixture, module.fail, module.skip = _fixture, _fail, _skip
+    module.fixture, module.fail, module.skip, module.xfail = _fixture, _fail, _skip, _skip
+    module.importorskip, module.warns, module.deprecated_call = _importorskip, stock.warns, stock.deprecated_call
+    module.__dict__.update(dict.fromkeys(stock.KINDS, stock.Kind))
     sys.modules["pytest"] = module

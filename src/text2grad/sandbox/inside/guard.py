@@ -8,6 +8,7 @@ that whoever trains on them can leave them out. What is left open: docs/sandbox.
 """
 
 import builtins
+import gc
 import operator
 import signal
 import sys
@@ -16,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from text2grad.sandbox.inside.watch import watch
+from text2grad.sandbox.inside.wire import settle
 
 _UNTOUCHED = dict(vars(builtins))
 """As they were before any program was loaded."""
@@ -25,8 +27,9 @@ def copied_builtins() -> dict[str, Any]:
     return dict(_UNTOUCHED)
 
 
-def close_doors() -> None:
-    """Before the program is loaded, and after all of ours is."""
+def close_doors() -> dict[str, Any]:
+    """Before the program is loaded, and after all of ours is. The built-in names that the program is to use: those that
+    `import builtins` shows, so that a test's `patch("builtins.input")` reaches it."""
     for name in [name for name in sys.modules if name.partition(".")[0] in ("text2grad", "__main__")]:
         del sys.modules[name]
     sys.modules["__main__"] = types.ModuleType("__main__")
@@ -35,6 +38,7 @@ def close_doors() -> None:
     sys.modules["builtins"] = shown
     _deafen()
     watch()
+    return shown.__dict__
 
 
 def seal() -> tuple[Callable[[], bool], Callable[[], bool]]:
@@ -43,6 +47,7 @@ def seal() -> tuple[Callable[[], bool], Callable[[], bool]]:
     Neither looks anything up that a program could change."""
     modules = [vars(module) for name, module in sys.modules.items() if name.startswith("text2grad.sandbox.inside.")]
     found = {id(value): vars(value) for names in modules for value in names.values() if _ours(value)}
+    found |= {id(value): vars(value) for value in settle()}
     own = {id(names["__builtins__"]): names["__builtins__"] for names in modules}
     tables = {id(value): value for names in modules for value in names.values() if type(value) is dict}
     kept = [(names, dict(names)) for names in (*modules, *found.values(), *{**own, **tables}.values())]
@@ -50,8 +55,12 @@ def seal() -> tuple[Callable[[], bool], Callable[[], bool]]:
     seen = [(names, list(before.values())) for names, before in kept]
     lent = [(names, _functions(names)) for names in _lent()]
     missing, size, each, every, same = object(), len, map, all, operator.is_
+    shown = {name: sys.modules[name] for name in PURE if name in sys.modules}
+    places, found_there, there = list(shown), list(shown.values()), sys.modules.get
 
     def sound() -> bool:
+        if not every(each(same, each(there, places), found_there)):
+            return False
         return every([size(names) == size(old) and every(each(same, names.values(), old)) for names, old in seen])
 
     def whole() -> bool:
@@ -89,6 +98,8 @@ def lend(names: dict[str, Any]) -> dict[str, Any]:
     reach to patch `math.isclose`."""
     made = {}
     for name, value in names.items():
+        if value is builtins:
+            continue  # what tests patch there is to reach the program
         if isinstance(value, types.ModuleType) and value.__name__ in PURE:
             made[name] = types.ModuleType(value.__name__)
             made[name].__dict__.update(vars(value))
@@ -99,7 +110,8 @@ def lend(names: dict[str, Any]) -> dict[str, Any]:
 
 def _deafen() -> None:
     """Handlers and timers that a program sets are not set: a handler is given the frames of the test, and the timer is
-    what ends a test."""
+    what ends a test. Nor does the garbage collector keep what it finds, frames among them."""
+    setattr(gc, "set_debug", _unheard)  # noqa: B010
     for name in ("signal", "setitimer", "alarm", "pthread_sigmask", "siginterrupt", "set_wakeup_fd"):
         for module in (signal, sys.modules["_signal"]):
             if hasattr(module, name):

@@ -20,15 +20,17 @@ _MARKS = "__ran__"
 class Program:
     """One loaded program."""
 
-    def __init__(self, source: str, builtin: Any = __builtins__) -> None:
+    def __init__(self, source: str) -> None:
         self.module = types.ModuleType("solution")
-        self.module.__dict__.update({"__file__": FILE, "__builtins__": builtin})
+        self.module.__dict__.update({"__file__": FILE, "__builtins__": __builtins__})
         tree = ast.parse(source, FILE)
         self.marks = bytearray(max((getattr(node, "lineno", 0) for node in ast.walk(tree)), default=0) + 1)
         self._code = compile(marked(tree), FILE, "exec", dont_inherit=True)
 
-    def run(self) -> None:
-        """Execute the module; what it raises, it raises."""
+    def run(self, builtin: Any = None) -> None:
+        """Execute the module, with built-in names of its own where some are given; what it raises, it raises."""
+        if builtin is not None:
+            self.module.__dict__["__builtins__"] = builtin
         self.module.__dict__[_MARKS] = self.marks
         sys.modules["solution"] = self.module
         exec(self._code, self.module.__dict__)

@@ -8,6 +8,7 @@ as `Stop`, which `except Exception` in a test does not catch, and is remembered:
 import time
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable
 from typing import Any
 
 from text2grad.sandbox.inside.wire import Gone, Unplain, WireError, builtin_error, decode, encode, receive, send
@@ -25,7 +26,27 @@ class Stop(BaseException):
 
 
 class NeedsLive(BaseException):
-    """The test hands the program something that is not plain data: a function, an object of its own."""
+    """The test hands the program something that is not plain data, a function or an object of its own; or the program
+    gave it such a thing, and `unplain` says which."""
+
+    def __init__(self, message: str, unplain: str = "") -> None:
+        super().__init__(message)
+        self.unplain = unplain
+
+
+_USES = "getattribute call eq ne lt le gt ge bool len iter next contains getitem setitem enter exit hash str repr int"
+_USES += " float index add radd sub rsub mul rmul truediv rtruediv mod rmod neg abs or and format"
+
+
+def stand_in(need: Callable[[], BaseException]) -> Any:
+    """Stands for an object of the program; whatever a test does with it raises what is needed."""
+
+    def use(*args: Any, **_: Any) -> Any:
+        if args[1:] == ("__fixture__",):
+            raise AttributeError  # whether it is a fixture is our own question
+        raise need()
+
+    return type("StandIn", (), {f"__{name}__": use for name in _USES.split()})()
 
 
 class Remote:
@@ -35,6 +56,7 @@ class Remote:
         self.replies, self.requests, self.seconds, self.wall = replies, requests, seconds, wall
         self.deadline = 0.0
         self.fault: Stop | None = None
+        self.need: NeedsLive | None = None
         self.lost = False
         self.asked = 0
         """How often a test called the program, or took one of its values."""
@@ -71,7 +93,7 @@ class Remote:
         return None
 
     def begin(self) -> None:
-        self.fault = None
+        self.fault = self.need = None
         self.deadline = time.monotonic() + self.wall
         self.ask(op="begin", seconds=self.seconds)
 
@@ -94,6 +116,8 @@ class Remote:
                 return decode(reply.get("value"))
             except (WireError, RecursionError):
                 pass
+        if "unplain" in reply:
+            return stand_in(lambda: self._live("holds an object that is not plain data"))
         return self._function(name)
 
     def module(self) -> types.ModuleType:
@@ -118,8 +142,11 @@ class Remote:
     def _call(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         try:
             given = encode([args, kwargs], seen={})
-        except (Unplain, RecursionError) as problem:
-            raise NeedsLive(str(problem)) from None
+        except Unplain as problem:
+            raise self._live(str(problem), chosen=False) from None
+        except RecursionError:
+            # Too deep a value: a program may have made it, to be judged elsewhere.
+            raise self._live("gives a value that is too deep for plain data") from None
         self.asked += 1
         reply = self.ask(op="call", name=name, given=given)
         self._raise(reply)
@@ -136,12 +163,17 @@ class Remote:
         if "timeout" in reply:
             raise self._stop("timeout", "did not end in time", _frames(reply["timeout"]))
         if "unplain" in reply:
-            raise self._stop("not_plain", f"returns an object of type {str(reply['unplain'])[:60]}, not plain data")
+            raise self._live(f"returns an object of type {str(reply['unplain'])[:60]}, not plain data")
         if "syntax" in reply:
             name, message, line = (*reply["syntax"], None, None, None)[:3]
             raise self._stop("syntax", f"{name}: {message}"[:300], [[line, ""]] if type(line) is int else [])
         if "error" in reply:
             raise _rebuilt(reply["error"])
+
+    def _live(self, message: str, chosen: bool = True) -> NeedsLive:
+        """Remembered, should a test catch it. `chosen`: by what the program gave."""
+        self.need = self.need or NeedsLive(message, message if chosen else "")
+        return self.need
 
     def _stop(self, kind: str, message: str, frames: list[list[Any]] | None = None) -> Stop:
         self.fault = Stop(kind, message, frames)

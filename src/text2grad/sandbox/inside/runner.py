@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from text2grad.sandbox.inside import fakepytest
-from text2grad.sandbox.inside.asserts import copied
+from text2grad.sandbox.inside.judge import copied
 
 _FUNCTION, _METHOD = types.FunctionType, types.MethodType
 _Compare = Callable[..., None]
@@ -35,9 +35,21 @@ def found(qualified: str, names: dict[str, Any]) -> Any:
 def refusal(qualified: str, names: dict[str, Any]) -> str | None:
     """Why a test cannot be run here, whatever the program."""
     holder = names.get(qualified.rpartition(".")[0])
+    if any(getattr(part, "__unittest_skip__", False) for part in (holder, found(qualified, names))):
+        return "marked skip"
     if hasattr(holder, "assertEqual"):
         return fakepytest.refusal(found(qualified, names), {})
     return fakepytest.refusal(found(qualified, names), fakepytest.fixtures(names, holder))
+
+
+def is_skip(problem: BaseException) -> bool:
+    """Whether a test asked for it."""
+    case = getattr(sys.modules.get("unittest"), "SkipTest", None)
+    return any(problem is skip for skip in fakepytest.skips) or (case is not None and type(problem) is case)
+
+
+def said(skip: BaseException) -> str:
+    return str(skip) if isinstance(skip, fakepytest.Unusable) else f"skips itself: {skip}"
 
 
 def call(qualified: str, names: dict[str, Any], compare: _Compare | None) -> None:

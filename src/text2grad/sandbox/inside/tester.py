@@ -1,7 +1,7 @@
 """The tests' side: runs each test against the program and reports what happened.
 
-Enters: a job as JSON on stdin (the program, set-up code, tests, a nonce), and for isolated runs the wire to the
-candidate process. Leaves: one line of JSON an event, each with the nonce. Without a wire, program and tests share this
+Enters: a job as JSON on stdin (the program, set-up code, tests, a key), and for isolated runs the wire to the candidate
+process. Leaves: one line of JSON an event, each signed with the key. Without a wire, program and tests share this
 process (`in_process`), which only tests that need live objects ask for.
 """
 
@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import types
+from _blake2 import blake2b
 from collections.abc import Callable, Iterable
 from json.encoder import encode_basestring_ascii
 from signal import ITIMER_PROF as _PROCESSOR
@@ -21,12 +22,15 @@ from types import FrameType
 from typing import Any
 
 from text2grad.sandbox.inside import fakepytest, guard, runner
-from text2grad.sandbox.inside.asserts import Mismatch, checks, rewrite
+from text2grad.sandbox.inside.asserts import rewrite
+from text2grad.sandbox.inside.judge import Mismatch, checks
 from text2grad.sandbox.inside.program import LEEWAY, Program, frames, inside
-from text2grad.sandbox.inside.remote import NeedsLive, Remote, Stop
+from text2grad.sandbox.inside.remote import NeedsLive, Remote, Stop, stand_in
+from text2grad.sandbox.inside.wire import SIGNATURE
 
 _TESTS = "tests.py"
 _NOTHING = "nothing was checked: the test ended without reaching one of its asserts"
+_SKIPS = "skips itself after it asked the program"
 Result = dict[str, Any]
 
 
@@ -36,6 +40,7 @@ class Local:
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self.fault: Stop | None = None
+        self.need: NeedsLive | None = None
         self.lost = False
         self.asked = 0
         signal.signal(signal.SIGPROF, self._ring)
@@ -49,9 +54,8 @@ class Local:
     def load(self, source: str) -> Stop | None:
         _set_timer(_PROCESSOR, self.seconds, 0.05)
         try:
-            self.program = Program(source, guard.copied_builtins())
-            guard.close_doors()
-            self.program.run()
+            self.program = Program(source)
+            self.program.run(guard.close_doors())
         except SyntaxError as problem:
             line = [[problem.lineno, ""]] if problem.lineno else []
             return Stop("syntax", f"{type(problem).__name__}: {problem.msg}"[:300], line)
@@ -108,12 +112,23 @@ def _missing(name: str) -> Callable[..., Any]:
 
 
 class _Stage(types.ModuleType):
-    """Stands in for the program while the set-up is rehearsed: every name is a class to call and to derive from."""
+    """Stands in for the program while the set-up is rehearsed: every name is a class to call and to derive from, and a
+    decorator, with arguments or without."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return type(name, (), {})
+        return type(name, (), {"__new__": _staged, "__init__": _ignored, "__call__": _staged})
+
+
+def _staged(made: Any, *args: Any, **_: Any) -> Any:
+    if len(args) == 1 and isinstance(args[0], types.FunctionType):
+        return args[0]
+    return object.__new__(made) if isinstance(made, type) else made
+
+
+def _ignored(*_: Any, **__: Any) -> None:
+    return None
 
 
 class Tester:
@@ -132,6 +147,8 @@ class Tester:
         absent = [name for name in self.job["imports"] if importlib.util.find_spec(name) is None]
         if absent:
             raise fakepytest.Unusable(f"the tests import {', '.join(absent)}, which the sandbox does not have")
+        for name in guard.PURE.intersection(self.job["imports"]) if self.guarded else ():
+            importlib.import_module(name)
         try:
             known, guarded = self.job["wanted"], self.guarded
             sources = {unit["index"]: unit["source"] for unit in self.job["units"]}
@@ -156,6 +173,27 @@ class Tester:
         functions = {unit["index"]: unit["function"] for unit in self.job["units"] if unit["function"]}
         reasons = {index: runner.refusal(function, names) for index, function in functions.items()}
         self.refused = {index: reason for index, reason in reasons.items() if reason}
+        if self.guarded and "skip" in f"{self.job['setup']} {sources}".lower():
+            left = [unit for unit in self.job["units"] if unit["index"] not in self.refused]
+            reasons = {unit["index"]: self._skips_before(unit) for unit in left}
+            self.refused |= {index: reason for index, reason in reasons.items() if reason}
+
+    def _skips_before(self, unit: dict[str, Any]) -> str | None:
+        """Why a test skips itself before it comes to the program, which is not there yet: to do anything with it ends
+        this. Once the program is there, a test in its process that skips itself has failed."""
+        absent: Any = types.ModuleType("solution")
+        absent.__getattr__ = lambda _: stand_in(lambda: Stop("", ""))
+        sys.modules["solution"] = absent
+        names: dict[str, Any] = {"__name__": "tests", "__builtins__": guard.copied_builtins()}
+        names.update({name: absent.__getattr__(name) for name in self.names})
+        try:
+            exec(self.code, names)
+            exec(self.bodies[unit["index"]], names)
+            if unit["function"]:
+                runner.call(unit["function"], names, None)
+        except BaseException as problem:  # noqa: BLE001 - a rehearsal: what else goes wrong is seen when it is run
+            return runner.said(problem) if runner.is_skip(problem) else None
+        return None
 
     def namespace(self) -> dict[str, Any]:
         names: dict[str, Any] = {"__name__": "tests", "__builtins__": guard.copied_builtins()}
@@ -175,6 +213,7 @@ class Tester:
         try:
             self.program.begin()
             before, asked = self.checked(), self.program.asked
+            self.checks["choose"](unit["chosen"])
             names = self.namespace()
             exec(self.bodies[unit["index"]], names)
             if unit["function"]:
@@ -184,15 +223,16 @@ class Tester:
                 if not self.guarded and self.program.asked == asked:
                     raise fakepytest.skipped("checks nothing, and never asks the program")
                 result.update(kind="assertion", message=_NOTHING)
-        except BaseException as problem:
+        except BaseException as problem:  # noqa: BLE001 - everything a test or a program can raise is a result
             passed = False
-            if isinstance(problem, NeedsLive) and not self.guarded:
-                raise
-            if not self.guarded and any(problem is skip for skip in fakepytest.skips):
+            skips = not self.guarded and runner.is_skip(problem)
+            if skips and self.program.asked == asked:
                 self.program.end()
-                raise
-            result.update(_failure(problem))
+                raise fakepytest.skipped(runner.said(problem)) from None
+            result.update({"kind": "assertion", "message": _SKIPS} if skips else _failure(problem))
         result["ran"] = self.program.end()
+        if (need := self.program.need) is not None and not self.program.lost:
+            raise need
         if (fault := self.program.fault) is not None:
             passed = False
             where = fault.frames or result.get("frames", [])
@@ -219,7 +259,8 @@ def conduct(job_fd: int, events: int, *wire: int) -> None:
     while part := os.read(job_fd, 1 << 16):
         parts.append(part)
     job = json.loads(b"".join(parts))
-    say = _speaker(events, job.pop("nonce"))
+    parts.clear()
+    say = _speaker(events, job.pop("key").encode())
     say(ready=True)
     program = Remote(wire[0], wire[1], job["seconds"], job["wall"]) if wire else Local(job["seconds"])
     tester = Tester(job, program)
@@ -249,8 +290,8 @@ def conduct(job_fd: int, events: int, *wire: int) -> None:
                 result = {"index": unit["index"], **changed}
             say(result=result)
             late += result["kind"] == "timeout"
-        except NeedsLive:
-            say(live=unit["index"])
+        except NeedsLive as need:
+            say(live=unit["index"], unplain=need.unplain)
         except fakepytest.Unusable as reason:
             if not wire:
                 raise
@@ -260,10 +301,12 @@ def conduct(job_fd: int, events: int, *wire: int) -> None:
     say(done=True)
 
 
-def _speaker(events: int, nonce: str) -> Callable[..., None]:
+def _speaker(events: int, key: bytes) -> Callable[..., None]:
     """What reports events, by nothing that a program can patch: no module is looked up after this. Dicts, lists, texts,
-    whole numbers and None."""
-    write, text, kind, view, quoted = os.write, str, type, memoryview, encode_basestring_ascii
+    whole numbers and None. Each line is signed and numbered; the key never leaves this function, so whoever gets hold
+    of the pipe can read what is said, and neither change nor repeat it."""
+    count = 0
+    write, text, kind, view, quoted, sign = os.write, str, type, memoryview, encode_basestring_ascii, blake2b
     whole_number, items, pairs = int, list, dict
 
     def as_json(value: Any) -> str:
@@ -280,7 +323,10 @@ def _speaker(events: int, nonce: str) -> Callable[..., None]:
         return quoted(value)
 
     def say(**event: Any) -> None:
-        left = view(as_json({"nonce": nonce, **event}).encode() + b"\n")
+        nonlocal count
+        line = as_json({"count": count, **event}).encode()
+        count += 1
+        left = view(sign(line, key=key, digest_size=SIGNATURE).hexdigest().encode() + line + b"\n")
         while left:
             left = left[write(events, left) :]
 

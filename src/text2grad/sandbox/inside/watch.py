@@ -33,7 +33,8 @@ _WATCHED = {"import", "compile", "marshal.loads", "marshal.load", *_NEVER, *_SEL
 _FAIR = {"__code__", "__defaults__", "__kwdefaults__"}
 _ATTRIBUTES = {"tb_frame", "gi_frame", "cr_frame", "ag_frame", *_FAIR}
 _MODULES = {"ctypes", "_ctypes", "_signal", "_imp", "_testcapi", "_testinternalcapi", "_xxsubinterpreters"}
-_MODULES |= {"_interpreters", "_testlimitedcapi", "_xxtestfuzz"}
+_MODULES |= {"_interpreters", "_testlimitedcapi", "_xxtestfuzz", "gc"}
+"""Not to be loaded anew; `guard` has loaded the collector, and taken from it what shows objects."""
 _NEEDS_FRAMES = {("collections/__init__.py", "namedtuple"), ("typing.py", "_caller"), ("enum.py", "_create_")}
 """Functions of the library that look at a frame and hand none on."""
 _LIBRARY = os.path.dirname(os.__file__) + "/"  # noqa: PTH120

@@ -10,6 +10,7 @@ count the containers that can change in the order of the text, and `{"again": n}
 A message is four bytes of length and UTF-8 JSON. `decode` trusts nothing: what it does not know is a `WireError`.
 """
 
+import importlib
 import json
 import os
 import select
@@ -18,6 +19,7 @@ import sys
 import time
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import GeneratorType
 from typing import Any
 from weakref import WeakSet
@@ -26,6 +28,8 @@ MOST_ITEMS = 10_000
 """An iterator is sent as its items, up to this many: `next(primes())` works on an endless generator."""
 LARGEST = 16 << 20
 """Bytes of one message."""
+SIGNATURE = 16
+"""Bytes that sign an event of the tester's."""
 MOST_AGAIN = 4_000_000
 """Values that `again` may stand for in one message: sixty lists, each twice in the next, are no plain data."""
 _SMALL = 1 << 53
@@ -65,7 +69,8 @@ def encode(value: Any, drain: bool = False, strip: bool = False, seen: dict[int,
         return {_SEQUENCES[kind]: [encode(item, drain, strip, seen) for item in value]}
     if kind in _MAPPINGS:
         pairs = [[encode(key, drain, strip, seen), encode(item, drain, strip, seen)] for key, item in value.items()]
-        return {_MAPPINGS[kind]: pairs}
+        made = value.default_factory if kind is defaultdict else None
+        return {f"default {made.__name__}" if type(made) is type and made in _DEFAULTS else _MAPPINGS[kind]: pairs}
     if kind is bytes or kind is bytearray:
         return {kind.__name__: value.hex()}
     if kind is complex:
@@ -75,7 +80,7 @@ def encode(value: Any, drain: bool = False, strip: bool = False, seen: dict[int,
     name: str = kind.__name__
     if kind is type and value in _TYPES.values():
         return {"type": str(value.__name__)}
-    if name in _LIBRARY and getattr(sys.modules.get(_LIBRARY[name][0]), name, None) is kind:
+    if name in _LIBRARY and _of_library(name) is kind:
         return {name: [encode(part) for part in _LIBRARY[name][1](value)]}
     if strip:
         for base, bare in _BARE.items():
@@ -203,6 +208,8 @@ _SEQUENCES: dict[Any, str] = {
 _TYPES: dict[str, Any] = {
     kind.__name__: kind for kind in (bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset)
 }
+_DEFAULTS: tuple[Any, ...] = (bool, int, float, str, list, tuple, dict, set)
+"""What a `defaultdict` that crosses may make; with another it is a dict."""
 _LIBRARY: dict[str, tuple[str, Callable[[Any], list[Any]]]] = {
     # Values of the standard library that functions return: their module, and what they are made of.
     "Decimal": ("decimal", lambda value: [str(value)]),
@@ -214,11 +221,24 @@ _LIBRARY: dict[str, tuple[str, Callable[[Any], list[Any]]]] = {
 }
 
 
+_SETTLED: dict[str, Any] = {}
+"""Classes of `_LIBRARY` by name, once they are settled."""
+
+
+def settle() -> tuple[Any, ...]:
+    """Before a program is loaded into this process: which classes these are is not looked up any more."""
+    for name, (module, _) in _LIBRARY.items():
+        _SETTLED[name] = getattr(importlib.import_module(module), name)
+    return tuple(_SETTLED.values())
+
+
+def _of_library(name: str) -> Any:
+    return _SETTLED[name] if _SETTLED else getattr(sys.modules.get(_LIBRARY[name][0]), name, None)
+
+
 def _from_library(name: str) -> Callable[[list[Any]], Any]:
     def read(items: list[Any]) -> Any:
-        import importlib
-
-        kind = getattr(importlib.import_module(_LIBRARY[name][0]), name)
+        kind: Any = _SETTLED.get(name) or getattr(importlib.import_module(_LIBRARY[name][0]), name)
         return (kind.fromisoformat if name in ("date", "datetime", "time") else kind)(*items)
 
     return read
@@ -244,6 +264,7 @@ _MADE: dict[str, Callable[[], Any]] = {
     "OrderedDict": OrderedDict,
 }
 """What both sides count, besides lists."""
+_MADE |= {f"default {kind.__name__}": partial(defaultdict, kind) for kind in _DEFAULTS}
 _OF_ITEMS: dict[str, Callable[[list[Any]], Any]] = {
     "tuple": tuple,
     "frozenset": frozenset,
