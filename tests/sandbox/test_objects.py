@@ -13,6 +13,7 @@ V += "    def __eq__(self, o): return isinstance(o, V) and self.x == o.x\n    de
 CARD = "class Card:\n    def __init__(self, n): self.n = n\n    def __str__(self): return f'A{self.n}'\n"
 CARD += "    def __eq__(self, o): return self.n == o.n\ndef draw(n): return Card(n)\n"
 CARD += "def deck(): return [Card(n) for n in range(3)]\n"
+HOLDS = "class Bag:\n    def __iter__(self): return iter([1, 2])\ndef bag(): return Bag()\n"
 STATE = "def state(x):\n    held = [x]\n    return (lambda: held[0]), held.__setitem__\n"
 RETRY = """
 def retry(n):
@@ -56,6 +57,7 @@ RIGHT = {
     "unlike plain data": (V, "assert V(1) != 'x' and not V(1) == 1\nassert V(1) + V(1) == V(2)", "self.x + o.x", "0"),
     "objects of a function": (CARD, "assert draw(3) == draw(3)\nassert draw(3) != draw(4)", "self.n ==", "self.n <="),
     "its text": (CARD, "assert str(draw(3)) == 'A3'", "A{", "B{"),
+    "a holder": (HOLDS, "assert 2 in bag() and 3 not in bag()", "2]", "3]"),
     "their number": (CARD, "assert len(deck()) == 3", "range(3)", "range(4)"),
     "a match": (
         "import re\ndef f(s): return re.match('ab', s)\n",
@@ -104,6 +106,8 @@ LIAR = (
     + """
     __lt__ = __le__ = __gt__ = __ge__ = __contains__ = __bool__ = __eq__
     def __sub__(self, other=None): return 0.0
+    def __iter__(self): return iter([Any()])
+    def __getitem__(self, index): return Any()
     __rsub__ = __abs__ = __mod__ = __truediv__ = __floordiv__ = __rtruediv__ = __float__ = __sub__
 """
 )
@@ -120,6 +124,10 @@ LIES = {
     "an object of the library": "import uuid\nassert f(2) == uuid.UUID(int=5)",
     "an object of the library in a list": "import uuid\nassert [f(2)] == [uuid.UUID(int=5)]",
     "one of several": "assert f(2) in (4, 5)",
+    "a holder": "assert 4 in f(2)",
+    "a holder, with others": "assert 4 in f(2) and 'a' not in f(2)",
+    "an item": "assert f(2)[0] == 4",
+    "items": "assert sorted(f(2)) == [4]",
     "tolerance": "import pytest\nassert f(2) == pytest.approx(4)",
     "closeness": "import math\nassert math.isclose(f(2), 4)",
 }

@@ -86,7 +86,7 @@ def test_a_module_under_another_name_is_still_isolated(sandbox: Sandbox) -> None
     assert (result.verdict, result.expected, result.got) == ("isolated", "3", "2")
 
 
-@pytest.mark.parametrize("fixture", ["tmp_path", "nobody"])
+@pytest.mark.parametrize("fixture", ["recwarn", "nobody"])
 def test_an_unknown_fixture_is_a_reason(sandbox: Sandbox, fixture: str) -> None:
     tests = (
         IN.format("f")

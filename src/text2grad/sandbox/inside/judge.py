@@ -12,7 +12,7 @@ from typing import Any
 from text2grad.sandbox.inside.fakepytest import Approx, Failed
 from text2grad.sandbox.inside.program import frames
 from text2grad.sandbox.inside.stock import Lacking
-from text2grad.sandbox.inside.wire import Unplain, decode, encode, settle
+from text2grad.sandbox.inside.wire import MOST_ITEMS, Unplain, decode, encode, settle
 
 LONGEST = 200
 """Characters of a value in a message."""
@@ -190,7 +190,7 @@ def copied(side: Any) -> tuple[bool, Any]:
 
 def _contains(item: Any, holder: Any, known: Known, chosen: bool) -> bool:
     """`item in holder`: a holder that is, or is derived from, a built-in one is searched item by item; only a holder of
-    the program's own kind is asked, as the test means to."""
+    the program's own kind is asked, as the test means to; not so where the program chose to give one."""
     plain, held = copied(holder)
     if plain:
         plain, value = copied(item)
@@ -198,6 +198,10 @@ def _contains(item: Any, holder: Any, known: Known, chosen: bool) -> bool:
     for base in _HOLDERS:
         if isinstance(holder, base):
             return any(_equal(item, other, known, chosen) for other in base.__iter__(holder))
+    if chosen and copied(item)[0]:
+        # Not told what is looked for. Where it has no items, it holds nothing.
+        items = zip(range(MOST_ITEMS), holder, strict=False) if hasattr(type(holder), "__iter__") else ()
+        return any(_equal(item, other, known, chosen) for _, other in items)
     return item in holder
 
 
