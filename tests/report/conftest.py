@@ -14,8 +14,9 @@ from text2grad.report.page import build
 Open = Callable[..., Page]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """No longer than a file of tests: while it is open an event loop runs in this thread, and others cannot."""
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(
             executable_path=program("chromium"),
