@@ -123,6 +123,18 @@ def test_a_critic_that_never_scores_ends_with_the_model_it_began_with(tmp_path: 
     assert ["warnings" in row for row in metrics_of(tmp_path / "run")] == [True, False]
 
 
+@pytest.mark.parametrize("credit", ["gae", "group", "local"])
+def test_equal_scores_teach_an_unmoved_policy_nothing(tmp_path: Path, credit: str) -> None:
+    def all_zero(_prompts: Any, completions: Sequence[str], **_: Any) -> list[Critique | None]:
+        return [Critique("", score=0.0) for _ in completions]
+
+    one = trainer(tmp_path / "run", "updates=3", "prompts=4", f"credit.kind={credit}", critic=all_zero)
+    before = weights_of(one)
+    assert one.train().status == 0
+    assert changed(one, before) == set()
+    assert not any(any(row["advantages"]) for row in rows_of(tmp_path / "run"))
+
+
 def test_a_completion_that_was_cut_off_has_its_residual_on_the_last_token(tmp_path: Path) -> None:
     def scores_only(_prompts: Any, completions: Sequence[str], **_: Any) -> list[Critique | None]:
         return [Critique("", score=0.75) for _ in completions]

@@ -28,7 +28,7 @@ from text2grad.models.policy import Policy, evaluating
 from text2grad.models.sampling import make_sampler, uniforms
 from text2grad.optim.advantages import Advantages, advantages
 from text2grad.optim.batch import Batch, blank, collate
-from text2grad.optim.kl import Coefficient, penalised
+from text2grad.optim.kl import RESOLUTION, Coefficient, penalised
 from text2grad.optim.loss import approximate_kl
 from text2grad.optim.reduce import masked_mean
 from text2grad.optim.update import learning_rate_factor, update
@@ -202,7 +202,8 @@ class Trainer(Loop):
             kl_BT = approximate_kl(batch.reference_BT, batch.logprobs_BT)
             metrics["kl/reference"] = float(masked_mean(kl_BT, batch.mask_BT, self.others))
             self.beta.follow(metrics["kl/reference"])
-        rewards_BT = penalised(batch.rewards_BT, batch.logprobs_BT, batch.reference_BT, beta)
+        resolution = RESOLUTION[self.settings.policy.precision]
+        rewards_BT = penalised(batch.rewards_BT, batch.logprobs_BT, batch.reference_BT, beta, resolution)
         found = advantages(batch, rewards_BT, self.settings.credit, self.others)
         if self.settings.credit.kind == "group":
             kept = masked_mean(found.mask_BT.float(), batch.mask_BT, self.others)
