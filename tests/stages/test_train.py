@@ -72,6 +72,50 @@ def test_local_credit_lowers_poor_spans_and_raises_good_ones(tmp_path: Path) -> 
         assert all(reward * advantage > 0 for reward, advantage in pairs if reward != 0)
 
 
+@pytest.mark.parametrize("rule", ["return_equivalent", "paper"])
+@pytest.mark.parametrize("kind", ["score", "quality", "verdicts"])
+def test_local_credit_is_exactly_zero_where_no_verdict_is(tmp_path: Path, kind: str, rule: str) -> None:
+    def third_letter(_prompts: Any, completions: Sequence[str], **_: Any) -> list[Critique | None]:
+        return [
+            Critique(
+                "",
+                quotes=(Quote(text[2:5], "poor", start=2),) if len(text) > 6 else (),
+                score=float(len(text)) if kind == "score" else None,
+                quality=((0, 0.0), (3, 0.5), (len(text), 1.0)) if kind == "quality" and len(text) > 3 else None,
+            )
+            for text in completions
+        ]
+
+    settings = ["credit.kind=local", "kl.coefficient=0", f"scoring.rule={rule}", "sampling.max_new_tokens=12"]
+    trainer(tmp_path / "run", *settings, "updates=2", critic=third_letter).train()
+    unlabelled = 0
+    for row in rows_of(tmp_path / "run"):
+        spans = [(span["start"], span["end"]) for span in row["alignment"]["spans"]]
+        for (start, end), advantage in zip(row["completion"]["offsets"], row["advantages"], strict=True):
+            if not any(start < after and end > before for before, after in spans):
+                unlabelled += 1
+                assert advantage == 0
+    assert unlabelled > 20
+
+
+def test_local_credit_charges_what_is_missing_to_the_decision_to_stop(tmp_path: Path, tokenizer: Any) -> None:
+    def incomplete(_prompts: Any, completions: Sequence[str], **_: Any) -> list[Critique | None]:
+        return [Critique("", omissions=("where it was",)) for _ in completions]
+
+    one = trainer(
+        tmp_path / "run", "credit.kind=local", "kl.coefficient=0", "updates=1", critic=incomplete, tokenizer=tokenizer
+    )
+    word = tokenizer("cranes").input_ids[0]
+    ended = Sampled((word, tokenizer.eos_token_id), (-2.0, -2.0), None, truncated=False)
+    cut = Sampled((word, word), (-2.0, -2.0), None, truncated=True)
+    one.sampler = lambda prompts, _: [ended, cut] * (len(prompts) // 2)
+    one.train()
+    for row in rows_of(tmp_path / "run"):
+        assert row["token_rewards"] == [0, -1]
+        first, last = row["advantages"]
+        assert first == 0 and (last == 0 if row["truncated"] else last < 0)
+
+
 def test_what_is_not_scored_is_counted_and_not_learned_from(tmp_path: Path) -> None:
     def every_other(prompts: Any, completions: Sequence[str], **columns: Any) -> list[Critique | None]:
         return [said if place % 2 else None for place, said in enumerate(vowels(prompts, completions, **columns))]

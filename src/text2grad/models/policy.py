@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from text2grad.errors import ModelError
+from text2grad.models.chat import end_ids
 from text2grad.models.load import quiet_bars
 from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.optim.batch import Batch, micro_batches
@@ -128,6 +129,9 @@ class Policy(nn.Module):
         model = self.model if weights is None else self._rebuilt(weights)
         if self.options.lora.rank:
             model = (copy.deepcopy(model) if weights is None else model).merge_and_unload()
+        if model.generation_config is not None and len(ends := end_ids(tokenizer, model)) > 1:
+            # What ended completions in training ends them in `generate`.
+            model.generation_config.eos_token_id = list(ends)
         with quiet_bars():
             model.save_pretrained(path)
             tokenizer.save_pretrained(path)

@@ -26,7 +26,7 @@ from text2grad.models.offsets import completion_of
 from text2grad.models.parallel import gathered_ends, shard
 from text2grad.models.policy import Policy, evaluating
 from text2grad.models.sampling import make_sampler, uniforms
-from text2grad.optim.advantages import Advantages, advantages
+from text2grad.optim.advantages import Advantages, advantages, credited
 from text2grad.optim.batch import Batch, blank, collate
 from text2grad.optim.kl import RESOLUTION, Coefficient, penalised
 from text2grad.optim.loss import approximate_kl
@@ -203,7 +203,8 @@ class Trainer(Loop):
             metrics["kl/reference"] = float(masked_mean(kl_BT, batch.mask_BT, self.others))
             self.beta.follow(metrics["kl/reference"])
         resolution = RESOLUTION[self.settings.policy.precision]
-        rewards_BT = penalised(batch.rewards_BT, batch.logprobs_BT, batch.reference_BT, beta, resolution)
+        earned_BT = credited(batch, self.settings.credit)
+        rewards_BT = penalised(earned_BT, batch.logprobs_BT, batch.reference_BT, beta, resolution)
         found = advantages(batch, rewards_BT, self.settings.credit, self.others)
         if self.settings.credit.kind == "group":
             kept = masked_mean(found.mask_BT.float(), batch.mask_BT, self.others)
