@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
-from tests.stages.trainings import HELD_OUT, Driver, assert_same, metrics_of, rows_of, said, trainer
+from tests.stages.trainings import HELD_OUT, Driver, assert_same, metrics_of, rows_of, said, trainer, weights_of
 from text2grad.errors import ConfigError, RunError, RunLocked
 from text2grad.models.policy import Policy
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
@@ -35,6 +35,18 @@ def test_a_kl_that_is_too_large_ends_the_run_with_its_model(tmp_path: Path, caps
     assert again == ended
     assert "was over already, after 2 updates: the KL" in capsys.readouterr().err
     assert len(metrics_of(tmp_path / "run")) == 3
+
+
+def test_the_update_that_starts_too_far_away_is_not_applied(tmp_path: Path) -> None:
+    seen: list[dict[str, Any]] = []
+    one = trainer(
+        tmp_path / "run", "kl.stop=1e-6", "kl.coefficient=0", callbacks=[lambda it, _: seen.append(weights_of(it))]
+    )
+    assert one.train().updates == 2
+    first, last = metrics_of(tmp_path / "run")
+    assert "loss/policy" in first and "loss/policy" not in last
+    assert first["kl/reference"] <= 1e-6 < last["kl/reference"]
+    assert all(torch.equal(weight, seen[0][name]) for name, weight in weights_of(one).items())
 
 
 def test_a_guard_rail_can_end_the_run(

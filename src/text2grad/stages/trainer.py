@@ -129,7 +129,8 @@ class Trainer(Loop):
         if any(one.rollout for one in rolled):
             batch = self._batch(mine, times)
             found = self._advantages(batch, metrics)
-            metrics |= self._learn(number, batch, found, len(rolled), times)
+            if self._too_far(metrics) is None:
+                metrics |= self._learn(number, batch, found, len(rolled), times)
             rows += self._look_back(number, batch, found, (rolled, mine), metrics, times)
         if number % options.evaluation.every == 0 or number == options.updates:
             evaluating_from = time.perf_counter()
@@ -296,12 +297,21 @@ class Trainer(Loop):
             metrics["warnings"] = warnings
             for words in warnings:
                 display.note(f"update {metrics['update']}: {words}")
-        limit = self.settings.kl.stop
-        if limit and metrics.get("kl/reference", 0.0) > limit:
-            return f"the KL to the reference is {metrics['kl/reference']:.3g} a token, over kl.stop={limit:g}"
+        if (far := self._too_far(metrics)) is not None:
+            return far
         if self.settings.guard.action == "stop" and hacked:
             return f"guard.action=stop, and {hacked[0]}"
         return None
+
+    def _too_far(self, metrics: Mapping[str, Any]) -> str | None:
+        """Why nothing more should be learned: the policy that sampled has left its reference."""
+        limit, measured = self.settings.kl.stop, metrics.get("kl/reference", 0.0)
+        if not limit or measured <= limit:
+            return None
+        return (
+            f"the KL to the reference is {measured:.3g} a token, over kl.stop={limit:g}, so update {metrics['update']} "
+            f"was not applied"
+        )
 
     def _own_state(self) -> dict[str, Any]:
         return {"kl": self.beta.value, "slope": list(self.judge.slope.sums), "watch": self.watch.state()}
