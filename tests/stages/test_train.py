@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.stages.trainings import HELD_OUT, metrics_of, rows_of, trainer, vowels, weights_of
+from tests.stages.trainings import EXAMPLES, HELD_OUT, metrics_of, rows_of, trainer, vowels, weights_of
 from text2grad.errors import CriticError, InvalidData
 from text2grad.models.sampling.types import Sampled
 from text2grad.stages.trainer import Trainer
@@ -231,9 +231,22 @@ def test_conversations_go_through_the_template(tmp_path: Path, tokenizer: Any) -
     }
 
 
-def test_a_prompt_without_room_names_its_example(tmp_path: Path) -> None:
+@pytest.mark.parametrize("where", ["examples", "held_out"])
+def test_a_prompt_without_room_names_its_example_before_anything_is_sampled(tmp_path: Path, where: str) -> None:
+    given = [*EXAMPLES, Example("long", "river " * 600)]
     with pytest.raises(InvalidData, match=r"example 'long': the prompt has \d+ tokens, and the model has room for 504"):
-        trainer(tmp_path / "run", examples=[Example("long", "river " * 600)]).train()
+        trainer(tmp_path / "run", "updates=1", **{where: given})
+    assert trainer(tmp_path / "run", "updates=1", "prompts=2", **{where: EXAMPLES}).train().status == 0
+
+
+def test_a_run_that_fails_before_its_first_row_does_not_hold_its_folder(tmp_path: Path) -> None:
+    def fails(*_: Any, **__: Any) -> list[Critique | None]:
+        raise ValueError("no such column")
+
+    with pytest.raises(CriticError, match="no such column"):
+        trainer(tmp_path / "run", "updates=1", critic=fails).train()
+    assert not (tmp_path / "run").exists()
+    assert trainer(tmp_path / "run", "updates=2").train().updates == 2
 
 
 def test_held_out_examples_are_completed_at_the_start_now_and_then_and_at_the_end(tmp_path: Path) -> None:

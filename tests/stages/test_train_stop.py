@@ -79,7 +79,7 @@ def test_out_of_memory_names_the_setting_and_the_run_goes_on_with_it(
 
     one = trainer(tmp_path / "run")
     one.sampler = full
-    with pytest.raises(RunError, match=r"memory in sampling: lower sampling\.batch or sampling\.max_new_tokens"):
+    with pytest.raises(RunError, match=r"memory in sampling: lower sampling\.batch or sampling\.prefill_tokens"):
         one.train()
     with monkeypatch.context() as patched:
         patched.setattr(loop, "update", full)

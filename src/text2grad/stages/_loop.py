@@ -96,27 +96,11 @@ class Loop(Closable):
     def train(self) -> Outcome:
         """From where the folder stands to the end."""
         with self, stoppable(self.run) as asked:
-            self._resume()
-            with self.run.display(self.stage, self.updates, self.done, show=self.show) as display:
-                if self.ended is not None or self.done == self.updates:
-                    return self._end(display, again=True)
-                if self.done == 0 and (begin := self._start()) is not None:
-                    self._log(*begin, display)
-                while self.ended is None and self.done < self.updates:
-                    metrics, rows = self._step(self.done + 1)
-                    self.done += 1
-                    self.ended = self._watch(metrics, rows, display)
-                    self._log(metrics, rows, display)
-                    last = self.done == self.updates or self.ended is not None
-                    interrupted = bool(self.others.most(int(asked())))
-                    if last or interrupted or self.done % self.settings.checkpoint_every == 0:
-                        self._save()
-                    if interrupted and not last:
-                        again = resume_command(self.stage, self.run.path, self.others.launched)
-                        again = again if self._by_names else "the same script"
-                        display.note(f"saved at update {self.done} of {self.updates}; go on with: {again}")
-                        return Outcome(self.done, 130, None)
-                return self._end(display)
+            try:
+                return self._train(asked)
+            except BaseException:
+                self.run.abandon()
+                raise
 
     def close(self) -> None:
         """Let go of the run folder; `train` does so by itself."""
@@ -149,6 +133,29 @@ class Loop(Closable):
         raise NotImplementedError
 
     # ---------------------------------------------------------------------------------------------- of all of them
+
+    def _train(self, asked: Callable[[], bool]) -> Outcome:
+        self._resume()
+        with self.run.display(self.stage, self.updates, self.done, show=self.show) as display:
+            if self.ended is not None or self.done == self.updates:
+                return self._end(display, again=True)
+            if self.done == 0 and (begin := self._start()) is not None:
+                self._log(*begin, display)
+            while self.ended is None and self.done < self.updates:
+                metrics, rows = self._step(self.done + 1)
+                self.done += 1
+                self.ended = self._watch(metrics, rows, display)
+                self._log(metrics, rows, display)
+                last = self.done == self.updates or self.ended is not None
+                interrupted = bool(self.others.most(int(asked())))
+                if last or interrupted or self.done % self.settings.checkpoint_every == 0:
+                    self._save()
+                if interrupted and not last:
+                    again = resume_command(self.stage, self.run.path, self.others.launched)
+                    again = again if self._by_names else "the same script"
+                    display.note(f"saved at update {self.done} of {self.updates}; go on with: {again}")
+                    return Outcome(self.done, 130, None)
+            return self._end(display)
 
     def _set_rate(self, factor: float) -> None:
         for group in self.optimizer.param_groups:

@@ -74,8 +74,11 @@ class Run(Closable):
             )
 
     def abandon(self) -> None:
-        """Close a run that could not begin: it leaves no settings behind that the mended command would be held to."""
-        begun = self.folder is not None and (self.folder.metrics.size or self.folder.latest_checkpoint() is not None)
+        """Close a run that failed. If it had nothing to show yet, no metrics and no judged completions, it leaves no
+        settings behind that the mended command would be held to."""
+        begun = self.folder is not None and (
+            self.folder.metrics.size or self.folder.latest_checkpoint() is not None or (self.path / "buffer").exists()
+        )
         self.close()
         if self.folder is not None and not begun:
             for name in ("config.yaml", "run.json", "metrics.jsonl", "rollouts.jsonl", ".lock-holder", ".lock"):

@@ -104,7 +104,7 @@ class Trainer(Loop):
         asked = prompts + [[0]] * spare
         draws = None if numbers is None else uniforms(self.settings.seed, step, [*numbers, *[0] * spare], limit)
         with (
-            memory_named("sampling", "sampling.batch or sampling.max_new_tokens"),
+            memory_named("sampling", "sampling.batch or sampling.prefill_tokens"),
             evaluating(self.policy),
             gathered_ends(self.policy),
         ):
@@ -342,6 +342,9 @@ class Trainer(Loop):
         )
         positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         self.room = None if positions is None else positions - settings.sampling.max_new_tokens
+        # A prompt that is too long is found now, not when it comes up after hours.
+        for example in (*self.examples, *self.held_out):
+            self._prompt(example)
 
 
 def _judge(critic: Critic, settings: TrainSettings) -> Judge:
