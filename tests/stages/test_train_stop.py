@@ -91,6 +91,24 @@ def test_out_of_memory_names_the_setting_and_the_run_goes_on_with_it(
     assert "micro_batch: 1" in (tmp_path / "run" / "config.yaml").read_text()
 
 
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_run_does_not_go_on_from_another_model(tmp_path: Path, rank: int) -> None:
+    def stops(_: Any, metrics: Any) -> None:
+        if metrics["update"] == 3:
+            raise ZeroDivisionError
+
+    def model(seed: int) -> Any:
+        return tiny_model(tiny_tokenizer(), seed=seed, hidden_size=16, layers=1)
+
+    trained, settings = model(0), f"policy.lora.rank={rank}"
+    with pytest.raises(ZeroDivisionError):
+        trainer(tmp_path / "run", settings, model=trained, callbacks=[stops]).train()
+    for other in (model(5), trained):
+        with pytest.raises(RunError, match=r"begun from a model with other weights; .* loaded afresh"):
+            trainer(tmp_path / "run", settings, model=other)
+    assert trainer(tmp_path / "run", settings, model=model(0)).train().status == 0
+
+
 TORCH = RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 576 vs 534")
 TORCH.__context__ = RuntimeError("basic_ios::clear: iostream error")
 SAFETENSORS = SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")

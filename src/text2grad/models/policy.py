@@ -6,6 +6,7 @@ The reference is the same model with its adapter off, or a frozen copy.
 """
 
 import copy
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -257,7 +258,10 @@ def _with_lora(model: Any, options: LoraSettings) -> Any:
         task_type="CAUSAL_LM",
     )
     try:
-        return get_peft_model(model, config)
+        with warnings.catch_warnings():
+            # Refused below, in our own words.
+            warnings.filterwarnings("ignore", "Model has `tie_word_embeddings=True`")
+            return get_peft_model(model, config)
     except ValueError as problem:
         raise ModelError(f"lora.targets: {problem}") from None
 
@@ -269,6 +273,12 @@ def _check_head(policy: Policy) -> None:
         raise ModelError(
             f"{type(policy.base).__name__}: the vocabulary projection should be a plain linear layer, got "
             f"{type(projection).__name__}; name other layers in lora.targets, or load the model without quantisation"
+        )
+    embedding = policy.base.get_input_embeddings()
+    if hasattr(embedding, "base_layer") and embedding.base_layer.weight is projection.weight:
+        raise ModelError(
+            f"{type(policy.base).__name__}: its embedding is also its vocabulary projection, which an adapter on the "
+            f"embedding would leave as it is, and merging would change; name other layers in lora.targets"
         )
     vocabulary, device = len(projection.weight), policy.device
     ids_BS = torch.arange(4, device=device)[None] % vocabulary

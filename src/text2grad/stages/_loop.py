@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from text2grad.errors import UsageError
-from text2grad.models.load import load_model
+from text2grad.models.load import fingerprint, load_model
 from text2grad.models.parallel import Processes, whole_weights
 from text2grad.models.policy import Policy
 from text2grad.runs import Closable
@@ -87,6 +87,7 @@ class Loop(Closable):
             if model is None:
                 model, tokenizer = load_model(settings.model, device=str(self.others.device))
             self.tokenizer = tokenizer
+            self.run.began_from(fingerprint(model))
             self._build(model.to(self.others.device))
         except BaseException:
             self.run.abandon()
