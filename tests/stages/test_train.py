@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -275,6 +276,38 @@ def test_another_critic_may_examine(tmp_path: Path) -> None:
     (row, *_) = rows_of(tmp_path / "run", held_out=True)
     assert row["critique"]["omissions"]
     assert not any(row["critique"]["omissions"] for row in rows_of(tmp_path / "run"))
+
+
+def test_log_probs_are_of_the_temperature_that_was_sampled_with(tmp_path: Path) -> None:
+    """Of the policy, and of its reference: otherwise the first update would already be far from both."""
+    for temperature in (0.5, 2.0):
+        run = tmp_path / f"{temperature}"
+        one = trainer(run, f"sampling.temperature={temperature}", "updates=1", "update.learning_rate=1e-9")
+        assert one.policy.temperature == temperature
+        one.train()
+        (row,) = metrics_of(run)
+        assert row["kl/reference"] < 1e-8 and row["kl/sampling"] < 1e-8
+        for row in rows_of(run):
+            assert row["logprobs_after"] == pytest.approx(row["logprobs_before"], abs=1e-4)
+
+
+def test_the_kl_is_that_of_the_policy_to_the_reference(tmp_path: Path) -> None:
+    """Of the tokens that the policy sampled: (π_ref / π) − 1 − log(π_ref / π), not the other way about; and leaving the
+    reference costs."""
+    one = trainer(tmp_path / "run", "updates=1", "credit.kind=local", "credit.whiten=false")
+    found: dict[str, Any] = {}
+    real = one._advantages
+
+    def look(batch: Any, metrics: dict[str, Any]) -> Any:
+        nearer = replace(batch, reference_BT=batch.logprobs_BT - 1.0, verdicts_BT=torch.zeros_like(batch.verdicts_BT))
+        found["all"] = real(nearer, metrics)
+        found["kl"], found["mask"] = metrics["kl/reference"], batch.mask_BT
+        return found["all"]
+
+    one._advantages = look  # type: ignore[method-assign]
+    one.train()
+    assert found["kl"] == pytest.approx(math.exp(-1) - 1 + 1, rel=1e-4)
+    assert found["all"].advantages_BT[found["mask"]].tolist() == pytest.approx([-0.05] * int(found["mask"].sum()))
 
 
 def test_the_adaptive_coefficient_moves(tmp_path: Path) -> None:

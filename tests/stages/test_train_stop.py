@@ -13,13 +13,15 @@ import torch
 from safetensors import SafetensorError
 
 from tests.stages.trainings import HELD_OUT, Driver, assert_same, metrics_of, rows_of, said, trainer, weights_of
-from text2grad.errors import ConfigError, RunError, RunLocked
+from text2grad.errors import ConfigError, InvalidData, RunError, RunLocked, UsageError
 from text2grad.models.policy import Policy
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.stages import trainer as loop
 from text2grad.stages._settings import resume_command
 from text2grad.stages._state import disk_errors
 from text2grad.stages._watch import Watch
+from text2grad.stages.sft import SftSettings
+from text2grad.stages.warm_start import WarmStart
 
 
 def test_a_kl_that_is_too_large_ends_the_run_with_its_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,6 +109,41 @@ def test_a_run_does_not_go_on_from_another_model(tmp_path: Path, rank: int) -> N
         with pytest.raises(RunError, match=r"begun from a model with other weights; .* loaded afresh"):
             trainer(tmp_path / "run", settings, model=other)
     assert trainer(tmp_path / "run", settings, model=model(0)).train().status == 0
+
+
+def test_a_trainer_trains_once(tmp_path: Path) -> None:
+    one = trainer(tmp_path / "run", "updates=1")
+    one.train()
+    with pytest.raises(UsageError, match=r"this Trainer has been trained .* make another one"):
+        one.train()
+
+
+def test_no_examples_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidData, match="should hold at least one example, got none"):
+        trainer(tmp_path / "run", examples=[])
+    with pytest.raises(InvalidData, match="should hold at least one example, got none"):
+        WarmStart(SftSettings(device="cpu"), tmp_path / "start", examples=[])
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_slope_goes_on_from_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped right after a checkpoint: nothing is buffered that would bring it back."""
+    whole = trainer(tmp_path / "whole")
+    assert whole.train().status == 0 and whole.judge.slope.count == 5 * 6
+    real = loop.Trainer._save
+
+    def save_and_stop(one: Any) -> None:
+        real(one)
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(loop.Trainer, "_save", save_and_stop)
+        with pytest.raises(ZeroDivisionError):
+            trainer(tmp_path / "run").train()
+    again = trainer(tmp_path / "run")
+    assert again.train().status == 0
+    assert again.judge.slope.sums == whole.judge.slope.sums
+    assert_same(tmp_path / "run", tmp_path / "whole")
 
 
 TORCH = RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 576 vs 534")

@@ -76,6 +76,7 @@ class Loop(Closable):
             raise UsageError("a model and its tokenizer go together: give both, or neither and the name of one")
         self.settings, self.callbacks, self.show = settings, callbacks, show
         self._by_names = by_names and model is None
+        self._trained = False
         self.done = 0
         """Updates that are finished."""
         self.ended: Stop | None = None
@@ -95,7 +96,13 @@ class Loop(Closable):
             raise
 
     def train(self) -> Outcome:
-        """From where the folder stands to the end."""
+        """From where the folder stands to the end; once."""
+        if self._trained:
+            raise UsageError(
+                f"this {type(self).__name__} has been trained and has let go of its folder; to go on, make another one "
+                f"with the same folder and a freshly loaded model"
+            )
+        self._trained = True
         with self, stoppable(self.run) as asked:
             try:
                 return self._train(asked)

@@ -72,6 +72,8 @@ class Trainer(Loop):
         self.measures = measures or {}
         check(settings)
         self.examples = list(examples) if examples is not None else load_examples(settings.data)
+        if not self.examples:
+            raise InvalidData("`examples` should hold at least one example, got none")
         self.held_out = list(held_out or ()) if held_out or not settings.held_out else load_examples(settings.held_out)
         self.judge = _judge(critic if critic is not None else critic_named(settings.critic, settings.critics), settings)
         other = settings.evaluation.critic
@@ -293,6 +295,11 @@ class Trainer(Loop):
     def _reason(self, metrics: dict[str, Any], display: Display) -> str | None:
         hacked = self.watch.see(metrics)
         warnings = [*hacked, *self.judge.complaints(metrics, self.watch, self.examples)]
+        if metrics.get("update/skipped") and self.watch.first_time("skipped"):
+            warnings.append(
+                f"{metrics['update/skipped']:.0f} optimizer steps were skipped, because their gradients were not "
+                f"finite: lower update.learning_rate, or look for scores that are out of all proportion"
+            )
         if warnings:
             metrics["warnings"] = warnings
             for words in warnings:
