@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from text2grad.errors import ConfigError, InvalidData, ModelError
-from text2grad.models.chat import end_ids, prompt_ids
+from text2grad.models.chat import end_ids, prompt_ids, turn_end
 from text2grad.models.tiny import tiny_tokenizer
 from text2grad.types import Message
 
@@ -79,3 +79,21 @@ def test_end_ids_are_those_of_tokenizer_and_model(tokenizer: Any) -> None:
     assert end_ids(tokenizer, SimpleNamespace(generation_config=None)) == (end,)
     with pytest.raises(ModelError, match=r"set tokenizer\.eos_token"):
         end_ids(SimpleNamespace(eos_token_id=None), model(None))
+
+
+def test_the_token_that_the_template_closes_a_turn_with_ends_a_completion() -> None:
+    """As base models with a chat template have it: the end token ends texts, another one ends turns."""
+    made = tiny_tokenizer()
+    made.eos_token = "<|endoftext|>"
+    text_end, closing = made.convert_tokens_to_ids(["<|endoftext|>", "<|im_end|>"])
+    model = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=text_end))
+    ends = end_ids(made, model)
+    assert ends == (text_end, closing)
+    assert turn_end(made, "Hi", ends) == closing
+    assert turn_end(made, [Message("user", "Hi")], ends, "plain") == closing
+    assert turn_end(made, "Hi", ends, "plain") == text_end
+    # A template that closes a turn with nothing of its own, and one that refuses the question.
+    made.chat_template = "{% for turn in messages %}{{ turn.content }}{% endfor %}"
+    assert end_ids(made, model) == (text_end,)
+    made.chat_template = "{{ raise_exception('no') }}"
+    assert end_ids(made, model) == (text_end,)

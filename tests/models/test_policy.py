@@ -131,6 +131,13 @@ def test_an_adapter_on_the_vocabulary_projection_is_refused() -> None:
         )
 
 
+def test_an_adapter_on_an_embedding_that_is_also_the_projection_is_refused() -> None:
+    options = PolicySettings(lora=LoraSettings(rank=2, targets=("embed_tokens", "q_proj")))
+    with pytest.raises(ModelError, match=r"its embedding is also its vocabulary projection.*lora\.targets"):
+        Policy(llama(), options, value_head=False)
+    Policy(llama(tie_word_embeddings=False), options, value_head=False)
+
+
 def test_layers_that_are_not_there_are_named() -> None:
     with pytest.raises(ModelError, match=r"lora\.targets: .*w_proj"):
         Policy(llama(), PolicySettings(lora=LoraSettings(rank=2, targets=("w_proj",))), value_head=False)

@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tests.optim.made import made_batch
 from text2grad.errors import InvalidData
-from text2grad.optim.advantages import BLOCK, advantages, discounted_sums, gae, leave_one_out
+from text2grad.optim.advantages import BLOCK, advantages, credited, discounted_sums, gae, leave_one_out
 from text2grad.optim.batch import collate
 from text2grad.optim.kl import penalised
 from text2grad.optim.settings import CreditSettings
@@ -133,6 +133,16 @@ def test_local_credit_leaves_unlabelled_tokens_at_exactly_zero() -> None:
     wanted_BT = -0.5 * (batch.logprobs_BT - batch.reference_BT)
     alone_BT = batch.mask_BT & ~labelled_BT
     torch.testing.assert_close(found_BT[alone_BT], wanted_BT[alone_BT])
+
+
+def test_local_credit_learns_from_labelled_tokens_whatever_the_rewards() -> None:
+    batch = made_batch()
+    assert batch.rewards_BT[batch.mask_BT & (batch.verdicts_BT == 0)].all()
+    kept_BT = credited(batch, CreditSettings(kind="local"))
+    assert torch.equal(kept_BT != 0, batch.mask_BT & (batch.verdicts_BT != 0))
+    assert torch.equal(kept_BT[kept_BT != 0], batch.rewards_BT[kept_BT != 0])
+    for kind in ("gae", "group"):
+        assert torch.equal(credited(batch, CreditSettings(kind=kind)), batch.rewards_BT)
 
 
 @pytest.mark.parametrize("kind", ["gae", "group", "local"])

@@ -30,6 +30,14 @@ def test_what_is_all_equal_tells_nothing_apart(value: float) -> None:
     assert not whiten(torch.full((7, 11), value), torch.ones(7, 11, dtype=torch.bool)).any()
 
 
+def test_rounding_is_no_signal() -> None:
+    # What is left of rewards that are all 0 after a penalty of 0.05 times log-probs that were computed twice.
+    noise_BT = 1e-7 * torch.randn(4, 12, generator=torch.Generator().manual_seed(0))
+    for shift in (True, False):
+        assert not whiten(noise_BT, torch.ones(4, 12, dtype=torch.bool), shift=shift).any()
+        assert whiten(1e3 * noise_BT, torch.ones(4, 12, dtype=torch.bool), shift=shift).std() > 0.9
+
+
 def test_nothing_masked_in_is_zero_not_nan() -> None:
     nothing_BT = torch.zeros_like(MASK)
     assert masked_mean(torch.full((2, 3), float("nan")), nothing_BT).item() == 0

@@ -259,3 +259,17 @@ def test_one_local_update_moves_each_span_its_own_way(lora: int) -> None:
     unlabelled = float(change_BT[batch.mask_BT & (batch.verdicts_BT == 0)].mean())
     assert poor < -0.01 < 0.01 < good
     assert poor < unlabelled < good
+
+
+def test_gradients_that_are_not_finite_are_not_applied() -> None:
+    made = policy()
+    batch = made_batch(made)
+    before = {name: weight.detach().clone() for name, weight in made.named_parameters()}
+    poisoned_BT = batch.rewards_BT.clone()
+    poisoned_BT[0, 0] = float("inf")
+    optimizer = torch.optim.AdamW(made.trainable().values(), lr=0.1)
+    stats = update(made, optimizer, batch, Advantages(poisoned_BT, batch.mask_BT), ONE_STEP, seed=0)
+    assert all(torch.equal(weight, before[name]) for name, weight in made.named_parameters())
+    assert (stats.skipped, stats.steps) == (1, 0)
+    assert all(math.isfinite(number) for number in stats.means().values())
+    assert stats.means()["update/skipped"] == 1

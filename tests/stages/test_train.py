@@ -3,13 +3,14 @@
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from tests.stages.trainings import HELD_OUT, metrics_of, rows_of, trainer, vowels, weights_of
+from tests.stages.trainings import EXAMPLES, HELD_OUT, metrics_of, rows_of, trainer, vowels, weights_of
 from text2grad.errors import CriticError, InvalidData
 from text2grad.models.sampling.types import Sampled
 from text2grad.stages.trainer import Trainer
@@ -72,6 +73,50 @@ def test_local_credit_lowers_poor_spans_and_raises_good_ones(tmp_path: Path) -> 
         assert all(reward * advantage > 0 for reward, advantage in pairs if reward != 0)
 
 
+@pytest.mark.parametrize("rule", ["return_equivalent", "paper"])
+@pytest.mark.parametrize("kind", ["score", "quality", "verdicts"])
+def test_local_credit_is_exactly_zero_where_no_verdict_is(tmp_path: Path, kind: str, rule: str) -> None:
+    def third_letter(_prompts: Any, completions: Sequence[str], **_: Any) -> list[Critique | None]:
+        return [
+            Critique(
+                "",
+                quotes=(Quote(text[2:5], "poor", start=2),) if len(text) > 6 else (),
+                score=float(len(text)) if kind == "score" else None,
+                quality=((0, 0.0), (3, 0.5), (len(text), 1.0)) if kind == "quality" and len(text) > 3 else None,
+            )
+            for text in completions
+        ]
+
+    settings = ["credit.kind=local", "kl.coefficient=0", f"scoring.rule={rule}", "sampling.max_new_tokens=12"]
+    trainer(tmp_path / "run", *settings, "updates=2", critic=third_letter).train()
+    unlabelled = 0
+    for row in rows_of(tmp_path / "run"):
+        spans = [(span["start"], span["end"]) for span in row["alignment"]["spans"]]
+        for (start, end), advantage in zip(row["completion"]["offsets"], row["advantages"], strict=True):
+            if not any(start < after and end > before for before, after in spans):
+                unlabelled += 1
+                assert advantage == 0
+    assert unlabelled > 20
+
+
+def test_local_credit_charges_what_is_missing_to_the_decision_to_stop(tmp_path: Path, tokenizer: Any) -> None:
+    def incomplete(_prompts: Any, completions: Sequence[str], **_: Any) -> list[Critique | None]:
+        return [Critique("", omissions=("where it was",)) for _ in completions]
+
+    one = trainer(
+        tmp_path / "run", "credit.kind=local", "kl.coefficient=0", "updates=1", critic=incomplete, tokenizer=tokenizer
+    )
+    word = tokenizer("cranes").input_ids[0]
+    ended = Sampled((word, tokenizer.eos_token_id), (-2.0, -2.0), None, truncated=False)
+    cut = Sampled((word, word), (-2.0, -2.0), None, truncated=True)
+    one.sampler = lambda prompts, _: [ended, cut] * (len(prompts) // 2)
+    one.train()
+    for row in rows_of(tmp_path / "run"):
+        assert row["token_rewards"] == [0, -1]
+        first, last = row["advantages"]
+        assert first == 0 and (last == 0 if row["truncated"] else last < 0)
+
+
 def test_what_is_not_scored_is_counted_and_not_learned_from(tmp_path: Path) -> None:
     def every_other(prompts: Any, completions: Sequence[str], **columns: Any) -> list[Critique | None]:
         return [said if place % 2 else None for place, said in enumerate(vowels(prompts, completions, **columns))]
@@ -121,6 +166,18 @@ def test_a_critic_that_never_scores_ends_with_the_model_it_began_with(tmp_path: 
     assert one.train().status == 0
     assert changed(one, before) == set()
     assert ["warnings" in row for row in metrics_of(tmp_path / "run")] == [True, False]
+
+
+@pytest.mark.parametrize("credit", ["gae", "group", "local"])
+def test_equal_scores_teach_an_unmoved_policy_nothing(tmp_path: Path, credit: str) -> None:
+    def all_zero(_prompts: Any, completions: Sequence[str], **_: Any) -> list[Critique | None]:
+        return [Critique("", score=0.0) for _ in completions]
+
+    one = trainer(tmp_path / "run", "updates=3", "prompts=4", f"credit.kind={credit}", critic=all_zero)
+    before = weights_of(one)
+    assert one.train().status == 0
+    assert changed(one, before) == set()
+    assert not any(any(row["advantages"]) for row in rows_of(tmp_path / "run"))
 
 
 def test_a_completion_that_was_cut_off_has_its_residual_on_the_last_token(tmp_path: Path) -> None:
@@ -175,9 +232,22 @@ def test_conversations_go_through_the_template(tmp_path: Path, tokenizer: Any) -
     }
 
 
-def test_a_prompt_without_room_names_its_example(tmp_path: Path) -> None:
+@pytest.mark.parametrize("where", ["examples", "held_out"])
+def test_a_prompt_without_room_names_its_example_before_anything_is_sampled(tmp_path: Path, where: str) -> None:
+    given = [*EXAMPLES, Example("long", "river " * 600)]
     with pytest.raises(InvalidData, match=r"example 'long': the prompt has \d+ tokens, and the model has room for 504"):
-        trainer(tmp_path / "run", examples=[Example("long", "river " * 600)]).train()
+        trainer(tmp_path / "run", "updates=1", **{where: given})
+    assert trainer(tmp_path / "run", "updates=1", "prompts=2", **{where: EXAMPLES}).train().status == 0
+
+
+def test_a_run_that_fails_before_its_first_row_does_not_hold_its_folder(tmp_path: Path) -> None:
+    def fails(*_: Any, **__: Any) -> list[Critique | None]:
+        raise ValueError("no such column")
+
+    with pytest.raises(CriticError, match="no such column"):
+        trainer(tmp_path / "run", "updates=1", critic=fails).train()
+    assert not (tmp_path / "run").exists()
+    assert trainer(tmp_path / "run", "updates=2").train().updates == 2
 
 
 def test_held_out_examples_are_completed_at_the_start_now_and_then_and_at_the_end(tmp_path: Path) -> None:
@@ -206,6 +276,38 @@ def test_another_critic_may_examine(tmp_path: Path) -> None:
     (row, *_) = rows_of(tmp_path / "run", held_out=True)
     assert row["critique"]["omissions"]
     assert not any(row["critique"]["omissions"] for row in rows_of(tmp_path / "run"))
+
+
+def test_log_probs_are_of_the_temperature_that_was_sampled_with(tmp_path: Path) -> None:
+    """Of the policy, and of its reference: otherwise the first update would already be far from both."""
+    for temperature in (0.5, 2.0):
+        run = tmp_path / f"{temperature}"
+        one = trainer(run, f"sampling.temperature={temperature}", "updates=1", "update.learning_rate=1e-9")
+        assert one.policy.temperature == temperature
+        one.train()
+        (row,) = metrics_of(run)
+        assert row["kl/reference"] < 1e-8 and row["kl/sampling"] < 1e-8
+        for row in rows_of(run):
+            assert row["logprobs_after"] == pytest.approx(row["logprobs_before"], abs=1e-4)
+
+
+def test_the_kl_is_that_of_the_policy_to_the_reference(tmp_path: Path) -> None:
+    """Of the tokens that the policy sampled: (π_ref / π) − 1 − log(π_ref / π), not the other way about; and leaving the
+    reference costs."""
+    one = trainer(tmp_path / "run", "updates=1", "credit.kind=local", "credit.whiten=false")
+    found: dict[str, Any] = {}
+    real = one._advantages
+
+    def look(batch: Any, metrics: dict[str, Any]) -> Any:
+        nearer = replace(batch, reference_BT=batch.logprobs_BT - 1.0, verdicts_BT=torch.zeros_like(batch.verdicts_BT))
+        found["all"] = real(nearer, metrics)
+        found["kl"], found["mask"] = metrics["kl/reference"], batch.mask_BT
+        return found["all"]
+
+    one._advantages = look  # type: ignore[method-assign]
+    one.train()
+    assert found["kl"] == pytest.approx(math.exp(-1) - 1 + 1, rel=1e-4)
+    assert found["all"].advantages_BT[found["mask"]].tolist() == pytest.approx([-0.05] * int(found["mask"].sum()))
 
 
 def test_the_adaptive_coefficient_moves(tmp_path: Path) -> None:

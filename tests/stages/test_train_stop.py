@@ -12,14 +12,16 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
-from tests.stages.trainings import HELD_OUT, Driver, assert_same, metrics_of, rows_of, said, trainer
-from text2grad.errors import ConfigError, RunError, RunLocked
+from tests.stages.trainings import HELD_OUT, Driver, assert_same, metrics_of, rows_of, said, trainer, weights_of
+from text2grad.errors import ConfigError, InvalidData, RunError, RunLocked, UsageError
 from text2grad.models.policy import Policy
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.stages import trainer as loop
 from text2grad.stages._settings import resume_command
 from text2grad.stages._state import disk_errors
 from text2grad.stages._watch import Watch
+from text2grad.stages.sft import SftSettings
+from text2grad.stages.warm_start import WarmStart
 
 
 def test_a_kl_that_is_too_large_ends_the_run_with_its_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -35,6 +37,18 @@ def test_a_kl_that_is_too_large_ends_the_run_with_its_model(tmp_path: Path, caps
     assert again == ended
     assert "was over already, after 2 updates: the KL" in capsys.readouterr().err
     assert len(metrics_of(tmp_path / "run")) == 3
+
+
+def test_the_update_that_starts_too_far_away_is_not_applied(tmp_path: Path) -> None:
+    seen: list[dict[str, Any]] = []
+    one = trainer(
+        tmp_path / "run", "kl.stop=1e-6", "kl.coefficient=0", callbacks=[lambda it, _: seen.append(weights_of(it))]
+    )
+    assert one.train().updates == 2
+    first, last = metrics_of(tmp_path / "run")
+    assert "loss/policy" in first and "loss/policy" not in last
+    assert first["kl/reference"] <= 1e-6 < last["kl/reference"]
+    assert all(torch.equal(weight, seen[0][name]) for name, weight in weights_of(one).items())
 
 
 def test_a_guard_rail_can_end_the_run(
@@ -67,7 +81,7 @@ def test_out_of_memory_names_the_setting_and_the_run_goes_on_with_it(
 
     one = trainer(tmp_path / "run")
     one.sampler = full
-    with pytest.raises(RunError, match=r"memory in sampling: lower sampling\.batch or sampling\.max_new_tokens"):
+    with pytest.raises(RunError, match=r"memory in sampling: lower sampling\.batch or sampling\.prefill_tokens"):
         one.train()
     with monkeypatch.context() as patched:
         patched.setattr(loop, "update", full)
@@ -77,6 +91,59 @@ def test_out_of_memory_names_the_setting_and_the_run_goes_on_with_it(
             trainer(tmp_path / "run").train()
     assert trainer(tmp_path / "run", "update.micro_batch=1", "sampling.batch=2").train().status == 0
     assert "micro_batch: 1" in (tmp_path / "run" / "config.yaml").read_text()
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_run_does_not_go_on_from_another_model(tmp_path: Path, rank: int) -> None:
+    def stops(_: Any, metrics: Any) -> None:
+        if metrics["update"] == 3:
+            raise ZeroDivisionError
+
+    def model(seed: int) -> Any:
+        return tiny_model(tiny_tokenizer(), seed=seed, hidden_size=16, layers=1)
+
+    trained, settings = model(0), f"policy.lora.rank={rank}"
+    with pytest.raises(ZeroDivisionError):
+        trainer(tmp_path / "run", settings, model=trained, callbacks=[stops]).train()
+    for other in (model(5), trained):
+        with pytest.raises(RunError, match=r"begun from a model with other weights; .* loaded afresh"):
+            trainer(tmp_path / "run", settings, model=other)
+    assert trainer(tmp_path / "run", settings, model=model(0)).train().status == 0
+
+
+def test_a_trainer_trains_once(tmp_path: Path) -> None:
+    one = trainer(tmp_path / "run", "updates=1")
+    one.train()
+    with pytest.raises(UsageError, match=r"this Trainer has been trained .* make another one"):
+        one.train()
+
+
+def test_no_examples_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidData, match="should hold at least one example, got none"):
+        trainer(tmp_path / "run", examples=[])
+    with pytest.raises(InvalidData, match="should hold at least one example, got none"):
+        WarmStart(SftSettings(device="cpu"), tmp_path / "start", examples=[])
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_slope_goes_on_from_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped right after a checkpoint: nothing is buffered that would bring it back."""
+    whole = trainer(tmp_path / "whole")
+    assert whole.train().status == 0 and whole.judge.slope.count == 5 * 6
+    real = loop.Trainer._save
+
+    def save_and_stop(one: Any) -> None:
+        real(one)
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(loop.Trainer, "_save", save_and_stop)
+        with pytest.raises(ZeroDivisionError):
+            trainer(tmp_path / "run").train()
+    again = trainer(tmp_path / "run")
+    assert again.train().status == 0
+    assert again.judge.slope.sums == whole.judge.slope.sums
+    assert_same(tmp_path / "run", tmp_path / "whole")
 
 
 TORCH = RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 576 vs 534")

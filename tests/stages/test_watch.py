@@ -107,6 +107,31 @@ def test_nothing_is_said_before_the_windows_are_apart() -> None:
     assert told.index(True) == 9
 
 
+@pytest.mark.parametrize("healthy", [1, 2, 3, 4])
+def test_a_collapse_within_the_first_updates_is_told(healthy: int) -> None:
+    """What lies in the first window spoils its means: then the first update is what the rest is compared with."""
+    watch, told = Watch(GuardSettings()), []
+    for update in range(1, 41):
+        fallen = update > healthy
+        text = {"length/truncated_frac": 0.0 if fallen else 0.9, "text/diversity": 1.0, "text/repetition": 0.0}
+        seen = {"score/mean": 0.0 if fallen else -34 + 0.1 * update, "length/mean": 1.0 if fallen else 22.5}
+        told += [(update, words) for words in watch.see({"update": update, **seen, **text})]
+    ((update, words),) = told
+    assert update == 10 and "completions shrank from" in words
+
+
+def test_noise_in_the_first_update_is_not_taken_for_a_collapse() -> None:
+    """Few completions an update: lengths and scores of a single one say little."""
+    told = []
+    for seed in range(100):
+        draw, watch = np.random.default_rng(seed), Watch(GuardSettings())
+        for _ in range(30):
+            seen = {"score/mean": draw.normal(), "length/mean": float(draw.uniform(8, 40))}
+            text = {"length/truncated_frac": 0.5, "text/diversity": 0.8, "text/repetition": 0.05}
+            told += watch.see({**seen, **text})
+    assert told == []
+
+
 def test_off_says_nothing() -> None:
     series, _ = FAILURES["answers shrink to three words"]
     assert warnings(options=GuardSettings(action="off"), **series) == []

@@ -73,11 +73,29 @@ def turn_end(tokenizer: Any, prompt: str | Sequence[Message], ends: Sequence[int
     return next((token for token in all_of_it[len(before) :] if token in ends), own)
 
 
+def template_end(tokenizer: Any) -> int | None:
+    """The token that the chat template closes an assistant turn with: the first after its words that is no word."""
+    if not getattr(tokenizer, "chat_template", None):
+        return None
+    mark = "cranes"
+    said = [{"role": "user", "content": "Which?"}, {"role": "assistant", "content": mark}]
+    try:
+        _, found, after = tokenizer.apply_chat_template(said, tokenize=False).rpartition(mark)
+    except TemplateError:
+        return None
+    own = {*tokenizer.all_special_ids, *getattr(tokenizer, "added_tokens_decoder", ())}
+    ids = tokenizer(after, add_special_tokens=False).input_ids if found else []
+    return next((int(one) for one in ids if one in own), None)
+
+
 def end_ids(tokenizer: Any, model: Any) -> tuple[int, ...]:
-    """Ids that end a completion: the tokenizer's end token, and those that the model's own settings name."""
+    """Ids that end a completion: the tokenizer's end token, those that the model's own settings name, and the one that
+    the chat template closes a turn with."""
     named = getattr(model.generation_config, "eos_token_id", None)
     listed = [named] if named is None or isinstance(named, int) else list(named)
-    found = tuple(one for one in dict.fromkeys([tokenizer.eos_token_id, *listed]) if one is not None)
+    found = tuple(
+        one for one in dict.fromkeys([tokenizer.eos_token_id, *listed, template_end(tokenizer)]) if one is not None
+    )
     if not found:
         raise ModelError("neither the tokenizer nor the model names a token that ends a text; set tokenizer.eos_token")
     return found

@@ -8,6 +8,7 @@ A name is one of
 """
 
 import difflib
+import hashlib
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,6 +41,17 @@ def load_model(name: str, *, device: str = "cpu", dtype: str = "float32") -> tup
     check_complete(loading, name)
     set_end_tokens(tokenizer, model, None, name)
     return model.to(device).eval(), tokenizer
+
+
+def fingerprint(model: Any) -> str:
+    """sha256 of the names, shapes and some values of the weights: cheap, and the same on every device. Two models that
+    differ by training differ in it."""
+    digest = hashlib.sha256()
+    for name, weight in model.named_parameters():
+        flat = weight.detach().flatten()
+        some = flat[:: max(1, len(flat) // 64)].double().cpu().numpy()
+        digest.update(f"{name} {tuple(weight.shape)}".encode() + some.tobytes())
+    return digest.hexdigest()
 
 
 def read_pair(from_pretrained: Any, name: str) -> tuple[Any, Any]:

@@ -6,6 +6,7 @@ The reference is the same model with its adapter off, or a frozen copy.
 """
 
 import copy
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from text2grad.errors import ModelError
+from text2grad.models.chat import end_ids
 from text2grad.models.load import quiet_bars
 from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.optim.batch import Batch, micro_batches
@@ -128,6 +130,9 @@ class Policy(nn.Module):
         model = self.model if weights is None else self._rebuilt(weights)
         if self.options.lora.rank:
             model = (copy.deepcopy(model) if weights is None else model).merge_and_unload()
+        if model.generation_config is not None and len(ends := end_ids(tokenizer, model)) > 1:
+            # What ended completions in training ends them in `generate`.
+            model.generation_config.eos_token_id = list(ends)
         with quiet_bars():
             model.save_pretrained(path)
             tokenizer.save_pretrained(path)
@@ -253,7 +258,10 @@ def _with_lora(model: Any, options: LoraSettings) -> Any:
         task_type="CAUSAL_LM",
     )
     try:
-        return get_peft_model(model, config)
+        with warnings.catch_warnings():
+            # Refused below, in our own words.
+            warnings.filterwarnings("ignore", "Model has `tie_word_embeddings=True`")
+            return get_peft_model(model, config)
     except ValueError as problem:
         raise ModelError(f"lora.targets: {problem}") from None
 
@@ -265,6 +273,12 @@ def _check_head(policy: Policy) -> None:
         raise ModelError(
             f"{type(policy.base).__name__}: the vocabulary projection should be a plain linear layer, got "
             f"{type(projection).__name__}; name other layers in lora.targets, or load the model without quantisation"
+        )
+    embedding = policy.base.get_input_embeddings()
+    if hasattr(embedding, "base_layer") and embedding.base_layer.weight is projection.weight:
+        raise ModelError(
+            f"{type(policy.base).__name__}: its embedding is also its vocabulary projection, which an adapter on the "
+            f"embedding would leave as it is, and merging would change; name other layers in lora.targets"
         )
     vocabulary, device = len(projection.weight), policy.device
     ids_BS = torch.arange(4, device=device)[None] % vocabulary

@@ -3,7 +3,9 @@
 gae      value head: generalised advantage estimation. Later rewards move earlier tokens.
 group    no value head: return-to-go minus the mean return-to-go of the *other* completions of the same prompt at the
          same token index. It depends on the index and on the others alone, so it is unbiased, and span structure stays.
-local    credit stays on the tokens it was given to: the advantage is the reward. Unlabelled tokens get exactly 0.
+local    credit stays on the tokens that a verdict is about: the advantage is the reward there. Unlabelled tokens get
+         exactly 0, but for the penalty for leaving the reference; what the rewards put there (the residual of a score,
+         what unlabelled stretches gained) is left out, so local credit is not return-equivalent.
 """
 
 from dataclasses import dataclass
@@ -48,6 +50,13 @@ def advantages(batch: Batch, rewards_BT: Tensor, options: CreditSettings, among:
     if options.whiten:
         raw_BT = whiten(raw_BT, mask_BT, among, shift=options.kind == "gae")
     return Advantages(torch.where(mask_BT, raw_BT, 0.0), mask_BT, returns_BT)
+
+
+def credited(batch: Batch, options: CreditSettings) -> Tensor:
+    """The token rewards that this kind of credit learns from: all, or in local credit those of labelled tokens."""
+    if options.kind != "local":
+        return batch.rewards_BT
+    return torch.where(batch.verdicts_BT != 0, batch.rewards_BT, 0.0)
 
 
 def gae(rewards_BT: Tensor, values_BT: Tensor, mask_BT: Tensor, gamma: float, lam: float) -> Tensor:

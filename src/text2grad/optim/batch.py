@@ -35,7 +35,8 @@ class Batch:
     rewards_BT: Tensor
     """Token rewards, without the penalty for leaving the reference."""
     verdicts_BT: Tensor
-    """1 in good spans, −1 in poor ones, 0 elsewhere: only looked at, to see where an update moved the policy."""
+    """1 in good spans, −1 in poor ones and on the decision to stop where something was left out, 0 elsewhere: what
+    local credit learns from, and where it is looked whether an update moved the policy."""
     group_B: Tensor
     """Completions of the same prompt have the same number."""
     number_B: Tensor

@@ -37,6 +37,8 @@ class Alone:
 
 
 ALONE = Alone()
+LEAST = 1e-6
+"""A spread below this, in the units of the rewards or of their own size, is rounding."""
 
 
 def masked_mean(values_BT: Tensor, mask_BT: Tensor, among: Exchange = ALONE) -> Tensor:
@@ -62,8 +64,8 @@ def whiten(values_BT: Tensor, mask_BT: Tensor, among: Exchange = ALONE, *, shift
     centred_BT = _kept(values_BT - mean, mask_BT)
     spread = masked_mean(centred_BT.square(), mask_BT, among).sqrt()
     # All equal: there is nothing to tell apart, and rounding must not be blown up into a signal.
-    size = masked_mean(values_BT.abs(), mask_BT, among)
-    return torch.where(spread > 1e-6 * size + 1e-12, centred_BT / spread.clamp(min=1e-12), torch.zeros_like(centred_BT))
+    floor = LEAST * (1 + masked_mean(values_BT.abs(), mask_BT, among))
+    return torch.where(spread > floor, centred_BT / spread.clamp(min=LEAST), torch.zeros_like(centred_BT))
 
 
 def _kept(values_BT: Tensor, mask_BT: Tensor) -> Tensor:

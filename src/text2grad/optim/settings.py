@@ -19,7 +19,8 @@ class CreditSettings:
     lam: Annotated[Real, Ge(0), Le(1)] = 0.95
     """λ of GAE: 1 trusts the rewards, 0 the value head. An end-only (scalar) reward is handicapped below 1."""
     whiten: Flag = True
-    """Scale advantages to unit size over the batch (with gae the mean is taken off as well)."""
+    """Scale advantages to unit size over the batch (with gae the mean is taken off as well). A spread below 1e-6 is
+    taken for rounding: all 0 then."""
 
 
 @settings
@@ -35,7 +36,8 @@ class KLSettings:
     horizon: Annotated[Int, Gt(0)] = 20
     """Updates within which an adaptive coefficient can change by a factor of about e^0.2."""
     stop: Annotated[Real, Ge(0)] = 0.0
-    """Stop the run when the KL to the reference, per token, is above this at the end of an update. 0: never."""
+    """Stop the run when the policy that sampled is further than this from the reference, in KL per token: that update
+    is not applied, so the model that is saved is the one that was measured. 0: never."""
 
 
 @settings

@@ -4,6 +4,7 @@ micro-batches as the other update, without rewards.
 Enters: a policy, an optimizer, a batch of given completions. Leaves: changed weights, the mean loss a token.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -47,4 +48,6 @@ def supervised_update(
     norm = clipped_step(optimizer, max_grad_norm)
     optimizer.zero_grad(set_to_none=True)
     mean = float(among.total(loss / among.processes))
-    return {"loss/mean": mean, "update/tokens": tokens, "update/grad_norm": norm}
+    taken = math.isfinite(norm)
+    numbers = {"update/tokens": tokens, "update/skipped": float(not taken)}
+    return {"loss/mean": mean, **numbers, "update/grad_norm": norm if taken else 0.0}

@@ -8,7 +8,7 @@ weights, and numbers about the change. Deterministic: the order of the rows come
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -43,6 +43,8 @@ class Stats:
     grad_norm: float = 0.0
     steps: int = 0
     stopped: bool = False
+    skipped: int = 0
+    """Steps that were not taken, because their gradients were not finite."""
 
     def means(self) -> dict[str, float]:
         tokens = max(self.tokens, 1.0)
@@ -55,6 +57,7 @@ class Stats:
             "update/grad_norm": self.grad_norm / max(self.steps, 1),
             "update/steps": float(self.steps),
             "update/stopped_early": float(self.stopped),
+            "update/skipped": float(self.skipped),
         }
 
 
@@ -79,24 +82,33 @@ def update(
         shuffled = torch.randperm(len(batch) if rows is None else rows, generator=order)
         for numbers in shuffled.tensor_split(options.minibatches):
             index = torch.isin(batch.number_B, numbers.to(batch.number_B.device)).nonzero()[:, 0]
+            before = replace(stats)
             counted, kl = _minibatch(policy, batch, found, index, options, stats, among)
             if options.stop_kl and not kl <= options.stop_kl:
                 stats.stopped = True
                 optimizer.zero_grad(set_to_none=True)
                 return stats
             if counted:
-                stats.grad_norm += clipped_step(optimizer, options.max_grad_norm)
-                stats.steps += 1
+                norm = clipped_step(optimizer, options.max_grad_norm)
+                if math.isfinite(norm):
+                    stats.grad_norm += norm
+                    stats.steps += 1
+                else:
+                    # Its other numbers are no better.
+                    stats = replace(before, skipped=before.skipped + 1)
             optimizer.zero_grad(set_to_none=True)
     return stats
 
 
 def clipped_step(optimizer: torch.optim.Optimizer, max_grad_norm: float) -> float:
-    """One step with gradients that are no longer than this; gives how long they were, over all processes."""
+    """One step with gradients that are no longer than this; gives how long they were, over all processes. If that is no
+    finite number, no step is taken: it would leave no weight that is one."""
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
-    norm: Any = nn.utils.clip_grad_norm_(weights, max_grad_norm)
-    optimizer.step()
-    return float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
+    clipped: Any = nn.utils.clip_grad_norm_(weights, max_grad_norm)
+    norm = float(clipped.full_tensor() if hasattr(clipped, "full_tensor") else clipped)
+    if math.isfinite(norm):
+        optimizer.step()
+    return norm
 
 
 def _minibatch(

@@ -127,11 +127,15 @@ def score_of(row: RewardedCompletion) -> float:
     return total_of(row.critique, row.alignment, row.completion.text)
 
 
-def verdicts_of(row: RewardedCompletion) -> tuple[float, ...]:
-    """1, −1 or 0 a token."""
+def verdicts_of(row: RewardedCompletion, *, ended: bool = False) -> tuple[float, ...]:
+    """1, −1 or 0 a token. Where something was left out, the decision to stop is what that is about: the last token of a
+    completion that `ended` by itself is poor then."""
     assert row.alignment is not None
     offsets = np.asarray(row.completion.offsets).reshape(-1, 2)
-    return tuple(np.sign(project(row.alignment.spans, offsets)).tolist())
+    verdicts = np.sign(project(row.alignment.spans, offsets))
+    if ended and row.alignment.omissions and len(verdicts) and not verdicts[-1]:
+        verdicts[-1] = -1.0
+    return tuple(verdicts.tolist())
 
 
 def _said(critique: Critique | None) -> Critique:

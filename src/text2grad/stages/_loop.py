@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from text2grad.errors import UsageError
-from text2grad.models.load import load_model
+from text2grad.models.load import fingerprint, load_model
 from text2grad.models.parallel import Processes, whole_weights
 from text2grad.models.policy import Policy
 from text2grad.runs import Closable
@@ -76,6 +76,7 @@ class Loop(Closable):
             raise UsageError("a model and its tokenizer go together: give both, or neither and the name of one")
         self.settings, self.callbacks, self.show = settings, callbacks, show
         self._by_names = by_names and model is None
+        self._trained = False
         self.done = 0
         """Updates that are finished."""
         self.ended: Stop | None = None
@@ -87,6 +88,7 @@ class Loop(Closable):
             if model is None:
                 model, tokenizer = load_model(settings.model, device=str(self.others.device))
             self.tokenizer = tokenizer
+            self.run.began_from(fingerprint(model))
             self._build(model.to(self.others.device))
         except BaseException:
             self.run.abandon()
@@ -94,29 +96,19 @@ class Loop(Closable):
             raise
 
     def train(self) -> Outcome:
-        """From where the folder stands to the end."""
+        """From where the folder stands to the end; once."""
+        if self._trained:
+            raise UsageError(
+                f"this {type(self).__name__} has been trained and has let go of its folder; to go on, make another one "
+                f"with the same folder and a freshly loaded model"
+            )
+        self._trained = True
         with self, stoppable(self.run) as asked:
-            self._resume()
-            with self.run.display(self.stage, self.updates, self.done, show=self.show) as display:
-                if self.ended is not None or self.done == self.updates:
-                    return self._end(display, again=True)
-                if self.done == 0 and (begin := self._start()) is not None:
-                    self._log(*begin, display)
-                while self.ended is None and self.done < self.updates:
-                    metrics, rows = self._step(self.done + 1)
-                    self.done += 1
-                    self.ended = self._watch(metrics, rows, display)
-                    self._log(metrics, rows, display)
-                    last = self.done == self.updates or self.ended is not None
-                    interrupted = bool(self.others.most(int(asked())))
-                    if last or interrupted or self.done % self.settings.checkpoint_every == 0:
-                        self._save()
-                    if interrupted and not last:
-                        again = resume_command(self.stage, self.run.path, self.others.launched)
-                        again = again if self._by_names else "the same script"
-                        display.note(f"saved at update {self.done} of {self.updates}; go on with: {again}")
-                        return Outcome(self.done, 130, None)
-                return self._end(display)
+            try:
+                return self._train(asked)
+            except BaseException:
+                self.run.abandon()
+                raise
 
     def close(self) -> None:
         """Let go of the run folder; `train` does so by itself."""
@@ -149,6 +141,29 @@ class Loop(Closable):
         raise NotImplementedError
 
     # ---------------------------------------------------------------------------------------------- of all of them
+
+    def _train(self, asked: Callable[[], bool]) -> Outcome:
+        self._resume()
+        with self.run.display(self.stage, self.updates, self.done, show=self.show) as display:
+            if self.ended is not None or self.done == self.updates:
+                return self._end(display, again=True)
+            if self.done == 0 and (begin := self._start()) is not None:
+                self._log(*begin, display)
+            while self.ended is None and self.done < self.updates:
+                metrics, rows = self._step(self.done + 1)
+                self.done += 1
+                self.ended = self._watch(metrics, rows, display)
+                self._log(metrics, rows, display)
+                last = self.done == self.updates or self.ended is not None
+                interrupted = bool(self.others.most(int(asked())))
+                if last or interrupted or self.done % self.settings.checkpoint_every == 0:
+                    self._save()
+                if interrupted and not last:
+                    again = resume_command(self.stage, self.run.path, self.others.launched)
+                    again = again if self._by_names else "the same script"
+                    display.note(f"saved at update {self.done} of {self.updates}; go on with: {again}")
+                    return Outcome(self.done, 130, None)
+            return self._end(display)
 
     def _set_rate(self, factor: float) -> None:
         for group in self.optimizer.param_groups:

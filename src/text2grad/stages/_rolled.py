@@ -37,7 +37,7 @@ class Rolled:
             logprobs=sampled.logprobs,
             token_rewards=row.token_rewards,
             values=sampled.values,
-            verdicts=verdicts_of(row),
+            verdicts=verdicts_of(row, ended=not sampled.truncated),
             group=group,
             truncated=sampled.truncated,
         )

@@ -73,9 +73,29 @@ class Run(Closable):
                 f"{now['launched'] or 'one process'}; go on as it was begun, or choose another folder"
             )
 
+    def began_from(self, model: str) -> None:
+        """Write down the fingerprint of the weights that the run begins from; of an old one, insist that it is the
+        same: adapters and the reference belong to those weights."""
+        problem: Text2GradError | None = None
+        if self.folder is not None:
+            path = self.path / "run.json"
+            facts = json.loads(path.read_bytes())
+            if "model" not in facts:
+                write_atomic(path, encode_row(facts | {"model": model}))
+            elif facts["model"] != model:
+                problem = RunError(
+                    f"{self.path} was begun from a model with other weights; go on with that one (from Python: loaded "
+                    f"afresh, not the one that was trained), or choose another folder"
+                )
+        if (problem := self.others.shared(problem)) is not None:
+            raise problem
+
     def abandon(self) -> None:
-        """Close a run that could not begin: it leaves no settings behind that the mended command would be held to."""
-        begun = self.folder is not None and (self.folder.metrics.size or self.folder.latest_checkpoint() is not None)
+        """Close a run that failed. If it had nothing to show yet, no metrics and no judged completions, it leaves no
+        settings behind that the mended command would be held to."""
+        begun = self.folder is not None and (
+            self.folder.metrics.size or self.folder.latest_checkpoint() is not None or (self.path / "buffer").exists()
+        )
         self.close()
         if self.folder is not None and not begun:
             for name in ("config.yaml", "run.json", "metrics.jsonl", "rollouts.jsonl", ".lock-holder", ".lock"):

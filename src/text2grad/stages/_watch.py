@@ -100,10 +100,10 @@ class Watch:
                     start.append(float(metrics[key]))
                 now.append(float(metrics[key]))
                 del now[: -self.options.window]
-        if self.scored < 2 * self.options.window or not self._risen():
+        if self.scored < 2 * self.options.window:
             return []
-        rise = "the score rose from {:.3g} to {:.3g} while".format(*self._means("score/mean"))
-        return [f"{rise} {words}; {_DO}" for kind, words in self._collapses() if self.first_time(kind)]
+        since = next((size for size in (self.options.window, 1) if self._risen(size)), None)
+        return [] if since is None else list(self._told(since))
 
     def recent(self, key: str) -> float:
         """Mean of the last window; 0 until there is one."""
@@ -124,41 +124,66 @@ class Watch:
         self.first, self.last = dict(state["first"]), dict(state["last"])
         self.scored, self.said = state["scored"], list(state["said"])
 
-    def _collapses(self) -> Iterator[tuple[str, str]]:
-        """(kind, what happened) of everything that fell apart since the start."""
+    def _told(self, start: int) -> Iterator[str]:
+        """What fell apart since the first `start` updates and was not said before. A collapse within the first window
+        spoils its means: then the very first update is what counts, where noise does not explain the difference."""
+        rise = "the score rose from {:.3g} to {:.3g} while".format(*self._means("score/mean", start))
+        for kind, key, words in self._collapses(start):
+            if (start > 1 or self._clear(key)) and self.first_time(kind):
+                yield f"{rise} {words}; {_DO}"
+
+    def _collapses(self, start: int) -> Iterator[tuple[str, str, str]]:
+        """(kind, its key, what happened) of everything that fell apart since the first `start` updates."""
         chosen = self.options
-        long_before, long = self._means("length/mean")
+        long_before, long = self._means("length/mean", start)
         if long < chosen.shrink * long_before:
-            yield "short", f"completions shrank from {long_before:.3g} to {long:.3g} tokens"
+            yield "short", "length/mean", f"completions shrank from {long_before:.3g} to {long:.3g} tokens"
         if long > chosen.grow * long_before:
-            yield "long", f"completions grew from {long_before:.3g} to {long:.3g} tokens"
-        before, after = self._means("length/truncated_frac")
+            yield "long", "length/mean", f"completions grew from {long_before:.3g} to {long:.3g} tokens"
+        before, after = self._means("length/truncated_frac", start)
         # From 60 % there is no way up by 50 points: what counts is the share of those that ended before.
         if after - before > max(chosen.truncated * (1 - before), 0.1):
-            yield "endless", f"completions stopped ending (cut off: {before:.0%}, now {after:.0%})"
-        before, after = self._means("text/diversity")
+            yield (
+                "endless",
+                "length/truncated_frac",
+                f"completions stopped ending (cut off: {before:.0%}, now {after:.0%})",
+            )
+        before, after = self._means("text/diversity", start)
         # More text has fewer new pairs of words in it, by about the root of its length, however varied it is.
         expected = before * min(1.0, (long_before / max(long, 1e-9)) ** 0.5)
         if after < chosen.shrink * expected:
-            yield "alike", f"completions became alike (diversity {before:.3g}, now {after:.3g})"
-        before, after = self._means("text/repetition")
+            yield "alike", "text/diversity", f"completions became alike (diversity {before:.3g}, now {after:.3g})"
+        before, after = self._means("text/repetition", start)
         if after - before > chosen.repetition:
-            yield "repeats", f"completions began to repeat themselves ({before:.0%} of their tokens, now {after:.0%})"
+            yield (
+                "repeats",
+                "text/repetition",
+                f"completions began to repeat themselves ({before:.0%} of their tokens, now {after:.0%})",
+            )
         held = self.last.get("held_out/score", [])
         if len(held) > 2:
             begin = self.first["held_out/score"][0]
             floor = begin - chosen.held_out * max(self.first["held_out/std"][0], 1e-9)
             if held[-1] < floor and held[-2] < floor:
-                yield "held_out", f"the held-out score fell from {begin:.3g} to {held[-1]:.3g}"
+                yield "held_out", "held_out/score", f"the held-out score fell from {begin:.3g} to {held[-1]:.3g}"
 
-    def _means(self, key: str) -> tuple[float, float]:
-        return float(np.mean(self.first[key])), float(np.mean(self.last[key]))
+    def _means(self, key: str, start: int) -> tuple[float, float]:
+        return float(np.mean(self.first[key][:start])), float(np.mean(self.last[key]))
 
-    def _risen(self) -> bool:
-        """By more than two standard errors of the difference between two windows."""
-        was, now = self.first["score/mean"], self.last["score/mean"]
+    def _risen(self, start: int) -> bool:
+        """By more than two standard errors of the difference between two windows; since a single update, by more than
+        noise explains."""
+        was, now = self.first["score/mean"][:start], self.last["score/mean"]
+        if start == 1:
+            return bool(now[-1] > was[0]) and self._clear("score/mean")
         error = ((np.var(was, ddof=1) + np.var(now, ddof=1)) / len(was)) ** 0.5
         return float(np.mean(now) - np.mean(was)) > max(2 * float(error), 1e-9)
+
+    def _clear(self, key: str) -> bool:
+        """Whether the first update lies further from the last ones than four times what they differ by."""
+        before, after = self._means(key, 1)
+        noise = float(np.std(self.last[key], ddof=1)) * (1 + 1 / len(self.last[key])) ** 0.5
+        return bool(abs(after - before) > max(4 * noise, 1e-9))
 
 
 _DO = "the critic may be gamed: read the completions, raise kl.coefficient, or give omissions their cost"

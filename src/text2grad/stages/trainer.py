@@ -26,9 +26,9 @@ from text2grad.models.offsets import completion_of
 from text2grad.models.parallel import gathered_ends, shard
 from text2grad.models.policy import Policy, evaluating
 from text2grad.models.sampling import make_sampler, uniforms
-from text2grad.optim.advantages import Advantages, advantages
+from text2grad.optim.advantages import Advantages, advantages, credited
 from text2grad.optim.batch import Batch, blank, collate
-from text2grad.optim.kl import Coefficient, penalised
+from text2grad.optim.kl import RESOLUTION, Coefficient, penalised
 from text2grad.optim.loss import approximate_kl
 from text2grad.optim.reduce import masked_mean
 from text2grad.optim.update import learning_rate_factor, update
@@ -72,6 +72,8 @@ class Trainer(Loop):
         self.measures = measures or {}
         check(settings)
         self.examples = list(examples) if examples is not None else load_examples(settings.data)
+        if not self.examples:
+            raise InvalidData("`examples` should hold at least one example, got none")
         self.held_out = list(held_out or ()) if held_out or not settings.held_out else load_examples(settings.held_out)
         self.judge = _judge(critic if critic is not None else critic_named(settings.critic, settings.critics), settings)
         other = settings.evaluation.critic
@@ -104,7 +106,7 @@ class Trainer(Loop):
         asked = prompts + [[0]] * spare
         draws = None if numbers is None else uniforms(self.settings.seed, step, [*numbers, *[0] * spare], limit)
         with (
-            memory_named("sampling", "sampling.batch or sampling.max_new_tokens"),
+            memory_named("sampling", "sampling.batch or sampling.prefill_tokens"),
             evaluating(self.policy),
             gathered_ends(self.policy),
         ):
@@ -129,7 +131,8 @@ class Trainer(Loop):
         if any(one.rollout for one in rolled):
             batch = self._batch(mine, times)
             found = self._advantages(batch, metrics)
-            metrics |= self._learn(number, batch, found, len(rolled), times)
+            if self._too_far(metrics) is None:
+                metrics |= self._learn(number, batch, found, len(rolled), times)
             rows += self._look_back(number, batch, found, (rolled, mine), metrics, times)
         if number % options.evaluation.every == 0 or number == options.updates:
             evaluating_from = time.perf_counter()
@@ -202,7 +205,9 @@ class Trainer(Loop):
             kl_BT = approximate_kl(batch.reference_BT, batch.logprobs_BT)
             metrics["kl/reference"] = float(masked_mean(kl_BT, batch.mask_BT, self.others))
             self.beta.follow(metrics["kl/reference"])
-        rewards_BT = penalised(batch.rewards_BT, batch.logprobs_BT, batch.reference_BT, beta)
+        resolution = RESOLUTION[self.settings.policy.precision]
+        earned_BT = credited(batch, self.settings.credit)
+        rewards_BT = penalised(earned_BT, batch.logprobs_BT, batch.reference_BT, beta, resolution)
         found = advantages(batch, rewards_BT, self.settings.credit, self.others)
         if self.settings.credit.kind == "group":
             kept = masked_mean(found.mask_BT.float(), batch.mask_BT, self.others)
@@ -290,16 +295,30 @@ class Trainer(Loop):
     def _reason(self, metrics: dict[str, Any], display: Display) -> str | None:
         hacked = self.watch.see(metrics)
         warnings = [*hacked, *self.judge.complaints(metrics, self.watch, self.examples)]
+        if metrics.get("update/skipped") and self.watch.first_time("skipped"):
+            warnings.append(
+                f"{metrics['update/skipped']:.0f} optimizer steps were skipped, because their gradients were not "
+                f"finite: lower update.learning_rate, or look for scores that are out of all proportion"
+            )
         if warnings:
             metrics["warnings"] = warnings
             for words in warnings:
                 display.note(f"update {metrics['update']}: {words}")
-        limit = self.settings.kl.stop
-        if limit and metrics.get("kl/reference", 0.0) > limit:
-            return f"the KL to the reference is {metrics['kl/reference']:.3g} a token, over kl.stop={limit:g}"
+        if (far := self._too_far(metrics)) is not None:
+            return far
         if self.settings.guard.action == "stop" and hacked:
             return f"guard.action=stop, and {hacked[0]}"
         return None
+
+    def _too_far(self, metrics: Mapping[str, Any]) -> str | None:
+        """Why nothing more should be learned: the policy that sampled has left its reference."""
+        limit, measured = self.settings.kl.stop, metrics.get("kl/reference", 0.0)
+        if not limit or measured <= limit:
+            return None
+        return (
+            f"the KL to the reference is {measured:.3g} a token, over kl.stop={limit:g}, so update {metrics['update']} "
+            f"was not applied"
+        )
 
     def _own_state(self) -> dict[str, Any]:
         return {"kl": self.beta.value, "slope": list(self.judge.slope.sums), "watch": self.watch.state()}
@@ -330,6 +349,9 @@ class Trainer(Loop):
         )
         positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         self.room = None if positions is None else positions - settings.sampling.max_new_tokens
+        # A prompt that is too long is found now, not when it comes up after hours.
+        for example in (*self.examples, *self.held_out):
+            self._prompt(example)
 
 
 def _judge(critic: Critic, settings: TrainSettings) -> Judge:

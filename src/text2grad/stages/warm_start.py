@@ -45,6 +45,8 @@ class WarmStart(Loop):
         show: bool = False,
     ) -> None:
         self.examples = list(examples) if examples is not None else load_examples(settings.data)
+        if not self.examples:
+            raise InvalidData("`examples` should hold at least one example, got none")
         self.held_out = list(held_out or ()) if held_out or not settings.held_out else load_examples(settings.held_out)
         self.lowest, self.above = math.inf, 0
         """The lowest held-out loss so far, and how many looks since have found it higher."""
