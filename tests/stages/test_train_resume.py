@@ -69,14 +69,17 @@ def test_killed_at_random_moments(driver: Driver, undisturbed: dict[str, Path], 
     assert driver(tmp_path / "measured", KINDS[kind]) == 0
     whole = time.monotonic() - began
     status, killed = KILLED, 0
-    for _ in range(5):
+    for attempt in range(8):
+        if status == 0:
+            # The machine has become quicker since it was measured: nothing was killed, so begin anew, and kill sooner.
+            run, whole = tmp_path / f"run-{attempt}", whole / 2
         child = driver.begin(run, KINDS[kind])
         time.sleep(moments.uniform(0.1, 0.8) * whole)
         with contextlib.suppress(ProcessLookupError):  # it may have been quicker
             os.kill(child, signal.SIGKILL)
         status = driver.end()
         killed += status == KILLED
-        if status == 0:
+        if (status == 0 and killed) or killed == 5:
             break
     if status != 0:
         assert driver(run, KINDS[kind]) == 0, said(run)
