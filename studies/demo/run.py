@@ -168,23 +168,28 @@ def results(runs: list[dict[str, Any]]) -> list[str]:
     by = {(run["arm"], run["seed"]): run["curve"] for run in runs}
     seeds = sorted({seed for _, seed in by})
     lines = [
-        "| seed | facts right before | scalar PPO | Text2Grad | scalar's final score | Text2Grad had it at update |",
-        "|---|---|---|---|---|---|",
+        "| seed | facts right before | scalar PPO | Text2Grad | scalar's final score | Text2Grad had it at update "
+        "| scalar PPO first had it at |",
+        "|---|---|---|---|---|---|---|",
     ]
-    reached = []
+    reached: list[float] = []
+    ratios: list[float] = []
     for seed in seeds:
         span, scalar = by["text2grad", seed], by["scalar", seed]
         goal = scalar[-1]["score"]
         at = next((point["update"] for point in span if point["score"] >= goal), None)
+        own = next(point["update"] for point in scalar if point["score"] >= goal)
         reached.append(at if at is not None else float("inf"))
         facts = [scalar[0]["facts_right"], scalar[-1]["facts_right"], span[-1]["facts_right"]]
         shares = " | ".join(f"{share:.1%}" for share in facts)
-        lines.append(f"| {seed} | {shares} | {goal:.3f} | {'–' if at is None else at} |")
+        lines.append(f"| {seed} | {shares} | {goal:.3f} | {'–' if at is None else at} | {own} |")
+        ratios.append(reached[-1] / max(own, 1))
     updates = by["scalar", seeds[0]][-1]["update"]
     middle = statistics.median(reached)
     lines += [
         "",
         f"Median over {len(seeds)} seeds: update {middle:g} of {updates}, {middle / updates:.2f} of scalar PPO's.",
+        f"Against the update at which scalar PPO itself first had that score: {statistics.median(ratios):.2f} in the median.",
     ]
     return lines
 

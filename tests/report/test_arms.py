@@ -55,7 +55,7 @@ def test_the_comparison_names_the_update_that_reached_the_other_arm() -> None:
     assert said.sentences == (
         "scalar: held-out score rose from 0.120 to 0.450 in 40 updates.",
         "span: held-out score rose from 0.100 to 0.700 in 40 updates.",
-        "span reached the final score of scalar, 0.450, by update 10: 25 % of the 40 that scalar took.",
+        "span reached the final score of scalar, 0.450, by update 10, 25 % of the 40 updates that scalar had.",
     )
 
 

@@ -1,6 +1,7 @@
 """The demo: real, small enough for a test, and honest about what it found."""
 
 import json
+import shutil
 import subprocess
 import sys
 from importlib.resources import files
@@ -61,6 +62,18 @@ def test_a_second_time_nothing_is_trained_again(shown: Path, capsys: pytest.Capt
     assert main(["demo", "--out", str(shown), *SHORT]) == 0
     assert (shown / "text2grad" / "metrics.jsonl").read_bytes() == before
     assert "Facts right on 6 reports" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("other", ["held_out_seed=9", "start_updates=3", "model=no-such-model"])
+def test_other_settings_are_not_mixed_into_a_demo(shown: Path, other: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--out", str(shown), *SHORT, other]) == 2
+    assert "other settings" in capsys.readouterr().err
+
+
+def test_a_start_of_unknown_making_is_not_used(shown: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(shown / "start", tmp_path / "out" / "start")
+    assert main(["demo", "--out", str(tmp_path / "out"), *SHORT]) == 2
+    assert "not the settings of a demo" in capsys.readouterr().err
 
 
 def test_the_embedded_model_is_small_fluent_and_often_wrong() -> None:

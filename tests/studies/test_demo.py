@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+FILES = ("tuning", "tuning-span", "results")
 HERE = Path(__file__).parent.parent.parent / "studies" / "demo"
 
 
@@ -26,10 +27,10 @@ def test_the_tables_are_those_of_the_files(study: Any) -> None:
 
 
 def test_seeds_and_reports_of_the_choice_are_not_those_of_the_study() -> None:
-    files = {name: json.loads((HERE / f"{name}.json").read_text())["runs"] for name in ("tuning", "results")}
+    files = {name: json.loads((HERE / f"{name}.json").read_text())["runs"] for name in FILES}
     for key in ("seed", "reports"):
-        chosen, measured = ({run[key] for run in runs} for runs in files.values())
-        assert not chosen & measured
+        scalar, span, measured = ({run[key] for run in runs} for runs in files.values())
+        assert not (scalar | span) & measured
     assert {run["lam"] for run in files["tuning"]} >= {0.95, 1.0}
 
 
@@ -53,4 +54,6 @@ def test_the_first_evaluation_at_the_goal_counts(study: Any) -> None:
         return {"arm": arm, "seed": 0, "curve": points}
 
     lines = study.results([run("scalar", [0.1, 0.2, 0.3]), run("text2grad", [0.1, 0.3, 0.2])])
-    assert lines[2].endswith("| 0.300 | 4 |") and "update 4 of 8, 0.50" in lines[-1]
+    assert lines[2].endswith("| 0.300 | 4 | 8 |") and "update 4 of 8, 0.50" in lines[-2]
+    lines = study.results([run("scalar", [0.1, 0.4, 0.3]), run("text2grad", [0.1, 0.3, 0.4])])
+    assert lines[2].endswith("| 0.300 | 4 | 4 |") and "1.00 in the median" in lines[-1]

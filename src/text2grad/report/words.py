@@ -107,7 +107,11 @@ def _reach(arm: Arm, points: Sequence[Point], other: Arm, target: Sequence[Point
         return f"{arm.name} was at the final score of {other.name}, {number(score)}, from the start."
     sentence = f"{arm.name} reached the final score of {other.name}, {number(score)}, by update {update}"
     if theirs and update < theirs:
-        sentence += f": {math.ceil(100 * update / theirs)} % of the {theirs} that {other.name} took"
+        sentence += f", {math.ceil(100 * update / theirs)} % of the {theirs} updates that {other.name} had"
+        own = reached(target, score)
+        if own is not None and own < theirs:
+            # A curve that goes up and down was there before its end: that is the other half of the truth.
+            sentence += f"; {other.name} itself was there first by update {own}"
     return sentence + "."
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from rich.console import Console
 
+from text2grad import config
 from text2grad.errors import RunError
 from text2grad.models.load import load_model
 from text2grad.models.sampling.settings import SamplingSettings
@@ -42,6 +43,7 @@ _TRAINING_SEEDS = 100
 def show(options: DemoSettings, out: str | Path, *, display: bool, browser: bool) -> int:
     """All of it; prints the verdict."""
     console, out, began = Console(quiet=not display), Path(out), time.perf_counter()
+    settle(options, out)
     console.print(_BEFORE.format(model=options.model, updates=options.updates), highlight=False)
     base = start(options, out / "start", show=display)
     for name in ARMS:
@@ -56,6 +58,20 @@ def show(options: DemoSettings, out: str | Path, *, display: bool, browser: bool
     if browser and not webbrowser.open((out / "report.html").resolve().as_uri()):
         print("no browser could be started here: open the file yourself")
     return 0
+
+
+def settle(options: DemoSettings, out: Path) -> None:
+    """One folder, one demo: what it was begun with is kept there, and nothing else is mixed into it."""
+    path = out / "settings.yaml"
+    if not path.exists() and out.is_dir() and any((out / name).exists() for name in ("start", *ARMS)):
+        raise RunError(f"{out} holds runs, but not the settings of a demo; name another folder with --out")
+    if path.exists():
+        there, now = config.read(path), config.plain(options)
+        changed = [f"  {key}: {there.get(key)!r} there, {now[key]!r} now" for key in now if there.get(key) != now[key]]
+        if changed:
+            raise RunError(f"{out} holds a demo with other settings; choose another --out:\n" + "\n".join(changed))
+        return
+    write_atomic(path, config.dump(options).encode())
 
 
 def start(options: DemoSettings, folder: Path, *, show: bool = False) -> Path:
