@@ -189,7 +189,7 @@ def results(runs: list[dict[str, Any]]) -> list[str]:
     lines += [
         "",
         f"Median over {len(seeds)} seeds: update {middle:g} of {updates}, {middle / updates:.2f} of scalar PPO's.",
-        f"Against the update at which scalar PPO itself first had that score: {statistics.median(ratios):.2f} in the median.",
+        f"Against the update at which scalar PPO itself first had it: {statistics.median(ratios):.2f} in the median.",
     ]
     return lines
 

@@ -113,19 +113,28 @@ def _data(runs: Sequence[Run], shown: Sequence[Shown]) -> dict[str, Any]:
 
 
 def _scales(shown: Sequence[Shown]) -> dict[str, float]:
-    """The number that gets the full colour: the 95th percentile of those that are not 0, the same for every run."""
+    """The number that gets the full colour, the same for every run: the smallest of the runs' own, so that sums on last
+    tokens (scalar PPO) do not wash out what spans earn."""
+    runs = [_scale(rows) for rows in shown]
+    return {
+        name: min((found for run in runs if (found := run[name]) is not None), default=1.0)
+        for name in ("rewards", "advantages", "change")
+    }
+
+
+def _scale(rows: Shown) -> dict[str, float | None]:
+    """Of one run: the 95th percentile of those that are not 0."""
     streams: dict[str, list[float]] = {"rewards": [], "advantages": [], "change": []}
-    for rows in shown:
-        for row in [*rows.during, *(row for pair in rows.pairs for row in pair)]:
-            for name in ("rewards", "advantages"):
-                streams[name] += [abs(value) for value in row.get(name, ()) if value]
-            pairs = zip(row.get("before", ()), row.get("after", ()), strict=False)
-            streams["change"] += [abs(after - before) for before, after in pairs if after != before]
-    return {name: round(_percentile(values), 4) or 1.0 for name, values in streams.items()}
+    for row in [*rows.during, *(row for pair in rows.pairs for row in pair)]:
+        for name in ("rewards", "advantages"):
+            streams[name] += [abs(value) for value in row.get(name, ()) if value]
+        pairs = zip(row.get("before", ()), row.get("after", ()), strict=False)
+        streams["change"] += [abs(after - before) for before, after in pairs if after != before]
+    return {name: (round(_percentile(values), 4) or None) if values else None for name, values in streams.items()}
 
 
 def _percentile(values: list[float]) -> float:
-    return sorted(values)[int(0.95 * (len(values) - 1))] if values else 1.0
+    return sorted(values)[int(0.95 * (len(values) - 1))]
 
 
 def _main(arms: Sequence[Arm], comparison: Comparison) -> dict[str, Any] | None:
