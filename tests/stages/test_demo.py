@@ -57,6 +57,11 @@ def test_both_arms_start_alike_and_differ_in_the_switch_and_lambda_alone(shown: 
     assert changed == {"reward", "lam"}
 
 
+def test_the_data_of_both_arms_are_written_down_and_the_same(shown: Path) -> None:
+    facts = [json.loads((shown / name / "run.json").read_text()) for name in ("text2grad", "scalar")]
+    assert facts[0]["data"] == facts[1]["data"] and facts[0]["data"].keys() == {"examples", "held-out"}
+
+
 def test_a_second_time_nothing_is_trained_again(shown: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = (shown / "text2grad" / "metrics.jsonl").read_bytes()
     assert main(["demo", "--out", str(shown), *SHORT]) == 0

@@ -66,12 +66,12 @@ class Loop(Closable):
         *,
         model: Any = None,
         tokenizer: Any = None,
-        data: Sequence[str] = (),
+        data: Mapping[str, str] | None = None,
         callbacks: Sequence[Callback] = (),
         show: bool = False,
         by_names: bool = True,
     ) -> None:
-        """`data`: files that may not change under the run. `by_names`: the settings are all that it takes to go on."""
+        """`data`: digests of what may not change under a run. `by_names`: the settings are all it takes to go on."""
         if (model is None) != (tokenizer is None):
             raise UsageError("a model and its tokenizer go together: give both, or neither and the name of one")
         self.settings, self.callbacks, self.show = settings, callbacks, show
@@ -82,7 +82,7 @@ class Loop(Closable):
         self.ended: Stop | None = None
         """Why the run was ended before its last update, if it was."""
         self.others = Processes(device_named(settings.device), settings.log.trackers, str(folder))
-        self.run = Run(folder, settings, self.others, data=list(data), free=FREE)
+        self.run = Run(folder, settings, self.others, data=data or {}, free=FREE)
         try:
             seeded(settings.seed)
             if model is None:

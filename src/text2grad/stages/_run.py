@@ -26,13 +26,14 @@ from text2grad.models.parallel import Processes
 from text2grad.runs import Closable, RunFolder, aside, encode_row, write_atomic
 from text2grad.stages import _state
 from text2grad.stages._display import Display
+from text2grad.types import Example
 
 
 class Run(Closable):
     """A run folder, and whatever else the metrics go to."""
 
     def __init__(
-        self, path: str | Path, settings: Any, others: Processes, data: list[str], free: Sequence[str] = ()
+        self, path: str | Path, settings: Any, others: Processes, data: Mapping[str, str], free: Sequence[str] = ()
     ) -> None:
         """`free`: settings that may differ from those that the run began with."""
         self.path, self.others, self.settings = Path(path), others, settings
@@ -53,7 +54,7 @@ class Run(Closable):
             self._trackers = True
             others.accelerator.init_trackers("text2grad", config=_flat(config.plain(settings)))
 
-    def _settle(self, data: list[str]) -> None:
+    def _settle(self, data: Mapping[str, str]) -> None:
         """Write down what the run is made of; of an old one, insist that data and processes are the same."""
         path = self.path / "run.json"
         now = _facts(self.settings, self.others, data)
@@ -208,7 +209,7 @@ def _memory(doing: str, setting: str, problem: BaseException) -> str:
     return f"ran out of memory in {doing}: lower {setting}, and run the same command again ({first})"
 
 
-def _facts(settings: Any, others: Processes, data: list[str]) -> dict[str, Any]:
+def _facts(settings: Any, others: Processes, data: Mapping[str, str]) -> dict[str, Any]:
     """What a report needs to say how to make the run again."""
     import transformers
 
@@ -223,9 +224,21 @@ def _facts(settings: Any, others: Processes, data: list[str]) -> dict[str, Any]:
         "launched": others.launched,
         "command": sys.argv,
         "seed": settings.seed,
-        "data": {path: _sha256(path) for path in data if path and Path(path).is_file()},
+        "data": dict(data),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def digests(*sources: tuple[str, str, Sequence[Example] | None]) -> dict[str, str]:
+    """(name, file, examples given from Python) of each part of the data → sha256 of what is used."""
+    found = {}
+    for name, path, given in sources:
+        if given:
+            content = "\n".join(json.dumps(example.to_json(), sort_keys=True) for example in given)
+            found[name] = hashlib.sha256(content.encode()).hexdigest()
+        elif path and Path(path).is_file():
+            found[path] = _sha256(path)
+    return found
 
 
 def _sha256(path: str) -> str:

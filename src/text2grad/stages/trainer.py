@@ -38,7 +38,7 @@ from text2grad.stages._judge import Judge
 from text2grad.stages._locality import look_back
 from text2grad.stages._loop import Callback, Loop, Stop
 from text2grad.stages._rolled import Rolled, describe, evenly, held_out_metrics, residual_ratio
-from text2grad.stages._run import memory_named
+from text2grad.stages._run import digests, memory_named
 from text2grad.stages._setup import check, make_optimizer
 from text2grad.stages._watch import Watch
 from text2grad.stages.train import TrainSettings
@@ -86,7 +86,7 @@ class Trainer(Loop):
             folder,
             model=model,
             tokenizer=tokenizer,
-            data=[settings.data] * (examples is None) + [settings.held_out] * (not held_out),
+            data=digests(("examples", settings.data, examples), ("held-out", settings.held_out, held_out)),
             callbacks=callbacks,
             show=show,
             by_names=examples is None and held_out is None and critic is None and measures is None,

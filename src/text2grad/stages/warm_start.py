@@ -19,7 +19,7 @@ from text2grad.optim.supervised import supervised_update
 from text2grad.optim.update import learning_rate_factor
 from text2grad.stages._display import Display
 from text2grad.stages._loop import Callback, Loop, Stop
-from text2grad.stages._run import memory_named
+from text2grad.stages._run import digests, memory_named
 from text2grad.stages._setup import make_optimizer
 from text2grad.stages.sft import SftSettings
 from text2grad.tasks.examples import Stream, load_examples
@@ -57,7 +57,7 @@ class WarmStart(Loop):
             folder,
             model=model,
             tokenizer=tokenizer,
-            data=[settings.data] * (examples is None) + [settings.held_out] * (not held_out),
+            data=digests(("examples", settings.data, examples), ("held-out", settings.held_out, held_out)),
             callbacks=callbacks,
             show=show,
             by_names=examples is None and held_out is None,
