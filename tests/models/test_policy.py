@@ -22,7 +22,8 @@ from transformers import (
 
 from tests.optim.made import VOCABULARY, gradients, llama, made_batch, policy
 from text2grad.errors import ModelError
-from text2grad.models.policy import Policy, evaluating
+from text2grad.models.modes import evaluating
+from text2grad.models.policy import Policy
 from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.models.tiny import tiny_tokenizer
 from text2grad.optim.advantages import Advantages, advantages

@@ -7,8 +7,8 @@ The reference is the same model with its adapter off, or a frozen copy.
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from text2grad.errors import ModelError
 from text2grad.models.chat import end_ids
 from text2grad.models.load import quiet_bars
+from text2grad.models.modes import evaluating
 from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.optim.batch import Batch, micro_batches
 from text2grad.optim.head import Head, LossOf, log_probs, token_losses
@@ -224,17 +225,6 @@ class Reference:
             return self.copy.look(batch, size, among)[0]
         with self._policy.without_adapter():
             return self._policy.look(batch, size, among)[0]
-
-
-@contextmanager
-def evaluating(policy: nn.Module) -> Iterator[None]:
-    """Dropout off while looking or sampling, and as it was afterwards."""
-    before = policy.training
-    policy.eval()
-    try:
-        yield
-    finally:
-        policy.train(before)
 
 
 def _keeps_all_keys(model: Any) -> bool:

@@ -4,6 +4,7 @@ A stage says what an update is (`_step`), what is known before the first one (`_
 what its checkpoints hold beside weights and random numbers (`_own_state`, `_restore`). Knows no algorithm.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +47,7 @@ class Stop:
     status: int = 1
 
 
-class Loop(Closable):
+class Loop(Closable, ABC):
     """One run of a training stage; `train` closes it.
 
     A subclass prepares what it needs for `_build`, then calls this constructor."""
@@ -116,29 +117,29 @@ class Loop(Closable):
 
     # ---------------------------------------------------------------------------------------------- of each stage
 
+    @abstractmethod
     def _build(self, model: Any) -> None:
         """Set `updates`, `policy`, `module` and `optimizer`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _start(self) -> tuple[dict[str, Any], list[dict[str, Any]]] | None:
         """Metrics and rows of update 0: before anything is learned; none if there is nothing to say."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _step(self, number: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """One update: its metrics and rows."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _watch(self, metrics: dict[str, Any], rows: list[dict[str, Any]], display: Display) -> Stop | None:
         """Why the run should end here, if it should; may add to metrics and rows."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _own_state(self) -> dict[str, Any]:
         """What a checkpoint holds of the stage's own."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _restore(self, state: Mapping[str, Any]) -> None:
         """The way back."""
-        raise NotImplementedError
 
     # ---------------------------------------------------------------------------------------------- of all of them
 

@@ -52,7 +52,7 @@ class Run(Closable):
             raise problem
         if settings.log.trackers:
             self._trackers = True
-            others.accelerator.init_trackers("text2grad", config=_flat(config.plain(settings)))
+            others.accelerator.init_trackers("text2grad", config=_trackable(settings))
 
     def _settle(self, data: Mapping[str, str]) -> None:
         """Write down what the run is made of; of an old one, insist that data and processes are the same."""
@@ -246,12 +246,7 @@ def _sha256(path: str) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _flat(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        name = f"{above}{key}"
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{name}.")
-        else:
-            flat[name] = value if isinstance(value, int | float | str | bool) else str(value)
-    return flat
+def _trackable(settings: Any) -> dict[str, int | float | str | bool]:
+    """The settings as trackers take them: flat, and what is no number, text or flag as a text."""
+    flat = config.flat(config.plain(settings))
+    return {key: value if isinstance(value, int | float | str | bool) else str(value) for key, value in flat.items()}

@@ -22,9 +22,10 @@ from text2grad.feedback.critics.named import critic_named
 from text2grad.feedback.critics.protocol import Critic
 from text2grad.feedback.score import Slope
 from text2grad.models.chat import end_ids, prompt_ids
+from text2grad.models.modes import evaluating
 from text2grad.models.offsets import completion_of
 from text2grad.models.parallel import gathered_ends, shard
-from text2grad.models.policy import Policy, evaluating
+from text2grad.models.policy import Policy
 from text2grad.models.sampling import make_sampler, uniforms
 from text2grad.optim.advantages import Advantages, advantages, credited
 from text2grad.optim.batch import Batch, blank, collate

@@ -12,7 +12,8 @@ from typing import Any
 
 from text2grad.errors import InvalidData
 from text2grad.models.chat import completion_ids, end_ids, prompt_ids, turn_end
-from text2grad.models.policy import Policy, evaluating
+from text2grad.models.modes import evaluating
+from text2grad.models.policy import Policy
 from text2grad.optim.batch import Batch, blank, collate
 from text2grad.optim.reduce import masked_mean
 from text2grad.optim.supervised import supervised_update

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from text2grad.errors import UnsupportedModel
+from text2grad.models.modes import evaluating
+from text2grad.models.sampling.base import OverModel
 from text2grad.models.sampling.graph import Replays
-from text2grad.models.sampling.plain import evaluating
-from text2grad.models.sampling.requests import Padding, alike, batches, by_length, check, vocabulary_of
+from text2grad.models.sampling.requests import Padding, alike, batches, by_length, check
 from text2grad.models.sampling.results import as_sampled, values_of
 from text2grad.models.sampling.settings import SamplingSettings
 from text2grad.models.sampling.steps import State, advance, emit, logits_of, new_state, prefill, step
@@ -36,7 +37,7 @@ LOOSE = 0.1
 is off by the whole spread, TF32 alone by a thousandth."""
 
 
-class FastSampler:
+class FastSampler(OverModel):
     """On a GPU the cache of a batch and its graphs stay from call to call."""
 
     def __init__(
@@ -48,12 +49,7 @@ class FastSampler:
         pad_id: int,
         value_head: nn.Module | None = None,
     ) -> None:
-        self.model, self.settings, self.value_head = model, settings, value_head
-        self.end_ids, self.pad_id = tuple(end_ids), pad_id
-        self.positions: int | None = getattr(model.config, "max_position_embeddings", None)
-        self.vocabulary = vocabulary_of(model, pad_id)
-        self.padding = Padding(0, 0)
-        """Of the last call."""
+        super().__init__(model, settings, end_ids=end_ids, pad_id=pad_id, value_head=value_head)
         dtype = None if settings.dtype == "auto" else getattr(torch, settings.dtype)
         self.weights = Weights(model, dtype)
         self._checked = False

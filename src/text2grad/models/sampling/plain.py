@@ -6,8 +6,8 @@ of the output layer for the value head.
 """
 
 import inspect
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -15,14 +15,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from text2grad.models.modes import evaluating
+from text2grad.models.sampling.base import OverModel
 from text2grad.models.sampling.pick import pick
-from text2grad.models.sampling.requests import Padding, batches, by_length, check, vocabulary_of
+from text2grad.models.sampling.requests import Padding, batches, by_length, check
 from text2grad.models.sampling.results import as_sampled, values_of
 from text2grad.models.sampling.settings import SamplingSettings
 from text2grad.models.sampling.types import Sampled
 
 
-class PlainSampler:
+class PlainSampler(OverModel):
     """A model that is sharded over processes (DTensor parameters) takes part in each step on every one of them: then
     all decode `max_new_tokens` steps, and all must be called with the same number of prompts."""
 
@@ -35,12 +37,7 @@ class PlainSampler:
         pad_id: int,
         value_head: nn.Module | None = None,
     ) -> None:
-        self.model, self.settings, self.value_head = model, settings, value_head
-        self.end_ids, self.pad_id = tuple(end_ids), pad_id
-        self.positions: int | None = getattr(model.config, "max_position_embeddings", None)
-        self.vocabulary = vocabulary_of(model, pad_id)
-        self.padding = Padding(0, 0)
-        """Of the last call."""
+        super().__init__(model, settings, end_ids=end_ids, pad_id=pad_id, value_head=value_head)
         self._sharded = any(hasattr(parameter, "full_tensor") for parameter in model.parameters())
         inner = model.get_base_model() if hasattr(model, "get_base_model") else model
         self._known = set(inspect.signature(inner.forward).parameters)
@@ -133,16 +130,3 @@ class PlainSampler:
             return nullcontext()
         wanted: torch.dtype = getattr(torch, self.settings.dtype)
         return torch.autocast(self.model.device.type, wanted, enabled=wanted != self.model.dtype)
-
-
-@contextmanager
-def evaluating(*modules: nn.Module | None) -> Iterator[None]:
-    """Without dropout; afterwards each module is as it was."""
-    training = [part for module in modules if module is not None for part in module.modules() if part.training]
-    for part in training:
-        part.training = False
-    try:
-        yield
-    finally:
-        for part in training:
-            part.training = True
