@@ -24,12 +24,13 @@ STAGES = {
     "demo": "see a model learn from words: a few minutes, then a report",
     "align": "critiques → spans, no model needed",
     "annotate": "completions → critiques → spans, by people, programs or models",
+    "reward-model": "annotated completions → a model that judges every token and says why",
     "sft": "supervised warm start of a policy, from given completions",
     "train": "span-level PPO of a policy, from critiques",
     "env": "versions and devices, for bug reports",
     "report": "run folders → one HTML file: charts, completions, critiques",
 }
-"""Name → one line of help; the stage itself is `text2grad.stages.NAME`."""
+"""Name → one line of help; the stage itself is `text2grad.stages.NAME`, with an underscore for a hyphen."""
 
 
 class Stage(Protocol):
@@ -54,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         hint = f"did you mean `{near[0]}`?" if near else f"the stages are {', '.join(STAGES)}"
         print(f"text2grad: there is no stage {name!r}; {hint}", file=sys.stderr)
         return 2
-    stage = cast(Stage, importlib.import_module(f"text2grad.stages.{name}"))
+    stage = cast(Stage, importlib.import_module(f"text2grad.stages.{name.replace('-', '_')}"))
     parser = argparse.ArgumentParser(
         prog=f"text2grad {name}",
         description=STAGES[name],

@@ -7,6 +7,7 @@ where the critic did not score it. Keeps one event loop, because a model's clien
 import asyncio
 import time
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,19 @@ class Judge(Closable):
         ]
         self.times = {"critic": judged - began, "align": time.perf_counter() - judged}
         return rows
+
+    def explained(self, rows: Sequence[RewardedCompletion]) -> list[RewardedCompletion]:
+        """The same rows, with feedback written by a critic that judges by numbers and writes on demand. For those that
+        are logged: no reward changes."""
+        explain = getattr(self.critic, "explain", None)
+        scored = [index for index, row in enumerate(rows) if row.scored]
+        if explain is None or not scored:
+            return list(rows)
+        prompts, texts = zip(*((rows[i].example.prompt, rows[i].completion.text) for i in scored), strict=True)
+        found, critiques = list(rows), explain(prompts, texts, [rows[i].critique for i in scored])
+        for index, critique in zip(scored, critiques, strict=True):
+            found[index] = replace(rows[index], critique=critique)
+        return found
 
     @property
     def unit(self) -> float | None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from text2grad.feedback.score import kind_of, verdict_sum
 from text2grad.models.sampling.types import Sampled
-from text2grad.stages._judge import score_of, verdicts_of
+from text2grad.stages._judge import Judge, score_of, verdicts_of
 from text2grad.stages._watch import text_stats
 from text2grad.types import RewardedCompletion, Rollout
 
@@ -59,6 +59,12 @@ class Rolled:
     def logged(self, update: int) -> dict[str, Any]:
         """The line of rollouts.jsonl."""
         return {"update": update, "index": self.number, "truncated": self.truncated, **self.row.to_json()}
+
+
+def explained(rolled: Sequence[Rolled], judge: Judge) -> list[Rolled]:
+    """Those that are logged, with the words of a critic that writes on demand."""
+    rows = judge.explained([one.row for one in rolled])
+    return [replace(one, row=row) for one, row in zip(rolled, rows, strict=True)]
 
 
 def describe(rolled: Sequence[Rolled]) -> dict[str, float]:

@@ -62,12 +62,12 @@ class Adam(Protocol):
     def weight_decay(self) -> float: ...
 
 
-def make_optimizer(policy: Policy, options: Adam, value_rate: float | None = None) -> torch.optim.AdamW:
-    """AdamW, with a rate of its own for the value head if one is set. `peak` is what the schedule multiplies. Call it
-    after weights have been shared out over processes: they are others then."""
+def make_optimizer(policy: Policy, options: Adam, head_rate: float | None = None) -> torch.optim.AdamW:
+    """AdamW, with a rate of its own for the head beside the language head if one is set. `peak` is what the schedule
+    multiplies. Call it after weights have been shared out over processes: they are others then."""
     groups: dict[float, list[Any]] = {}
     for name, weight in policy.trainable().items():
-        own = value_rate if name.startswith("value_head.") else None
+        own = head_rate if name.startswith(("value_head.", "span_head.")) else None
         groups.setdefault(own or options.learning_rate, []).append(weight)
     return torch.optim.AdamW(
         [{"params": weights, "lr": rate, "peak": rate} for rate, weights in groups.items()],

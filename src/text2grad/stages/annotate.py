@@ -42,6 +42,7 @@ from text2grad.feedback.critics.protocol import Critic, said_of
 from text2grad.feedback.people import PeopleSettings, Rejected, read_people, write_argilla, write_label_studio
 from text2grad.feedback.people.items import Ids
 from text2grad.feedback.rows import Row, check_numbers, identity, read_object
+from text2grad.models.reward import open_critic
 from text2grad.runs import encode_row
 from text2grad.stages import _settings
 from text2grad.stages._input import rereadable
@@ -53,8 +54,8 @@ from text2grad.stages._spent import Spent
 @settings
 class AnnotateSettings:
     critic: str = "people"
-    """Who writes the critiques: people, reference, support, code, openai:MODEL, module:object, or first(…), merge(…),
-    weighted(0.7*a, 0.3*b) of these."""
+    """Who writes the critiques: people, reference, support, code, openai:MODEL, module:object, the folder of a reward
+    model, or first(…), merge(…), weighted(0.7*a, 0.3*b) of these."""
     batch: Annotated[Int, Gt(0)] = 256
     """Lines that are read, judged and written together; memory grows with it, and with nothing else."""
     critics: CriticSettings = field(default_factory=CriticSettings)
@@ -91,6 +92,7 @@ FREE = (
     *(f"critics.openai.{name}" for name in ("api_key", "concurrency", "timeout", "retries")),
     *(f"critics.openai.{name}" for name in ("longest_wait", "drain", "cache", "budget", "structured")),
     "critics.code.workers",
+    "critics.learned.batch_tokens",
 )
 """Settings that change how the work is done, not what comes out: a rerun may change them and go on."""
 
@@ -117,7 +119,7 @@ def _run(source: Path, target: Path, options: AnnotateSettings, tasks: str | Non
     items = partial(_items, source, options.people)
     if tasks is not None:
         return _write_tasks(tasks, items, target)
-    critic = critic_named(options.critic, options.critics)
+    critic = critic_named(options.critic, options.critics, open_critic)
     identity = identity_of(options, FREE, sources_of(options.critic))
     if models_in(critic):
         # Wherever the address comes from: another server's critiques are another annotation.

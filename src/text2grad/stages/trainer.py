@@ -12,6 +12,7 @@ nothing had happened.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from text2grad.models.modes import evaluating
 from text2grad.models.offsets import completion_of
 from text2grad.models.parallel import gathered_ends, shard
 from text2grad.models.policy import Policy
+from text2grad.models.reward import open_critic
 from text2grad.models.sampling import make_sampler, uniforms
 from text2grad.optim.advantages import Advantages, advantages, credited
 from text2grad.optim.batch import Batch, blank, collate
@@ -35,16 +37,16 @@ from text2grad.optim.reduce import masked_mean
 from text2grad.optim.update import learning_rate_factor, update
 from text2grad.stages import _state
 from text2grad.stages._display import Display
-from text2grad.stages._judge import Judge
+from text2grad.stages._judge import Judge, score_of
 from text2grad.stages._locality import look_back
 from text2grad.stages._loop import Callback, Loop, Stop
-from text2grad.stages._rolled import Rolled, describe, evenly, held_out_metrics, residual_ratio
+from text2grad.stages._rolled import Rolled, describe, evenly, explained, held_out_metrics, residual_ratio
 from text2grad.stages._run import digests, memory_named
 from text2grad.stages._setup import check, make_optimizer
 from text2grad.stages._watch import Watch
 from text2grad.stages.train import TrainSettings
 from text2grad.tasks.examples import Stream, load_examples
-from text2grad.types import Example
+from text2grad.types import Completion, Example
 
 Measure = Callable[[Example, str], float]
 """A number about one held-out completion, beside the critic's score: `held_out/NAME` is its mean."""
@@ -76,9 +78,10 @@ class Trainer(Loop):
         if not self.examples:
             raise InvalidData("`examples` should hold at least one example, got none")
         self.held_out = list(held_out or ()) if held_out or not settings.held_out else load_examples(settings.held_out)
-        self.judge = _judge(critic if critic is not None else critic_named(settings.critic, settings.critics), settings)
+        named = partial(critic_named, options=settings.critics, opened=open_critic)
+        self.judge = _judge(critic if critic is not None else named(settings.critic), settings)
         other = settings.evaluation.critic
-        self.examiner = self.judge if other is None else _judge(critic_named(other, settings.critics), settings)
+        self.examiner = self.judge if other is None else _judge(named(other), settings)
         self.beta, self.watch = Coefficient(settings.kl), Watch(settings.guard)
         self.buffer = _state.Buffer(Path(folder))
         self.stream = Stream(self.examples, settings.seed)
@@ -248,9 +251,10 @@ class Trainer(Loop):
         with memory_named("reading completions", "update.micro_batch"), evaluating(self.policy):
             seen, moved = look_back(self.policy, batch, found, looked, options.update.micro_batch, self.others)
         metrics |= moved
-        mine = [one.seen(*seen[one.number]).logged(number) for one in rolled[1] if one.number in logged & seen.keys()]
+        mine = [one.seen(*seen[one.number]) for one in rolled[1] if one.number in logged & seen.keys()]
         times["forward"] += time.perf_counter() - began
-        everybody = [row for part in self.others.gathered(mine) for row in part]
+        told = [one.logged(number) for one in explained(mine, self.judge)]
+        everybody = [row for part in self.others.gathered(told) for row in part]
         return sorted(everybody, key=lambda row: int(row["index"]))
 
     # ------------------------------------------------------------------------------------------------ around it
@@ -280,11 +284,21 @@ class Trainer(Loop):
         ]
         gathered = [Rolled.from_json(one) for part in self.others.gathered(mine) for one in part]
         everybody = sorted(gathered, key=lambda one: one.number)
-        rows += [{**one.logged(number), "held_out": True} for one in everybody[: self.settings.log.rollouts]]
+        told = explained(everybody[: self.settings.log.rollouts], self.examiner) if self.others.first else []
+        rows += [{**one.logged(number), "held_out": True} for one in told]
         metrics |= held_out_metrics(everybody)
+        if self.examiner is not self.judge:
+            metrics |= self._also([chosen[place] for place in places], completions)
         for name, measure in self.measures.items():
             measured = [measure(one.row.example, one.row.completion.text) for one in everybody]
             metrics[f"held_out/{name}"] = float(np.mean(measured))
+
+    def _also(self, examples: Sequence[Example], completions: Sequence[Completion]) -> dict[str, float]:
+        """What the critic that is trained on says of completions that another one examines: where the first rises and
+        the other does not, it is being hacked."""
+        mine = [score_of(row) for row in self.judge(examples, completions, learn=False) if row.scored]
+        scores = [score for part in self.others.gathered(mine) for score in part]
+        return {"held_out/critic_score": float(np.mean(scores))} if scores else {}
 
     def _watch(self, metrics: dict[str, Any], rows: list[dict[str, Any]], display: Display) -> Stop | None:
         """Say what looks wrong; the reason to stop, if there is one. The end is always evaluated."""

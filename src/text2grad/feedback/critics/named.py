@@ -2,6 +2,7 @@
 
 people                      what the rows bring with them
 reference, support, code    programs, offline
+path/to/checkpoint          a reward model, as `text2grad reward-model` writes it
 openai:MODEL                a model behind an OpenAI-compatible server
 package.module:object       your own: any callable that keeps the protocol
 first(a, b), merge(a, b), weighted(0.7*a, 0.3*b)
@@ -22,6 +23,7 @@ from text2grad.config import settings
 from text2grad.errors import CriticError
 from text2grad.feedback.critics.code import CodeCritic, CodeSettings
 from text2grad.feedback.critics.compose import FirstThatAnswers, Weighted, merged
+from text2grad.feedback.critics.learned import CARD, LearnedSettings, digest_of, is_checkpoint
 from text2grad.feedback.critics.openai import OpenAICritic, OpenAISettings
 from text2grad.feedback.critics.people import people
 from text2grad.feedback.critics.protocol import DEBUG, Critic, said_of
@@ -39,6 +41,8 @@ class CriticSettings:
     """Of `support`."""
     code: CodeSettings = field(default_factory=CodeSettings)
     """Of `code`."""
+    learned: LearnedSettings = field(default_factory=LearnedSettings)
+    """Of reward models."""
 
 
 NAMED: dict[str, Callable[[CriticSettings], Critic]] = {
@@ -51,11 +55,17 @@ _CALL = re.compile(r"(first|merge|weighted)\((.*)\)", re.DOTALL)
 _OBJECT = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_][\w.]*)")
 
 
-def critic_named(name: str, options: CriticSettings) -> Critic:
+Opener = Callable[[str, LearnedSettings], Critic]
+"""What opens a reward model's folder: handed in by those who know tensors."""
+
+
+def critic_named(name: str, options: CriticSettings, opened: Opener | None = None) -> Critic:
     """Build the critic; a name that means nothing is an error with the nearest one that does."""
     name = name.strip()
     if call := _CALL.fullmatch(name):
-        return _composed(call[1], _parts(call[2]), name, options)
+        return _composed(call[1], _parts(call[2]), name, options, opened)
+    if opened is not None and is_checkpoint(name):
+        return opened(name, options.learned)
     if name.startswith("openai:"):
         return OpenAICritic(name.removeprefix("openai:"), options.openai)
     if name in NAMED:
@@ -63,7 +73,10 @@ def critic_named(name: str, options: CriticSettings) -> Critic:
     if found := _OBJECT.fullmatch(name):
         return _imported(found[1], found[2])
     near = difflib.get_close_matches(name, NAMED, n=1)
-    hint = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(NAMED)}, openai:MODEL and module:object"
+    if Path(name).is_dir():
+        raise CriticError(f"{name}: is a folder, but not of a reward model: it has no {CARD}; RUN/model has one")
+    known = f"there are {', '.join(NAMED)}, openai:MODEL, module:object and the folder of a reward model"
+    hint = f"did you mean `{near[0]}`?" if near else known
     raise CriticError(f"there is no critic {name!r}; {hint}")
 
 
@@ -75,8 +88,9 @@ def models_in(critic: Any) -> list[OpenAICritic]:
 
 
 def sources_of(name: str) -> dict[str, str]:
-    """Of each `module:object` in a critic's name, which has been imported: a hash of its source. That is the module's
-    file, that of the object where it is another, and those of the loaded modules of its package, or beside it.
+    """Of each reward model in a critic's name, a hash of its files; of each `module:object`, which has been imported,
+    one of its source. That is the module's file, that of the object where it is another, and those of the loaded
+    modules of its package, or beside it.
 
     >>> sources_of("first(people, openai:m)")
     {}
@@ -84,6 +98,8 @@ def sources_of(name: str) -> dict[str, str]:
     if call := _CALL.fullmatch(name.strip()):
         parts = [part.partition("*")[2] if call[1] == "weighted" else part for part in _parts(call[2])]
         return {key: value for part in parts for key, value in sources_of(part).items()}
+    if is_checkpoint(name.strip()):
+        return {name.strip(): digest_of(name.strip())}
     found = _OBJECT.fullmatch(name.strip())
     return {found[0]: _hashed(found[1], found[2])} if found and found[1] != "openai" else {}
 
@@ -106,13 +122,13 @@ def _hashed(module: str, path: str) -> str:
     return digest.hexdigest()
 
 
-def _composed(kind: str, parts: list[str], name: str, options: CriticSettings) -> Critic:
+def _composed(kind: str, parts: list[str], name: str, options: CriticSettings, opened: Opener | None) -> Critic:
     if not parts:
         raise CriticError(f"{name}: should name at least one critic between its brackets")
     if kind == "first":
-        return FirstThatAnswers(tuple(critic_named(part, options) for part in parts))
+        return FirstThatAnswers(tuple(critic_named(part, options, opened) for part in parts))
     if kind == "merge":
-        return merged(*(critic_named(part, options) for part in parts))
+        return merged(*(critic_named(part, options, opened) for part in parts))
     weights, critics = [], []
     for part in parts:
         weight, star, inner = part.partition("*")
@@ -122,7 +138,7 @@ def _composed(kind: str, parts: list[str], name: str, options: CriticSettings) -
             star = ""
         if not star:
             raise CriticError(f"{name}: each part should look like 0.5*critic, got {part!r}")
-        critics.append(critic_named(inner, options))
+        critics.append(critic_named(inner, options, opened))
     return Weighted(tuple(critics), tuple(weights))
 
 

@@ -1,0 +1,61 @@
+"""Temperature, thresholds and the floor of confidence, chosen on completions that were held out of training."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from text2grad.feedback.lessons import GOOD, POOR, Calibration
+from text2grad.models.reward.model import RewardModel
+from text2grad.optim.spans import average_precision, best_threshold, fit_temperature, read_out
+
+_MARGIN = 0.02
+"""How much more often right than the majority class a completion's tokens have to be, to be worth scoring."""
+
+
+def calibrated(model: RewardModel, outs: Sequence[Tensor], verdicts: Sequence[Tensor]) -> Calibration:
+    """The model's calibration with everything chosen that is chosen on held-out data. `outs`: what the span head says
+    of each completion, (T + 1, 5); `verdicts`: what it should have said."""
+    out_N5, verdict_N = torch.cat(list(outs)), torch.cat(list(verdicts))
+    weights_3 = model.class_weights_3.cpu()
+    temperature = fit_temperature(out_N5[:, :3] - weights_3.log(), verdict_N)
+    probs_N3, _ = read_out(out_N5, weights_3, temperature)
+    poor, _ = best_threshold(probs_N3[:, POOR], verdict_N == POOR)
+    good, _ = best_threshold(probs_N3[:, GOOD], verdict_N == GOOD)
+    floor = _floor(list(torch.split(probs_N3, [len(one) for one in outs])), verdicts)
+    return replace(model.calibration, temperature=temperature, poor=poor, good=good, confidence=floor)
+
+
+def token_metrics(model: RewardModel, outs: Sequence[Tensor], verdicts: Sequence[Tensor]) -> dict[str, float]:
+    """How well tokens are told apart, whatever the threshold: average precision and the best F1 of poor and good."""
+    out_N5, verdict_N = torch.cat(list(outs)), torch.cat(list(verdicts))
+    probs_N3, _ = read_out(out_N5, model.class_weights_3.cpu(), 1.0)
+    found = {"accuracy": float((probs_N3.argmax(-1) == verdict_N).double().mean())}
+    for name, kind in (("poor", POOR), ("good", GOOD)):
+        if bool((verdict_N == kind).any()):
+            found[f"{name}_ap"] = average_precision(probs_N3[:, kind], verdict_N == kind)
+            found[f"{name}_f1"] = best_threshold(probs_N3[:, kind], verdict_N == kind)[1]
+    return found
+
+
+def _floor(probs: Sequence[Tensor], verdicts: Sequence[Tensor]) -> float:
+    """The confidence below which a completion's tokens are no better told apart than by always saying the commonest
+    class; 0 if they always are. Completions are ranked by confidence; those below the floor are the longest run from
+    the least sure one that is, taken together, no better than that."""
+    verdict_N = torch.cat(list(verdicts))
+    majority = int(torch.bincount(verdict_N, minlength=3).argmax())
+    sure = torch.tensor([float(one.max(-1).values.mean()) for one in probs])
+    gains = torch.tensor(
+        [
+            float(((p.argmax(-1) == v).double() - (v == majority).double()).mean())
+            for p, v in zip(probs, verdicts, strict=True)
+        ]
+    )
+    order = sure.argsort(stable=True)
+    means = gains[order].cumsum(0) / torch.arange(1, len(order) + 1)
+    worse = (means < _MARGIN).nonzero()
+    # If even all of them together are no better, the model has learned nothing; that is for the metrics to say.
+    if not len(worse) or int(worse[-1]) == len(order) - 1:
+        return 0.0
+    return float(sure[order[int(worse[-1])]])

@@ -1,0 +1,152 @@
+"""A trained reward model as a critic: `--critic path/to/checkpoint`.
+
+Enters: prompts and completions. Leaves: critiques whose token rewards come from the span head, in one pass; feedback is
+written by the language head on demand (`explain`). What the model is not sure of, or has no room for, is not scored.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from text2grad.errors import InvalidData
+from text2grad.feedback.critics.learned import LearnedSettings
+from text2grad.feedback.critics.protocol import Answers, Prompt
+from text2grad.feedback.critics.words import UNENCODABLE, encodable
+from text2grad.feedback.lessons import confidence_of, critique_of
+from text2grad.feedback.replies import Reply, read_reply
+from text2grad.models.chat import end_ids
+from text2grad.models.reward.model import RewardModel
+from text2grad.models.reward.template import Encoded
+from text2grad.models.sampling import SamplingSettings, make_sampler
+from text2grad.types import Critique
+
+
+class RewardCritic:
+    """`critic(prompts, completions)`; columns are not looked at."""
+
+    def __init__(self, path: str | Path, options: LearnedSettings | None = None) -> None:
+        import torch
+
+        self.options = options or LearnedSettings()
+        self.__name__ = f"reward model {path}"
+        device = self.options.device
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        self.model, self.tokenizer = RewardModel.from_pretrained(path, device=device, precision=self.options.precision)
+        self.reader = self.model.reader(self.tokenizer)
+
+    def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **_: Sequence[Any]) -> Answers:
+        encoded, reasons = self._encoded(prompts, completions)
+        if self.options.by == "generation":
+            return self._by_generation(encoded, completions, reasons)
+        found = self._by_head(encoded, completions, reasons)
+        return self.explain(prompts, completions, found) if self.options.write else found
+
+    def explain(
+        self, prompts: Sequence[Prompt], completions: Sequence[str], critiques: Sequence[Critique | None]
+    ) -> Answers:
+        """The same critiques, their feedback written by the language head; where it writes nothing that can be parsed,
+        the feedback stays as it was. Nothing else changes: words earn nothing."""
+        asked = [place for place, critique in enumerate(critiques) if critique is not None]
+        texts = [completions[place] for place in asked]
+        encoded, _ = self._encoded([prompts[place] for place in asked], texts)
+        found = list(critiques)
+        for place, reply in zip(asked, self._written(encoded, texts), strict=True):
+            critique = found[place]
+            if critique is not None and reply is not None and reply.critique is not None and not reply.mended:
+                found[place] = replace(critique, feedback=reply.critique.feedback)
+        return Answers(found, getattr(critiques, "reasons", {}))
+
+    def probabilities(
+        self, prompts: Sequence[Prompt], completions: Sequence[str]
+    ) -> list[tuple[Encoded, Any, Any] | None]:
+        """(ids and offsets, calibrated probabilities (T + 1, 3), worths (T + 1, 2)) of each; None where there is no
+        room. What `critique_of` makes critiques of; for measuring."""
+        encoded, _ = self._encoded(prompts, completions)
+        there = [one for one in encoded if one is not None]
+        outs = iter(self.model.judge(there, self.options.batch_tokens))
+        found: list[tuple[Encoded, Any, Any] | None] = []
+        for one in encoded:
+            if one is None:
+                found.append(None)
+            else:
+                probs, worths = self.model.read(next(outs))
+                found.append((one, probs.double().numpy(), worths.double().numpy()))
+        return found
+
+    def _by_head(
+        self, encoded: Sequence[Encoded | None], completions: Sequence[str], reasons: dict[int, str]
+    ) -> Answers:
+        there = [place for place, one in enumerate(encoded) if one is not None]
+        outs = self.model.judge([one for one in encoded if one is not None], self.options.batch_tokens)
+        floor = self.options.confidence
+        read = self.model.calibration
+        found: list[Critique | None] = [None] * len(encoded)
+        for place, out in zip(there, outs, strict=True):
+            probs, worths = (numbers.double().numpy() for numbers in self.model.read(out))
+            sure, wanted = confidence_of(probs), read.confidence if floor is None else floor
+            one = encoded[place]
+            if one is None or sure < wanted:
+                reasons[place] = f"the reward model is only {sure:.2f} sure, and {wanted:.2f} is wanted"
+            elif not np.isfinite(probs).all() or not np.isfinite(worths).all():
+                reasons[place] = "the reward model gave numbers that are not finite"
+            else:
+                found[place] = critique_of(completions[place], one.offsets, probs, worths, read)
+        return Answers(found, reasons)
+
+    def _by_generation(
+        self, encoded: Sequence[Encoded | None], completions: Sequence[str], reasons: dict[int, str]
+    ) -> Answers:
+        found: list[Critique | None] = []
+        for place, reply in enumerate(self._written(encoded, completions)):
+            critique = None if reply is None else reply.critique
+            if reply is not None and critique is None:
+                reasons[place] = f"what the reward model wrote is no critique: {reply.reason}"
+            found.append(critique)
+        return Answers(found, reasons)
+
+    def _written(self, encoded: Sequence[Encoded | None], completions: Sequence[str]) -> list[Reply | None]:
+        """What the language head writes of each, parsed; None where it was not asked."""
+        there = [place for place, one in enumerate(encoded) if one is not None]
+        found: list[Reply | None] = [None] * len(encoded)
+        if not there:
+            return found
+        drawn = self._sampler([one.ids for one in encoded if one is not None], None)
+        for place, one in zip(there, drawn, strict=True):
+            text = self.tokenizer.decode(one.token_ids, skip_special_tokens=True)
+            found[place] = self._parsed(text, one.truncated, completions[place])
+        return found
+
+    def _parsed(self, text: str, cut: bool, completion: str) -> Reply:
+        if self.model.template.writes == "quotes":
+            reply = read_reply(text, cut=cut, shown=completion)
+            said = reply.critique
+            return reply if said is None else replace(reply, critique=replace(said, quotes_only=True))
+        if cut or not text.strip():
+            return Reply(None, reason="it was cut off" if cut else "it is empty")
+        return Reply(Critique(text.strip()))
+
+    @cached_property
+    def _sampler(self) -> Any:
+        ends = end_ids(self.tokenizer, self.model.base)
+        settings = SamplingSettings(max_new_tokens=self.model.template.critique_tokens)
+        return make_sampler(self.model.base, settings, end_ids=ends, pad_id=self.tokenizer.pad_token_id)
+
+    def _encoded(
+        self, prompts: Sequence[Prompt], completions: Sequence[str]
+    ) -> tuple[list[Encoded | None], dict[int, str]]:
+        found: list[Encoded | None] = []
+        reasons: dict[int, str] = {}
+        for place, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+            try:
+                if not encodable(completion):
+                    raise InvalidData(UNENCODABLE)
+                found.append(self.reader.encode(prompt, completion))
+            except InvalidData as problem:
+                reasons[place] = str(problem)
+                found.append(None)
+        return found, reasons

@@ -1,0 +1,185 @@
+"""The two-headed model. The backbone runs once over prompt, completion, completion again and critique; the language
+head learns the critique, the span head reads the second completion: three logits and two worths a token.
+
+Enters: a causal model, or a folder that `save_pretrained` wrote. Leaves: losses with gradients, or numbers to judge by.
+The folder is one that plain transformers loads; the span head and the card (template, calibration) lie beside.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from text2grad import config
+from text2grad.errors import CorruptModel, ModelNotFound
+from text2grad.feedback.critics.learned import CARD
+from text2grad.feedback.lessons import Calibration
+from text2grad.models.load import load_model
+from text2grad.models.modes import evaluating
+from text2grad.models.policy import Policy
+from text2grad.models.reward.template import Encoded, Reader, Template
+from text2grad.models.settings import LoraSettings, PolicySettings
+from text2grad.optim.batch import Batch, collate
+from text2grad.optim.head import token_losses
+from text2grad.optim.reward import TokenLikelihood, Weighing
+from text2grad.optim.spans import Marks, collate_marks, read_out, span_losses
+from text2grad.types import Rollout
+
+_HEAD = "span_head.safetensors"
+
+
+class Judged(NamedTuple):
+    """What one pass over a micro-batch gives."""
+
+    loss: Tensor
+    sums_3: Tensor
+    """Span, worth and language loss, summed over tokens, not weighed."""
+    out_N5: Tensor
+    """The span head's numbers, in the order of `Marks.where`."""
+
+
+class SpanHead(nn.Module):
+    """hidden (…, H) → (…, 5), in fp32; it begins with no opinion."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(hidden, 5)
+        nn.init.zeros_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        # Not as a view: what a sharded module gives must bear being changed in place.
+        out: Tensor = self.linear(hidden.float()).clone()
+        return out
+
+
+class RewardModel(Policy):
+    """A policy, as far as holding, adapting and saving a model goes, with a span head."""
+
+    def __init__(self, model: Any, options: PolicySettings, template: Template) -> None:
+        super().__init__(model, options, value_head=False)
+        self.template = template
+        self.calibration = Calibration()
+        self.span_head = SpanHead(model.config.get_text_config().hidden_size).to(self.device)
+        # Of the loss. Kept in a buffer, because they belong to the head's numbers as its weights do.
+        self.register_buffer("class_weights_3", torch.ones(3, device=self.device))
+        self.class_weights_3: Tensor
+
+    def forward(  # type: ignore[override]
+        self, batch: Batch, marks: Marks | None = None, weighing: Weighing | None = None
+    ) -> Judged:
+        """A micro-batch, in which `rewards_BT` says which tokens of the critique count. Without `weighing` nothing is
+        learned, and the language head does not run."""
+        with self._precision():
+            hidden_BSH = self.base.base_model(input_ids=batch.ids_BS[:, :-1], use_cache=False).last_hidden_state
+        flat_MH, width = hidden_BSH.flatten(0, 1), hidden_BSH.shape[1]
+        zero = flat_MH.new_zeros((), dtype=torch.float32)
+        out_N5, span, worth, language, loss = zero.new_zeros((0, 5)), zero, zero, zero, zero
+        if marks is not None:
+            row_N, position_N = marks.where()
+            out_N5 = self.span_head(flat_MH.index_select(0, row_N * width + position_N))
+            if weighing is not None:
+                verdict_N, worth_N = marks.verdict_BL[marks.mask_BL], marks.worth_BL[marks.mask_BL]
+                span, worth = span_losses(out_N5, verdict_N, worth_N, self.class_weights_3)
+                loss = weighing.span * span + weighing.worth * worth
+        if weighing is not None:
+            row_N, position_N, ids_N = batch.where()
+            hidden_NH = flat_MH.index_select(0, row_N * width + position_N)
+            if self.options.precision == "bfloat16":
+                hidden_NH = hidden_NH.to(torch.bfloat16)
+            counts_N = batch.rewards_BT[batch.mask_BT]
+            weighed, logprobs_N, _ = token_losses(
+                hidden_NH, self.head(), ids_N, TokenLikelihood(counts_N * weighing.language), entropy=False
+            )
+            language = -(logprobs_N * counts_N).sum()
+            loss = loss + weighed
+        return Judged(loss, torch.stack([span.detach(), worth.detach(), language.detach()]), out_N5)
+
+    @torch.no_grad()
+    def judge(self, encoded: Sequence[Encoded], batch_tokens: int) -> list[Tensor]:
+        """What the span head says of each: (T + 1, 5), as it comes; neighbours in length are read together."""
+        found: list[Tensor] = [torch.empty(0)] * len(encoded)
+        with evaluating(self):
+            for part in by_length([len(one.ids) for one in encoded], batch_tokens):
+                batch, marks = unlabelled([encoded[place] for place in part], self.device)
+                out_N5 = self(batch, marks).out_N5.float().cpu()
+                sizes = [len(encoded[place].positions) for place in part]
+                for place, out in zip(part, out_N5.split(sizes), strict=True):
+                    found[place] = out
+        return found
+
+    def read(self, out: Tensor) -> tuple[Tensor, Tensor]:
+        """The head's numbers as probabilities and worths, by the calibration."""
+        probs, worths = read_out(out, self.class_weights_3.to(out.device), self.calibration.temperature)
+        return probs, worths * self.calibration.scale
+
+    def reader(self, tokenizer: Any) -> Reader:
+        return Reader(self.template, tokenizer)
+
+    def save_pretrained(self, path: str | Path, tokenizer: Any, weights: dict[str, Tensor] | None = None) -> None:
+        """What `from_pretrained` reads; without the span head, plain transformers does, too."""
+        super().save_pretrained(path, tokenizer, weights)
+        head = {name: _whole(weight).contiguous().cpu() for name, weight in self.span_head.named_parameters()}
+        save_file(head | {"class_weights_3": self.class_weights_3.cpu()}, Path(path) / _HEAD)
+        card = {"template": config.plain(self.template), "calibration": config.plain(self.calibration)}
+        (Path(path) / CARD).write_text(json.dumps(card, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    @classmethod
+    def from_pretrained(
+        cls, path: str | Path, *, device: str = "cpu", precision: str = "float32"
+    ) -> tuple["RewardModel", Any]:
+        """(reward model, tokenizer), to judge with."""
+        place = Path(path).expanduser()
+        if not (place / CARD).is_file():
+            raise ModelNotFound(f"{path}: should be a reward model's folder, but has no {CARD}; train one first")
+        model, tokenizer = load_model(str(place), device=device)
+        options = config.build(
+            PolicySettings, {"lora": config.plain(LoraSettings(rank=0)), "precision": precision}, str(path)
+        )
+        try:
+            card = json.loads((place / CARD).read_text(encoding="utf-8"))
+            made = cls(model, options, config.build(Template, card["template"], f"{place / CARD}: template"))
+            made.calibration = config.build(Calibration, card["calibration"], f"{place / CARD}: calibration")
+            head = load_file(place / _HEAD, device=device)
+            made.class_weights_3 = head.pop("class_weights_3")
+            made.span_head.load_state_dict(head)
+        except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as problem:
+            raise CorruptModel(
+                f"{path}: cannot be read as a reward model ({problem}); train or copy it again"
+            ) from None
+        return made.requires_grad_(False).eval(), tokenizer
+
+
+def _whole(weight: Any) -> Tensor:
+    whole: Tensor = weight.full_tensor() if hasattr(weight, "full_tensor") else weight.detach()
+    return whole
+
+
+def unlabelled(encoded: Sequence[Encoded], device: torch.device | str) -> tuple[Batch, Marks]:
+    """Completions to judge; no critique follows, so the one token that a batch wants there is not read."""
+    rows = [Rollout(one.ids, (0,), logprobs=(0.0,), token_rewards=(0.0,)) for one in encoded]
+    places = [one.positions for one in encoded]
+    return collate(rows, device), collate_marks(
+        places, [[1] * len(place) for place in places], [[0.0] * len(place) for place in places], device
+    )
+
+
+def by_length(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
+    """Places in parts of at most so many tokens, padding included; at least one in each.
+
+    >>> list(by_length([5, 9, 4], 10))
+    [[2, 0], [1]]
+    """
+    part: list[int] = []
+    for place in sorted(range(len(lengths)), key=lambda one: (lengths[one], one)):
+        if part and lengths[place] * (len(part) + 1) > tokens:
+            yield part
+            part = []
+        part.append(place)
+    if part:
+        yield part

@@ -1,0 +1,133 @@
+"""The one prompt template of a reward model: prompt, completion, again the completion, critique.
+
+Enters: texts and a tokenizer. Leaves: ids, and where in them the second reading of the completion stands; a causal
+model that labels on the first has not seen the rest. Stored with the weights: training, RL and evaluation read the
+same. Where there is no room, prompts lose their middle; the words around them and the completion are never cut.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from annotated_types import Gt
+from numpy.typing import NDArray
+
+from text2grad._checked import Int
+from text2grad.config import settings
+from text2grad.errors import InvalidData
+from text2grad.feedback.critics.protocol import Prompt
+from text2grad.feedback.critics.words import cite, prompt_text
+from text2grad.models.offsets import decode
+from text2grad.types import Alignment, Critique
+
+NOTHING = "Nothing stands out."
+"""The critique of a completion of which nothing was said."""
+
+
+@settings
+class Template:
+    """The words around the parts, and the room there is."""
+
+    before: str = "Prompt:\n"
+    """Before the prompt; instructions for the judge go here."""
+    between: str = "\n\nText:\n"
+    """Between the prompt and the completion."""
+    again: str = "\n\nAgain:\n"
+    """Between the two readings of the completion."""
+    after: str = "\n\nCritique:\n"
+    """Between the completion and its critique."""
+    gap: str = " […] "
+    """What stands for the middle of a prompt that is too long."""
+    max_tokens: Annotated[Int, Gt(16)] = 1024
+    """Tokens of all of it together, critique included; no more than the model has positions for."""
+    writes: Literal["words", "quotes"] = "words"
+    """What the language head learns to write: the critique's own words; or the paper's way, one JSON object with the
+    words and every quote, which takes several times as many tokens and can be judged by without a span head."""
+    critique_tokens: Annotated[Int, Gt(0)] = 256
+    """Tokens of the critique at most: room that is kept for it, and where writing it ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A prompt and a completion as ids, up to where the critique begins."""
+
+    ids: tuple[int, ...]
+    first: int
+    """Where the second reading of the completion begins."""
+    offsets: NDArray[np.int64]
+    """(T, 2): the characters of each of its tokens."""
+
+    @property
+    def positions(self) -> list[int]:
+        """Where the span head is read: on each token of the second reading, and where the critique begins."""
+        return [*range(self.first, self.first + len(self.offsets)), len(self.ids) - 1]
+
+
+class Reader:
+    """A template with the tokenizer that it is read by."""
+
+    def __init__(self, template: Template, tokenizer: Any) -> None:
+        self.template, self.tokenizer = template, tokenizer
+        before = tokenizer(template.before, add_special_tokens=True).input_ids
+        # Some tokenizers close every text with their end token; this one goes on.
+        self._before = before[:-1] if len(before) > 1 and before[-1] == tokenizer.eos_token_id else before
+        self._between, self._again, self._after, self._gap = (
+            self._ids(words) for words in (template.between, template.again, template.after, template.gap)
+        )
+        if not self._after:
+            raise InvalidData("template.after should hold at least one token: the decision to stop is judged there")
+
+    def encode(self, prompt: Prompt, completion: str) -> Encoded:
+        """All but the critique. `InvalidData` where the completion alone is too long."""
+        ids = self._ids(completion)
+        fixed = sum(map(len, (self._before, self._between, self._again, self._after))) + 2 * len(ids)
+        room = self.template.max_tokens - self.template.critique_tokens - fixed
+        if room < 0:
+            raise InvalidData(
+                f"the completion has {len(ids)} tokens, and reading it twice leaves no room in template.max_tokens="
+                f"{self.template.max_tokens}, of which the critique has {self.template.critique_tokens}"
+            )
+        source = self._shortened(self._ids(prompt_text(prompt)), room)
+        start = [*self._before, *source, *self._between, *ids, *self._again]
+        return Encoded((*start, *ids, *self._after), len(start), self._offsets(completion, ids))
+
+    def critique_ids(self, critique: Critique, alignment: Alignment, completion: str) -> tuple[int, ...] | None:
+        """What the language head is to write; None where there is no room for the whole of it."""
+        said = written(critique, alignment, completion, quotes=self.template.writes == "quotes")
+        ids = (*self._ids(said), self.tokenizer.eos_token_id)
+        return ids if len(ids) <= self.template.critique_tokens else None
+
+    def _ids(self, text: str) -> list[int]:
+        ids: list[int] = self.tokenizer(text, add_special_tokens=False).input_ids
+        return ids
+
+    def _shortened(self, ids: list[int], room: int) -> list[int]:
+        """Without its middle, if it is longer than there is room."""
+        if len(ids) <= room:
+            return ids
+        keep = room - len(self._gap)
+        if keep <= 0:
+            return ids[:room]
+        return [*ids[: keep - keep // 2], *self._gap, *ids[len(ids) - keep // 2 :]]
+
+    def _offsets(self, text: str, ids: Sequence[int]) -> NDArray[np.int64]:
+        decoded, ranges = decode(self.tokenizer, ids)
+        if decoded == text:
+            return ranges
+        if not self.tokenizer.is_fast:
+            raise InvalidData("the tokenizer changes this text when it reads it, so its tokens cannot be located")
+        found = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True).offset_mapping
+        return np.array(found, dtype=np.int64).reshape(-1, 2)
+
+
+def written(critique: Critique, alignment: Alignment, completion: str, *, quotes: bool) -> str:
+    """A critique as the language head writes it: its words, or, with `quotes`, the JSON object that model critics are
+    asked for."""
+    quoted = [{"text": span.slice(completion), "verdict": span.verdict} for span in alignment.spans]
+    said = critique.feedback.strip() or " ".join(f"{cite(one['text'])} is {one['verdict']}." for one in quoted)
+    if not quotes:
+        return said or NOTHING
+    omissions = list(alignment.omissions or critique.omissions)
+    return json.dumps({"critique": said or NOTHING, "quotes": quoted, "omissions": omissions}, ensure_ascii=False)

@@ -1,0 +1,272 @@
+"""The loop that trains a reward model: annotated completions in, a critic out; watched, early stopped, resumed exactly.
+
+From Python: `RewardTrainer(settings, folder, model=…, tokenizer=…, rows=…).train()`; from the shell: `text2grad
+reward-model`. At the end temperature, thresholds and the floor of confidence are chosen on the held-out prompts.
+"""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from text2grad.errors import ConfigError, InvalidData
+from text2grad.feedback.lessons import Calibration, Lesson, kind_for, lesson_of, unit_for
+from text2grad.models.modes import evaluating
+from text2grad.models.reward.calibrate import calibrated, token_metrics
+from text2grad.models.reward.model import RewardModel
+from text2grad.models.reward.template import Encoded
+from text2grad.optim.batch import Batch, blank, collate, micro_batches
+from text2grad.optim.reward import Weighing, counts_of, losses_of, reward_update
+from text2grad.optim.spans import Marks, class_weights, collate_marks
+from text2grad.optim.update import learning_rate_factor
+from text2grad.stages._display import Display
+from text2grad.stages._loop import Callback, Loop, Outcome, Stop
+from text2grad.stages._run import digests, memory_named
+from text2grad.stages._setup import make_optimizer
+from text2grad.stages.reward_model import RewardModelSettings
+from text2grad.tasks.annotated import Annotated, digest_of, load_annotated, split_by_prompt
+from text2grad.tasks.examples import Stream
+from text2grad.types import Rollout
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One completion as ids, with its labels and its critique."""
+
+    encoded: Encoded
+    lesson: Lesson
+    critique: tuple[int, ...] | None
+    """None: there was no room for it; the span head learns all the same."""
+
+
+class RewardTrainer(Loop):
+    """One run. Everything that is not given is loaded by the names in the settings."""
+
+    stage = "reward-model"
+    settings: RewardModelSettings
+    policy: RewardModel
+
+    def __init__(
+        self,
+        settings: RewardModelSettings,
+        folder: str | Path,
+        *,
+        model: Any = None,
+        tokenizer: Any = None,
+        rows: Sequence[Annotated] | None = None,
+        held_out: Sequence[Annotated] | None = None,
+        callbacks: Sequence[Callback] = (),
+        show: bool = False,
+    ) -> None:
+        given = list(rows) if rows is not None else load_annotated(settings.data)
+        if not given:
+            raise InvalidData("`rows` should hold at least one annotated completion, got none")
+        if held_out is not None or settings.held_out:
+            self.rows = given
+            self.held_out = list(held_out) if held_out is not None else load_annotated(settings.held_out)
+        else:
+            self.rows, self.held_out = split_by_prompt(given, settings.validation, settings.seed)
+        self.lowest, self.above = math.inf, 0
+        """The lowest held-out loss so far, and how many looks since have found it higher."""
+        self.best: dict[str, Tensor] | None = None
+        """The trained weights as they were then, where they are kept."""
+        data = digests(("rows", settings.data, None), ("held-out", settings.held_out, None))
+        data |= {name: digest_of(part) for name, part in (("rows", rows), ("held-out", held_out)) if part}
+        super().__init__(
+            settings,
+            folder,
+            model=model,
+            tokenizer=tokenizer,
+            data=data,
+            callbacks=callbacks,
+            show=show,
+            by_names=rows is None and held_out is None,
+        )
+
+    def _build(self, model: Any) -> None:
+        settings = self.settings
+        if self.others.sharded and settings.keep == "best":
+            raise ConfigError("keep=best wants whole weights in each process; with --launch fsdp2 set keep=last")
+        positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        template = replace(settings.template, max_tokens=min(settings.template.max_tokens, positions or 2**31))
+        self.policy = RewardModel(model, settings.policy, template)
+        self.reader = self.policy.reader(self.tokenizer)
+        self.kind = kind_for([row.critique for row in self.rows])
+        self.unit = unit_for([(row.critique, row.alignment) for row in self.rows])
+        self.skipped = 0
+        """Completions that had no room in the template."""
+        self.items, self.held_items = self._items(self.rows), self._items(self.held_out)
+        self.scale = _scale([item.lesson for item in self.items])
+        counts_3 = np.bincount(np.concatenate([item.lesson.verdicts for item in self.items]), minlength=3)
+        weights_3 = class_weights(torch.tensor(counts_3, dtype=torch.float32), settings.loss.imbalance)
+        self.policy.class_weights_3.copy_(weights_3)
+        start = float(np.mean([item.lesson.start for item in self.items]))
+        self.policy.calibration = Calibration(kind=self.kind, scale=self.scale, start=start)
+        self.stream = Stream(self.items, settings.seed)
+        self.updates = settings.updates or math.ceil(settings.epochs * len(self.items) / settings.update.batch)
+        self.policy.eval()
+        self.module = self.others.prepare(self.policy)
+        self.optimizer = make_optimizer(self.policy, settings.update, settings.head_learning_rate)
+        self.weighing = Weighing(settings.loss.span, settings.loss.worth, settings.loss.language)
+
+    # ------------------------------------------------------------------------------------------------ the data
+
+    def _items(self, rows: Sequence[Annotated]) -> list[Item]:
+        found = []
+        for row in rows:
+            try:
+                encoded = self.reader.encode(row.prompt, row.completion)
+            except InvalidData as problem:
+                if self.settings.too_long == "error":
+                    raise InvalidData(f"row {row.id!r}: {problem}; set too_long=skip to leave such rows out") from None
+                self.skipped += 1
+                continue
+            lesson = lesson_of(row.critique, row.alignment, encoded.offsets, self.kind, self.unit)
+            written = self.reader.critique_ids(row.critique, row.alignment, row.completion)
+            found.append(Item(encoded, lesson, written))
+        if not found:
+            raise InvalidData(
+                f"none of {len(rows)} completions has room in template.max_tokens={self.policy.template.max_tokens}"
+            )
+        return found
+
+    def _batch(self, items: Sequence[Item]) -> tuple[Batch, Marks]:
+        device = self.others.device
+        if not items:
+            return blank(device), collate_marks([[0]], [[1]], [[0.0]], device)
+        rollouts = []
+        for item in items:
+            written = item.critique or (self.tokenizer.eos_token_id,)
+            # What counts of the critique: all of it, or, where there was no room for it, nothing.
+            counts = (float(item.critique is not None),) * len(written)
+            rollouts.append(Rollout(item.encoded.ids, written, logprobs=(0.0,) * len(written), token_rewards=counts))
+        return collate(rollouts, device), collate_marks(
+            [item.encoded.positions for item in items],
+            [item.lesson.verdicts.tolist() for item in items],
+            [(item.lesson.worths / self.scale).tolist() for item in items],
+            device,
+        )
+
+    # ------------------------------------------------------------------------------------------------ the loop
+
+    def _start(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        unwritten = sum(item.critique is None for item in self.items)
+        counts = {"data/rows": len(self.items), "data/held_out": len(self.held_items), "data/skipped": self.skipped}
+        metrics = {"update": 0, **counts, "data/without_critique": unwritten, **self._evaluate()}
+        self._see(metrics)
+        return metrics, []
+
+    def _step(self, number: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        began, options = time.perf_counter(), self.settings.update
+        factor = learning_rate_factor(number, self.updates, options)
+        self._set_rate(factor)
+        first, size = (number - 1) * options.batch, self.others.processes
+        mine = [self.stream.at(first + place) for place in range(self.others.rank, options.batch, size)]
+        batch, marks = self._batch(mine)
+        with memory_named("the update", "update.micro_batch, or set policy.gradient_checkpointing=true"):
+            self.module.train()
+            found = reward_update(
+                self.module,
+                self.optimizer,
+                batch,
+                marks,
+                self.weighing,
+                micro_batch=options.micro_batch,
+                max_grad_norm=options.max_grad_norm,
+                among=self.others,
+            )
+            self.module.eval()
+        metrics = {"update": number, **found, "update/learning_rate": options.learning_rate * factor}
+        metrics["time/update"] = time.perf_counter() - began
+        if number % self.settings.evaluate_every == 0 or number == self.updates:
+            metrics |= self._evaluate()
+        return metrics, []
+
+    def _evaluate(self) -> dict[str, float]:
+        """Losses on the held-out prompts, and how well their tokens are told apart."""
+        began = time.perf_counter()
+        sums_3, counts_3, outs = self._look(self.held_items[self.others.rank :: self.others.processes])
+        sums_3, counts_3 = self.others.total(sums_3), self.others.total(counts_3)
+        gathered = [out for part in self.others.gathered([out.cpu() for out in outs]) for out in part]
+        verdicts = [
+            torch.from_numpy(item.lesson.verdicts)
+            for rank in range(self.others.processes)
+            for item in self.held_items[rank :: self.others.processes]
+        ]
+        found = losses_of(sums_3, counts_3, self.weighing) | token_metrics(self.policy, gathered, verdicts)
+        renamed = {f"held_out/{name.removeprefix('loss/')}": value for name, value in found.items()}
+        return renamed | {"time/evaluate": time.perf_counter() - began}
+
+    @torch.no_grad()
+    def _look(self, items: Sequence[Item]) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """Summed losses, the tokens they are sums over, and what the span head says of each item."""
+        batch, marks = self._batch(items)
+        rows = torch.arange(len(items), device=batch.ids_BS.device)
+        size = self.settings.update.micro_batch
+        parts = list(micro_batches(batch, rows, size)) if items else []
+        spare = self.others.most(len(parts)) - len(parts)
+        sums_3 = torch.zeros(3, dtype=torch.float64)
+        found: list[Tensor] = [torch.empty(0)] * len(items)
+        with memory_named("reading held-out completions", "update.micro_batch"), evaluating(self.policy):
+            for index in parts:
+                some = marks.rows(index)
+                out = self.policy(batch.rows(index), some, self.weighing)
+                sums_3 += out.sums_3.double().cpu()
+                pieces = out.out_N5.float().split(some.mask_BL.sum(1).tolist())
+                for place, piece in zip(index.tolist(), pieces, strict=True):
+                    found[place] = piece
+            for _ in range(spare):
+                self.policy(*self._batch([]), self.weighing)
+        counts_3 = counts_of(batch, marks).double().cpu() if items else torch.zeros(3, dtype=torch.float64)
+        return sums_3, counts_3, found
+
+    def _see(self, metrics: Mapping[str, Any]) -> None:
+        if "held_out/joint" not in metrics:
+            return
+        loss = metrics["held_out/joint"]
+        self.above = self.above + 1 if loss > self.lowest else 0
+        if loss < self.lowest:
+            self.lowest = loss
+            if self.settings.keep == "best":
+                self.best = {name: weight.detach().clone() for name, weight in self.policy.trainable().items()}
+
+    def _watch(self, metrics: dict[str, Any], rows: list[dict[str, Any]], display: Display) -> Stop | None:  # noqa: ARG002
+        self._see(metrics)
+        if self.settings.patience and self.above >= self.settings.patience:
+            return Stop(
+                f"the held-out loss is {metrics['held_out/joint']:.4g}, and was {self.lowest:.4g} (patience="
+                f"{self.settings.patience})",
+                status=0,
+            )
+        return None
+
+    def _own_state(self) -> dict[str, Any]:
+        return {"lowest": self.lowest, "above": self.above, "best": self.best}
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        self.lowest, self.above, self.best = state["lowest"], state["above"], state["best"]
+
+    def _end(self, display: Display, *, again: bool = False) -> Outcome:
+        """The best weights, calibrated on the held-out prompts."""
+        if self.best is not None:
+            weights = dict(self.policy.named_parameters())
+            with torch.no_grad():
+                for name, weight in self.best.items():
+                    weights[name].copy_(weight)
+        _, _, outs = self._look(self.held_items)
+        verdicts = [torch.from_numpy(item.lesson.verdicts) for item in self.held_items]
+        self.policy.calibration = calibrated(self.policy, [out.cpu() for out in outs], verdicts)
+        return super()._end(display, again=again)
+
+
+def _scale(lessons: Sequence[Lesson]) -> float:
+    """The mean worth of a token that is worth something: the head's unit."""
+    worths = np.concatenate([lesson.worths for lesson in lessons])
+    worths = worths[worths > 0]
+    return float(worths.mean()) if len(worths) else 1.0
