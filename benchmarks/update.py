@@ -1,6 +1,6 @@
 """One update step (forward, loss, backward, clipping, AdamW) against TRL's GRPOTrainer with the same (B, T) advantages.
 
-usage: update.py [--device cpu|cuda] [--dtype float32|bfloat16] [--rounds N]
+usage: update.py [--device cpu|cuda] [--dtype float32|bfloat16] [--rounds N] [--mfu-only] (--help: all options)
 
 A Llama of about 20M parameters with a vocabulary of 32k (with --device cuda the shape of SmolLM2-135M), random
 weights, prompts and completions of mixed length, the same micro-batch size, entropy logged on both sides. TRL pads to
@@ -14,6 +14,7 @@ plain transformers with full logits stands in for it, and the output says so.
 The last line is `speed=… memory=…`: their time over ours, our memory over theirs. Asserted on a processor against TRL:
 speed at least 2, memory at most 0.8. On a GPU also `mfu=…` of our update: the operations that it needs (vocabulary
 projection for completions only) over an H200's 989e12 a second; `mfu_6pt` counts 6 · parameters · tokens instead.
+With `--mfu-only` there is no other side: the update alone is timed, and the last line is `mfu=… mfu_6pt=…`.
 """
 
 import argparse
@@ -43,11 +44,13 @@ from text2grad.optim.update import update
 from text2grad.types import Rollout
 
 PEAK = 989e12
+NUMBERS = ["vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers"]
+NUMBERS += ["num_attention_heads", "num_key_value_heads"]
 SHAPES = {
-    "20m": {"vocab_size": 32_000, "hidden_size": 320, "intermediate_size": 864, "num_hidden_layers": 8}
-    | {"num_attention_heads": 5, "num_key_value_heads": 5},
-    "135m": {"vocab_size": 49_152, "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30}
-    | {"num_attention_heads": 9, "num_key_value_heads": 3},
+    "20m": (32_000, 320, 864, 8, 5, 5),
+    "135m": (49_152, 576, 1536, 30, 9, 3),
+    "360m": (49_152, 960, 2560, 32, 15, 5),
+    "1.7b": (49_152, 2048, 8192, 24, 32, 32),
 }
 CLIP, RATE, NORM = 0.2, 1e-6, 1.0
 
@@ -63,21 +66,24 @@ class Side(Protocol):
         ...
 
 
-def model_of(shape: str, device: str) -> Any:
+def model_of(shape: str, device: str, made_on: str = "cpu") -> Any:
     torch.manual_seed(0)
     rest = {"max_position_embeddings": 2048, "tie_word_embeddings": True, "bos_token_id": None, "pad_token_id": 0}
-    return LlamaForCausalLM(LlamaConfig(**SHAPES[shape], **rest)).to(device)
+    with torch.device(made_on):
+        return LlamaForCausalLM(LlamaConfig(**dict(zip(NUMBERS, SHAPES[shape], strict=True)), **rest)).to(device)
 
 
-def batch_of(args: argparse.Namespace) -> tuple[Batch, Advantages]:
-    """Prompts of 32 to 96 tokens, completions of 16 to 64. A third of the ratios is clipped; none is so near to its
-    bound that rounding decides."""
+def batch_of(args: argparse.Namespace, policy: Policy | None = None) -> tuple[Batch, Advantages]:
+    """Prompts and completions of mixed length. A third of the ratios is clipped; none is so near to its bound that
+    rounding decides."""
     draw = random.Random(0)
-    model = model_of(args.shape, args.device)
-    vocabulary = model.config.vocab_size
+    if policy is None:
+        own = model_of(args.shape, args.device)
+        policy = Policy(own, PolicySettings(lora=LoraSettings(rank=0)), value_head=False)
+    vocabulary = SHAPES[args.shape][0]
     rollouts = []
     for index in range(args.completions):
-        prompt, length = draw.randint(32, 96), draw.randint(16, 64)
+        prompt, length = draw.randint(*args.prompt_tokens), draw.randint(*args.new_tokens)
         rollouts.append(
             Rollout(
                 tuple(draw.randrange(1, vocabulary) for _ in range(prompt)),
@@ -88,7 +94,6 @@ def batch_of(args: argparse.Namespace) -> tuple[Batch, Advantages]:
             )
         )
     batch = collate(rollouts, args.device)
-    policy = Policy(model, PolicySettings(lora=LoraSettings(rank=0)), value_head=False)
     own_BT, _ = policy.look(batch, args.micro_batch)
     batch = replace(batch, logprobs_BT=own_BT + batch.logprobs_BT)
     return batch, Advantages(batch.rewards_BT, batch.mask_BT)
@@ -100,11 +105,11 @@ def optimizer_of(model: Any) -> torch.optim.Optimizer:
 
 class Ours:
     def __init__(self, args: argparse.Namespace) -> None:
-        self.model = model_of(args.shape, args.device)
-        self.batch, self.found = batch_of(args)
-        self.policy = Policy(
-            self.model, PolicySettings(lora=LoraSettings(rank=0), precision=args.dtype), value_head=False
-        )
+        # Where all sides have the same weights, they are drawn on the processor, which takes a while for many.
+        self.model = model_of(args.shape, args.device, args.device if args.mfu_only else "cpu")
+        settings = PolicySettings(lora=LoraSettings(rank=0), precision=args.dtype, compile=args.compile)
+        self.policy = Policy(self.model, settings, value_head=False)
+        self.batch, self.found = batch_of(args, self.policy if args.mfu_only else None)
         self.optimizer = optimizer_of(self.model)
         self.options = UpdateSettings(
             epochs=1, minibatches=1, micro_batch=args.micro_batch, clip=CLIP, max_grad_norm=NORM
@@ -314,6 +319,23 @@ def operations(ours: Ours) -> tuple[float, float]:
     return needed, 6 * weights * float(total_B.sum()) + attention
 
 
+def utilisation(args: argparse.Namespace) -> None:
+    """Of our update alone."""
+    began = now(args.device)
+    ours = Ours(args)
+    ours.step(), ours.step()  # compiles, fills caches
+    ready, seconds = now(args.device) - began, timed({"ours": ours}, args.rounds, args.device)["ours"]
+    needed, rule = operations(ours)
+    tokens, longest = int((ours.batch.prompt_B + ours.batch.lengths_B).sum()), ours.batch.ids_BS.shape[1]
+    memory = torch.cuda.max_memory_allocated() / 2**30 if args.device == "cuda" else resident("VmHWM") / 1024
+    print(
+        f"{args.shape}, {args.completions} completions in micro-batches of {args.micro_batch}, {tokens} tokens in rows "
+        f"of up to {longest}, {args.dtype}{', compiled' * args.compile}: {seconds * 1e3:.1f} ms an update, "
+        f"{needed / seconds / 1e12:.1f} TFLOP/s, peak {memory:.1f} GiB, ready after {ready:.0f} s"
+    )
+    print(f"mfu={needed / seconds / PEAK:.3g} mfu_6pt={rule / seconds / PEAK:.3g}")
+
+
 def baseline() -> str:
     try:
         import trl  # noqa: F401
@@ -322,26 +344,8 @@ def baseline() -> str:
     return "trl"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
-    parser.add_argument("--shape", choices=list(SHAPES), help="default: 20m, on a GPU 135m")
-    parser.add_argument("--completions", type=int, help="of an update; default: 32, on a GPU 256")
-    parser.add_argument("--micro-batch", type=int, help="default: 8, on a GPU 64")
-    parser.add_argument("--rounds", type=int, default=5, help="steps of each side that are timed")
-    parser.add_argument("--only", choices=list(SIDES), help="measure the memory of one side and print it")
-    args = parser.parse_args()
-    on_gpu = args.device == "cuda"
-    args.shape = args.shape or ("135m" if on_gpu else "20m")
-    args.completions = args.completions or (256 if on_gpu else 32)
-    args.micro_batch = args.micro_batch or (64 if on_gpu else 8)
-    if not on_gpu:
-        torch.set_num_threads(1)
-    if args.only:
-        print(peak(args))
-        return
-    other = baseline()
+def compare(args: argparse.Namespace) -> None:
+    on_gpu, other = args.device == "cuda", baseline()
     print(f"text2grad against {'TRL' if other == 'trl' else 'plain transformers, full logits (TRL is not installed)'}")
     ours, theirs = Ours(args), SIDES[other](args)
     equal_work(ours, theirs, args.dtype)
@@ -361,6 +365,34 @@ def main() -> None:
     print(" ".join(f"{name}={number:.3g}" for name, number in pairs.items()))
     if other == "trl" and not on_gpu and (speed < 2 or ratio > 0.8):
         sys.exit("aims missed: speed at least 2, memory at most 0.8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
+    parser.add_argument("--shape", choices=list(SHAPES), help="default: 20m, on a GPU 135m")
+    parser.add_argument("--completions", type=int, help="of an update; default: 32, on a GPU 256")
+    parser.add_argument("--micro-batch", type=int, help="default: 8, on a GPU 64")
+    parser.add_argument("--prompt-tokens", type=int, nargs=2, default=(32, 96), help="fewest and most of a prompt")
+    parser.add_argument("--new-tokens", type=int, nargs=2, default=(16, 64), help="fewest and most of a completion")
+    parser.add_argument("--compile", action="store_true", help="policy.compile=true on our side")
+    parser.add_argument("--rounds", type=int, default=5, help="steps of each side that are timed")
+    parser.add_argument("--mfu-only", action="store_true", help="no other side: how well ours uses the device")
+    parser.add_argument("--only", choices=list(SIDES), help="measure the memory of one side and print it")
+    args = parser.parse_args()
+    on_gpu = args.device == "cuda"
+    args.shape = args.shape or ("135m" if on_gpu else "20m")
+    args.completions = args.completions or (256 if on_gpu else 32)
+    args.micro_batch = args.micro_batch or (64 if on_gpu else 8)
+    if not on_gpu:
+        torch.set_num_threads(1)
+    if args.only:
+        print(peak(args))
+    elif args.mfu_only:
+        utilisation(args)
+    else:
+        compare(args)
 
 
 if __name__ == "__main__":

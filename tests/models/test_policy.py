@@ -1,6 +1,7 @@
 """The policy against plain transformers: the same log-probs, the same gradients, and files that it reads."""
 
 import copy
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from tests.optim.made import VOCABULARY, gradients, llama, made_batch, policy
+from tests.optim.made import ONE_STEP, VOCABULARY, gradients, llama, made_batch, policy
 from text2grad.errors import ModelError
 from text2grad.models.modes import evaluating
 from text2grad.models.policy import Policy
@@ -190,6 +191,30 @@ def test_gradient_checkpointing_gives_the_same_gradients(lora: int) -> None:
     assert calls == {plain: 1, saving: 2}, "computed again in the backward pass"
     for name, gradient in wanted.items():
         torch.testing.assert_close(came[name], gradient, rtol=1e-5, atol=1e-6, msg=name)
+
+
+@pytest.mark.skipif(not (shutil.which("g++") or shutil.which("clang++")), reason="torch.compile wants a C++ compiler")
+@pytest.mark.filterwarnings("ignore")
+def test_compiled_layers_give_the_same_gradients_from_one_program() -> None:
+    """One for both layers and all lengths; passes without gradients run the layers as they are."""
+    model = llama()
+    plain = policy(value_head=True, model=copy.deepcopy(model))
+    compiled = policy(value_head=True, model=model, compile=True)
+    batch = made_batch(plain)
+    found = advantages(batch, batch.rewards_BT, CreditSettings())
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    assert torch.equal(compiled.look(batch, 3)[0], plain.look(batch, 3)[0])
+    assert torch.equal(compiled.reference().logprobs(batch, 8), plain.look(batch, 8)[0])
+    assert not torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    for size in (8, 4, 2):
+        wanted, came = (
+            gradients(made, batch, found, replace(ONE_STEP, micro_batch=size))[0] for made in (plain, compiled)
+        )
+        for name, gradient in wanted.items():
+            torch.testing.assert_close(came[name], gradient, rtol=1e-4, atol=1e-6, msg=name)
+    programs = int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+    assert programs == 1
 
 
 @pytest.mark.parametrize("lora", [0, 2])

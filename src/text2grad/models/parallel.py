@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from text2grad.errors import ConfigError
-from text2grad.models.policy import Policy
+from text2grad.models.policy import Policy, layers_of
 from text2grad.models.settings import NO_DEEPSPEED
 from text2grad.optim.batch import blank
 
@@ -101,13 +101,7 @@ def shard(policy: Policy) -> None:
     from torch.distributed.fsdp import fully_shard
 
     mesh = init_device_mesh(policy.device.type, (torch.distributed.get_world_size(),))
-    blocks = [
-        layer
-        for module in policy.base.base_model.modules()
-        if isinstance(module, nn.ModuleList) and len(module) == policy.base.config.get_text_config().num_hidden_layers
-        for layer in module
-    ]
-    for layer in blocks:
+    for layer in layers_of(policy.base):
         fully_shard(layer, mesh=mesh)
     # Left whole after a forward pass, as is usual for a root, its parameters would be others than the optimizer's.
     fully_shard(policy, mesh=mesh, reshard_after_forward=True)

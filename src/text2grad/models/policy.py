@@ -50,6 +50,10 @@ class Policy(nn.Module):
             self.base.gradient_checkpointing_enable({"use_reentrant": False})
             self.base.enable_input_require_grads()
         _check_head(self)
+        if options.compile:
+            for layer in layers_of(self.base):
+                # Lengths differ from one micro-batch to the next: one program for all of them.
+                layer.compile(dynamic=True)
 
     @property
     def base(self) -> Any:
@@ -225,6 +229,13 @@ class Reference:
             return self.copy.look(batch, size, among)[0]
         with self._policy.without_adapter():
             return self._policy.look(batch, size, among)[0]
+
+
+def layers_of(model: Any) -> list[nn.Module]:
+    """The decoder layers of a transformers model."""
+    number = model.config.get_text_config().num_hidden_layers
+    lists = [part for part in model.base_model.modules() if isinstance(part, nn.ModuleList) and len(part) == number]
+    return [layer for part in lists for layer in part]
 
 
 def _keeps_all_keys(model: Any) -> bool:

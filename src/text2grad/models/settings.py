@@ -38,5 +38,8 @@ class PolicySettings:
     """bfloat16: matrix products in bf16 (autocast), weights and sums in fp32."""
     gradient_checkpointing: Flag = False
     """Recompute activations in the backward pass: less memory, about a third more time."""
+    compile: Flag = False
+    """Compile the decoder layers for the update (torch.compile): faster on a GPU, after some minutes of compiling. Sums
+    are taken in another order, so the last bits of the weights differ."""
     value_gradient: Flag = True
     """Let the value loss train the backbone as well as the value head."""

@@ -73,4 +73,5 @@ def make_optimizer(policy: Policy, options: Adam, head_rate: float | None = None
         [{"params": weights, "lr": rate, "peak": rate} for rate, weights in groups.items()],
         betas=(0.9, options.beta2),
         weight_decay=options.weight_decay,
+        fused=policy.device.type == "cuda" or None,
     )
