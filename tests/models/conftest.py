@@ -11,6 +11,7 @@ import pytest
 from tests.conftest import unavailable
 from text2grad.errors import DownloadFailed
 from text2grad.models import cache
+from text2grad.models.tiny import tiny_tokenizer
 from text2grad.runs import cache_folder, write_atomic
 
 TEXTS = [
@@ -61,7 +62,17 @@ def trained_sentencepiece(folder: Path, kind: str) -> Path:
     return path
 
 
-KINDS = ["tiny", "smollm2", "deepseek", "mistral", "llama-bpe", "llama-unigram", "gemma-bpe", "t5-unigram"]
+KINDS = ["tiny", "converted", "smollm2", "deepseek", "mistral", "llama-bpe", "llama-unigram", "gemma-bpe", "t5-unigram"]
+
+
+def converted_tokenizer() -> Any:
+    """Byte-level, with the chain before it that transformers 5.17 writes when it converts a GGUF file."""
+    from tokenizers import decoders
+
+    tokenizer = tiny_tokenizer()
+    chain = [decoders.ByteFallback(), decoders.Fuse(), decoders.Replace("▁", " "), decoders.ByteLevel()]
+    tokenizer.backend_tokenizer.decoder = decoders.Sequence(chain)
+    return tokenizer
 
 
 @pytest.fixture(scope="session", params=KINDS)
@@ -72,6 +83,8 @@ def any_tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
     name = request.param
     if name in ("tiny", "smollm2"):
         return request.getfixturevalue({"tiny": "tokenizer", "smollm2": "smollm2_tokenizer"}[name])
+    if name == "converted":
+        return converted_tokenizer()
     if name == "deepseek":
         return AutoTokenizer.from_pretrained(request.getfixturevalue("package_files") / name)
     if name == "mistral":

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.models.conftest import trained_sentencepiece
+from tests.models.conftest import converted_tokenizer, trained_sentencepiece
 from text2grad.errors import InvalidData, UnsupportedTokenizer
 from text2grad.models.offsets import completion_of, decode
 from text2grad.models.tiny import tiny_tokenizer
@@ -152,6 +152,13 @@ def test_tokens_added_later_are_decoded_too() -> None:
     tokenizer.add_tokens(["<new>"])
     added = tokenizer.convert_tokens_to_ids("<new>")
     assert decode(tokenizer, [5, added])[0] == f"{before}<new>" == tokenizer.decode([5, added])
+
+
+def test_a_chain_before_byte_level_that_would_do_something_is_refused() -> None:
+    tokenizer = converted_tokenizer()
+    tokenizer.add_tokens(["<two words>"])  # a space: fused with its neighbours, it makes all of them literal
+    with pytest.raises(UnsupportedTokenizer, match="its decoder is made of"):
+        decode(tokenizer, [5])
 
 
 @pytest.mark.parametrize(

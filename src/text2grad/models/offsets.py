@@ -75,7 +75,7 @@ def decoder_of(tokenizer: Any) -> Decoder:
     steps = _steps(state["decoder"])
     pieces = _pieces(backend)
     kinds = [step["type"] for step in steps]
-    if kinds == ["ByteLevel"]:
+    if kinds[-1:] == ["ByteLevel"] and _idle(steps[:-1], pieces):
         return ByteLevel([_byte_level_bytes(piece) for piece in pieces])
     if "Metaspace" in kinds or "Replace" in kinds:
         return _sentencepiece(steps, pieces, tokenizer)
@@ -258,6 +258,25 @@ def _steps(decoder: dict[str, Any] | None) -> list[dict[str, Any]]:
         return []
     steps: list[dict[str, Any]] = decoder["decoders"] if decoder["type"] == "Sequence" else [decoder]
     return steps
+
+
+def _idle(steps: list[dict[str, Any]], pieces: list[str | None]) -> bool:
+    """Whether steps before a byte-level decoder find nothing to do. transformers writes a SentencePiece chain there
+    when it converts some GGUF files, and no byte-level token has a ▁ or is called <0x0A>."""
+    whole = all(piece is None or _BYTE_OF.keys() >= set(piece) for piece in pieces)
+    for step in steps:
+        match step:
+            case {"type": "Fuse"} if whole:
+                pass
+            case {"type": "ByteFallback"} if all(piece is None or _byte_of(piece, True) < 0 for piece in pieces):
+                pass
+            case {"type": "Replace", "pattern": {"String": str(pattern)}} if whole and not _BYTE_OF.keys() >= set(
+                pattern
+            ):
+                pass
+            case _:
+                return False
+    return True
 
 
 def _sentencepiece(steps: list[dict[str, Any]], pieces: list[str | None], tokenizer: Any) -> SentencePiece:

@@ -12,11 +12,14 @@ from text2grad.runs import Closable
 
 SHOWN = {
     "loss/mean": "loss",
+    "loss/joint": "loss",
     "score/mean": "score",
     "kl/reference": "KL",
     "length/mean": "length",
     "held_out/score": "held-out",
     "held_out/loss": "held-out loss",
+    "held_out/joint": "held-out loss",
+    "held_out/poor_ap": "poor AP",
 }
 """Metric → its name in the display, in this order."""
 

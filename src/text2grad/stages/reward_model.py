@@ -39,7 +39,8 @@ class LossSettings:
 @settings
 class RewardModelSettings:
     model: str = "smollm2-135m"
-    """The causal model to start from: an alias, a folder, a .gguf file or a hub id."""
+    """The causal model to start from: an alias, a folder, a .gguf file or a hub id. From the folder of a reward model
+    training goes on, span head included: first on many labels of a program, then on few of people."""
     data: str = ""
     """JSONL of annotated completions, as `text2grad annotate` writes them: prompt, completion, critique, spans."""
     held_out: str = ""

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from text2grad.errors import ConfigError, InvalidData
+from text2grad.feedback.critics.learned import is_checkpoint
 from text2grad.feedback.lessons import Calibration, Lesson, kind_for, lesson_of, unit_for
 from text2grad.models.modes import evaluating
 from text2grad.models.reward.calibrate import calibrated, token_metrics
@@ -72,6 +73,7 @@ class RewardTrainer(Loop):
             self.held_out = list(held_out) if held_out is not None else load_annotated(settings.held_out)
         else:
             self.rows, self.held_out = split_by_prompt(given, settings.validation, settings.seed)
+        self._goes_on = model is None and is_checkpoint(settings.model)
         self.lowest, self.above = math.inf, 0
         """The lowest held-out loss so far, and how many looks since have found it higher."""
         self.best: dict[str, Tensor] | None = None
@@ -96,6 +98,8 @@ class RewardTrainer(Loop):
         positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         template = replace(settings.template, max_tokens=min(settings.template.max_tokens, positions or 2**31))
         self.policy = RewardModel(model, settings.policy, template)
+        if self._goes_on:
+            self.policy.adopt(settings.model)
         self.reader = self.policy.reader(self.tokenizer)
         self.kind = kind_for([row.critique for row in self.rows])
         self.unit = unit_for([(row.critique, row.alignment) for row in self.rows])

@@ -8,7 +8,7 @@ The folder is one that plain transformers loads; the span head and the card (tem
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from safetensors import SafetensorError
@@ -129,29 +129,34 @@ class RewardModel(Policy):
         card = {"template": config.plain(self.template), "calibration": config.plain(self.calibration)}
         (Path(path) / CARD).write_text(json.dumps(card, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
+    def adopt(self, path: str | Path) -> None:
+        """Take over the span head of a reward model's folder, and how its classes were weighed."""
+        place = Path(path).expanduser()
+        try:
+            head = load_file(place / _HEAD, device=str(self.device))
+            self.class_weights_3.copy_(head.pop("class_weights_3"))
+            self.span_head.load_state_dict(head)
+        except (OSError, KeyError, RuntimeError, SafetensorError) as problem:
+            raise CorruptModel(f"{place / _HEAD}: cannot be read ({problem}); train or copy the model again") from None
+
     @classmethod
     def from_pretrained(
-        cls, path: str | Path, *, device: str = "cpu", precision: str = "float32"
+        cls, path: str | Path, *, device: str = "cpu", precision: Literal["float32", "bfloat16"] = "float32"
     ) -> tuple["RewardModel", Any]:
         """(reward model, tokenizer), to judge with."""
         place = Path(path).expanduser()
         if not (place / CARD).is_file():
-            raise ModelNotFound(f"{path}: should be a reward model's folder, but has no {CARD}; train one first")
-        model, tokenizer = load_model(str(place), device=device)
-        options = config.build(
-            PolicySettings, {"lora": config.plain(LoraSettings(rank=0)), "precision": precision}, str(path)
-        )
+            raise ModelNotFound(f"{path}: should be a reward model's folder, but has no {CARD}; RUN/model has one")
         try:
             card = json.loads((place / CARD).read_text(encoding="utf-8"))
-            made = cls(model, options, config.build(Template, card["template"], f"{place / CARD}: template"))
-            made.calibration = config.build(Calibration, card["calibration"], f"{place / CARD}: calibration")
-            head = load_file(place / _HEAD, device=device)
-            made.class_weights_3 = head.pop("class_weights_3")
-            made.span_head.load_state_dict(head)
-        except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as problem:
-            raise CorruptModel(
-                f"{path}: cannot be read as a reward model ({problem}); train or copy it again"
-            ) from None
+            template = config.build(Template, card["template"], f"{place / CARD}: template")
+            calibration = config.build(Calibration, card["calibration"], f"{place / CARD}: calibration")
+        except (OSError, ValueError, KeyError, TypeError) as problem:
+            raise CorruptModel(f"{place / CARD}: cannot be read ({problem}); train or copy the model again") from None
+        model, tokenizer = load_model(str(place), device=device)
+        made = cls(model, PolicySettings(lora=LoraSettings(rank=0), precision=precision), template)
+        made.calibration = calibration
+        made.adopt(place)
         return made.requires_grad_(False).eval(), tokenizer
 
 
