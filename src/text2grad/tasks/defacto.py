@@ -15,7 +15,7 @@ from text2grad.errors import InvalidData
 from text2grad.feedback.align.revision import changed
 from text2grad.feedback.align.settings import RevisionSettings
 from text2grad.feedback.people import Rejected
-from text2grad.tasks.annotated import annotated, existing, fields, group_of
+from text2grad.tasks.marked import annotated, existing, fields, group_of
 from text2grad.tasks.examples import json_rows
 from text2grad.types import Critique, Span
 

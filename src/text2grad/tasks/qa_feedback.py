@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from text2grad.errors import InvalidData
 from text2grad.feedback.critics.words import cite
-from text2grad.tasks.annotated import annotated, existing, fields, group_of
+from text2grad.tasks.marked import annotated, existing, fields, group_of
 from text2grad.types import Critique, Span
 
 GROUNDING = ("Wrong-Grounding", "Unverifiable")
