@@ -15,8 +15,8 @@ from text2grad.errors import InvalidData
 from text2grad.feedback.align.revision import changed
 from text2grad.feedback.align.settings import RevisionSettings
 from text2grad.feedback.people import Rejected
-from text2grad.tasks.marked import annotated, existing, fields, group_of
 from text2grad.tasks.examples import json_rows
+from text2grad.tasks.marked import annotated, existing, fields, group_of
 from text2grad.types import Critique, Span
 
 INSTRUCTION = "Summarise the article in one sentence. Say nothing that it does not say."
