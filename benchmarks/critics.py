@@ -25,7 +25,8 @@ from typing import Any
 
 from text2grad.feedback.align.stems import FUNCTION_WORDS
 from text2grad.feedback.align.text import Text
-from text2grad.feedback.critics.reference import ReferenceCritic, stems_of
+from text2grad.feedback.baselines import absent
+from text2grad.feedback.critics.reference import ReferenceCritic
 from text2grad.feedback.critics.support import SupportCritic
 from text2grad.feedback.critics.words import sentences_of, words_of
 from text2grad.feedback.people import Rejected
@@ -123,9 +124,8 @@ def by_absence(items: Iterator[Marked]) -> Tally:
     """The baseline: a content word that no passage has is poor."""
     tally = Tally()
     for item in items:
-        known = stems_of("\n".join(item.passages))
-        words = words_of(Text(item.completion))
-        tally.add(item, [(w.start, w.end) for w in words if w.content and w.stem not in known], [])
+        spans = absent({"completion": item.completion, "passages": item.passages})
+        tally.add(item, [(span.start, span.end) for span in spans], [])
     return tally
 
 

@@ -12,9 +12,9 @@ A reply that could not be read is wrong everywhere: what people marked there is 
 average precision and calibration are of scores, one a token or word; equal scores are one step of the curve.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -41,6 +41,12 @@ class Judged:
     critic: tuple[Span, ...] | None
     offsets: Offsets | None = None
     """Of the tokens; None: words stand for them."""
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any], critic: Sequence[Span] | None, offsets: Offsets | None = None) -> "Judged":
+        """An annotated row, whose spans are people's, and what a critic gives."""
+        people = tuple(Span.from_json(span) for span in row["spans"])
+        return cls(row["completion"], people, None if critic is None else tuple(critic), offsets)
 
 
 @dataclass(frozen=True, slots=True)
