@@ -15,21 +15,23 @@ ones, how many hold nothing. Ends with `name=value` pairs.
 """
 
 import argparse
-import json
 import os
 import random
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from text2grad.feedback.align.revision import changed
-from text2grad.feedback.align.settings import RevisionSettings
 from text2grad.feedback.align.stems import FUNCTION_WORDS
 from text2grad.feedback.align.text import Text
-from text2grad.feedback.critics.reference import ReferenceCritic, stems_of
+from text2grad.feedback.baselines import absent
+from text2grad.feedback.critics.reference import ReferenceCritic
 from text2grad.feedback.critics.support import SupportCritic
 from text2grad.feedback.critics.words import sentences_of, words_of
+from text2grad.feedback.people import Rejected
+from text2grad.tasks.defacto import read_defacto
+from text2grad.tasks.qa_feedback import read_qa_feedback
 from text2grad.types import Critique, Quote
 
 Place = tuple[int, int]
@@ -46,23 +48,18 @@ class Marked:
 
 
 def questions(folder: Path, held_out: bool) -> Iterator[Marked]:
-    rows = json.loads((folder / "qa" / "qa_feedback_dev.json").read_text(encoding="utf-8"))
-    for row in rows[int(held_out) :: 2]:
-        wrong = [e for e in row["feedback"]["errors"] if e["error type"] in ("Wrong-Grounding", "Unverifiable")]
-        passages = ["\n".join(passage) for passage in row["passages"]]
-        yield Marked(row["question"], row["prediction 1"], passages, [(e["start"], e["end"]) for e in wrong])
+    for row in read_qa_feedback(folder / "qa" / "qa_feedback_dev.json", "odd" if held_out else "even"):
+        yield Marked(row["question"], row["completion"], row["passages"], _poor(row))
 
 
 def summaries(folder: Path, held_out: bool) -> Iterator[Marked]:
-    path = folder / "summarization" / f"defacto_{'val' if held_out else 'train'}.jsonl"
-    for line in path.read_text(encoding="utf-8").splitlines():
-        row = json.loads(line)
-        places: list[Place] = []
-        if row["has_error"]:
-            places = changed(row["candidate"], row["feedback"]["summary"] or "", RevisionSettings())[0]
-            if not places:
-                continue  # a new text, or one that only adds: it does not say which words were wrong
-        yield Marked("", row["candidate"], [row["article"]], places)
+    for row in read_defacto(folder / "summarization" / f"defacto_{'val' if held_out else 'train'}.jsonl"):
+        if not isinstance(row, Rejected):
+            yield Marked("", row["completion"], row["passages"], _poor(row))
+
+
+def _poor(row: dict[str, Any]) -> list[Place]:
+    return [(span["start"], span["end"]) for span in row["spans"] if span["verdict"] == "poor"]
 
 
 @dataclass
@@ -127,9 +124,8 @@ def by_absence(items: Iterator[Marked]) -> Tally:
     """The baseline: a content word that no passage has is poor."""
     tally = Tally()
     for item in items:
-        known = stems_of("\n".join(item.passages))
-        words = words_of(Text(item.completion))
-        tally.add(item, [(w.start, w.end) for w in words if w.content and w.stem not in known], [])
+        spans = absent({"completion": item.completion, "passages": item.passages})
+        tally.add(item, [(span.start, span.end) for span in spans], [])
     return tally
 
 

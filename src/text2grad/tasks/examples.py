@@ -26,7 +26,7 @@ def load_examples(path: str | Path) -> list[Example]:
         raise InvalidData(f"{path}: should be a JSONL file of examples, and there is no such file")
     found: list[Example] = []
     seen: dict[str, int] = {}
-    for number, row in _rows(path):
+    for number, row in json_rows(path):
         try:
             example = example_of(row, f"line-{number}")
         except InvalidData as problem:
@@ -43,7 +43,7 @@ def load_examples(path: str | Path) -> list[Example]:
     return found
 
 
-def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """(line, object). Empty lines are passed over, and nothing else: a last line that was cut off is an error too."""
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):

@@ -1,0 +1,298 @@
+"""How far spans that a critic gives agree with spans that people marked.
+
+Enters: `Judged` completions: people's spans and the critic's, None where its reply could not be read. Leaves:
+precision, recall and F1 of each verdict, in three currencies:
+
+tokens      a token counts once, whatever its length. Tokens are given by offsets, else words stand for them.
+content     characters of content words; a word has the verdict of its first character. As in benchmarks/critics.py.
+spans       a person's span is found if one of the critic's with the same verdict overlaps it enough, and the other way
+            round: a critic's span is right if one of theirs does.
+
+A reply that could not be read is wrong everywhere: what people marked there is missed, "no verdict" included. Curves,
+average precision and calibration are of scores, one a token or word; equal scores are one step of the curve.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from text2grad.errors import InvalidData
+from text2grad.feedback.align.project import SIGN, project
+from text2grad.feedback.align.text import Text
+from text2grad.feedback.critics.words import words_of
+from text2grad.types import Alignment, Span, Verdict
+
+Numbers = NDArray[np.float64]
+Offsets = Sequence[tuple[int, int]]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+QUOTED = ("exact", "normalised", "fuzzy")
+"""Provenance of spans that a quote was found at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A completion, what people marked in it, and what a critic said; None: its reply could not be read."""
+
+    text: str
+    people: tuple[Span, ...]
+    critic: tuple[Span, ...] | None
+    offsets: Offsets | None = None
+    """Of the tokens; None: words stand for them."""
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any], critic: Sequence[Span] | None, offsets: Offsets | None = None) -> "Judged":
+        """An annotated row, whose spans are people's, and what a critic gives."""
+        people = tuple(Span.from_json(span) for span in row["spans"])
+        return cls(row["completion"], people, None if critic is None else tuple(critic), offsets)
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """Sums, so that completions add up: `a + b`. Where nothing was called, precision is 0, and so is recall where
+    nothing was marked.
+
+    >>> found = Agreement(called=4, right=3, marked=6, found=3)
+    >>> found.precision, found.recall, found.f1
+    (0.75, 0.5, 0.6)
+    """
+
+    called: float = 0.0
+    """What the critic gave this verdict to."""
+    right: float = 0.0
+    """Of that, what people gave it to, too."""
+    marked: float = 0.0
+    """What people gave this verdict to."""
+    found: float = 0.0
+    """Of that, what the critic gave it to, too."""
+
+    def __add__(self, other: "Agreement") -> "Agreement":
+        return Agreement(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
+
+    @property
+    def precision(self) -> float:
+        return self.right / self.called if self.called else 0.0
+
+    @property
+    def recall(self) -> float:
+        return self.found / self.marked if self.marked else 0.0
+
+    @property
+    def f1(self) -> float:
+        precision, recall = self.precision, self.recall
+        return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+
+    def to_json(self) -> dict[str, float]:
+        sums = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {"precision": self.precision, "recall": self.recall, "f1": self.f1, **sums}
+
+
+def by_tokens(items: Iterable[Judged]) -> dict[Verdict, Agreement]:
+    """Token by token; a token in no span has the verdict neutral.
+
+    >>> item = Judged("Seven ships left.", (Span(0, 5, "poor"),), (Span(0, 11, "poor"),))
+    >>> by_tokens([item])["poor"]
+    Agreement(called=2.0, right=1.0, marked=1.0, found=1.0)
+    """
+    return _summed(items, _tokens)
+
+
+def by_content(items: Iterable[Judged]) -> dict[Verdict, Agreement]:
+    """In characters of content words.
+
+    >>> item = Judged("Seven of them left.", (Span(0, 5, "poor"),), (Span(0, 18, "poor"),))
+    >>> by_content([item])["poor"]
+    Agreement(called=9.0, right=5.0, marked=5.0, found=5.0)
+    """
+    return _summed(items, _content)
+
+
+def by_spans(items: Iterable[Judged], least: float = 0.5) -> dict[Verdict, Agreement]:
+    """Span by span, of good and poor ones. Two agree if what they share, of what they cover together, is `least` or
+    more (IoU); with `least` 0, if they touch.
+
+    >>> item = Judged("Seven ships left.", (Span(0, 5, "poor"),), (Span(0, 11, "poor"),))
+    >>> by_spans([item])["poor"].found, by_spans([item], least=0.0)["poor"].found
+    (0.0, 1.0)
+    """
+    total: dict[Verdict, Agreement] = {"good": Agreement(), "poor": Agreement()}
+    for item in items:
+        for verdict in total:
+            theirs, ours = (_places(spans, verdict) for spans in (item.people, item.critic or ()))
+            agree = _agree(theirs, ours, least)
+            found, right = agree.any(axis=1).sum(), agree.any(axis=0).sum()
+            total[verdict] += Agreement(float(len(ours)), float(right), float(len(theirs)), float(found))
+    return total
+
+
+def _places(spans: Sequence[Span], verdict: Verdict) -> NDArray[np.int64]:
+    return np.array([(s.start, s.end) for s in spans if s.verdict == verdict], dtype=np.int64).reshape(-1, 2)
+
+
+def _agree(theirs: NDArray[np.int64], ours: NDArray[np.int64], least: float) -> NDArray[np.bool_]:
+    start = np.maximum(theirs[:, None, 0], ours[None, :, 0])
+    end = np.minimum(theirs[:, None, 1], ours[None, :, 1])
+    shared = np.maximum(end - start, 0)
+    lengths = (theirs[:, 1] - theirs[:, 0])[:, None] + (ours[:, 1] - ours[:, 0])[None, :]
+    enough: NDArray[np.bool_] = (shared > 0) & (shared >= least * (lengths - shared))
+    return enough
+
+
+Units = tuple[NDArray[np.int64], Numbers]
+"""Places whose verdict is looked up, and the weight of each."""
+
+
+def _tokens(item: Judged) -> Units:
+    offsets = item.offsets if item.offsets is not None else [(start, end) for start, end, _ in Text(item.text).words]
+    places = np.array(offsets, dtype=np.int64).reshape(-1, 2)
+    return places, (places[:, 1] > places[:, 0]).astype(float)
+
+
+def _content(item: Judged) -> Units:
+    words = content_words(item.text)
+    return np.stack([words[:, 0], words[:, 0] + 1], axis=1), (words[:, 1] - words[:, 0]).astype(float)
+
+
+def content_words(text: str) -> NDArray[np.int64]:
+    """(start, end) of the words that say something by themselves, in order."""
+    found = [(word.start, word.end) for word in words_of(Text(text)) if word.content]
+    return np.array(found, dtype=np.int64).reshape(-1, 2)
+
+
+def _summed(items: Iterable[Judged], units: Callable[[Judged], Units]) -> dict[Verdict, Agreement]:
+    total = {verdict: Agreement() for verdict in VERDICTS}
+    for item in items:
+        places, weight = units(item)
+        theirs = project(item.people, places)
+        ours = project(item.critic, places) if item.critic is not None else np.full(len(places), np.nan)
+        for verdict in VERDICTS:
+            mark, call = theirs == SIGN[verdict], ours == SIGN[verdict]
+            both = float(weight[mark & call].sum())
+            total[verdict] += Agreement(float(weight[call].sum()), both, float(weight[mark].sum()), both)
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Precision and recall of calling everything poor whose score is at least the threshold, thresholds falling."""
+
+    thresholds: Numbers
+    precision: Numbers
+    recall: Numbers
+    base: float
+    """The share that is poor: the precision of calling everything so."""
+
+    @property
+    def average_precision(self) -> float:
+        """Precision averaged over the steps of recall; no interpolation between them."""
+        return float((np.diff(self.recall, prepend=0.0) * self.precision).sum())
+
+    def at_precision(self, wanted: float) -> tuple[float, float]:
+        """(recall, threshold): the most recall with at least this precision; (0, infinity) where there is none."""
+        enough = np.flatnonzero(self.precision >= wanted)
+        if not len(enough):
+            return 0.0, float("inf")
+        return float(self.recall[enough[-1]]), float(self.thresholds[enough[-1]])
+
+    def at_threshold(self, threshold: float) -> tuple[float, float]:
+        """(precision, recall) of a threshold that was chosen elsewhere; (0, 0) where nothing reaches it."""
+        reached = np.flatnonzero(self.thresholds >= threshold)
+        return (float(self.precision[reached[-1]]), float(self.recall[reached[-1]])) if len(reached) else (0.0, 0.0)
+
+
+def curve(scores: ArrayLike, poor: ArrayLike, weight: ArrayLike | None = None) -> Curve:
+    """One score a unit, whether it is poor, and what it weighs (default 1).
+
+    >>> found = curve([0.9, 0.8, 0.8, 0.1], [True, False, True, False])
+    >>> found.recall.tolist(), found.at_precision(0.6)
+    ([0.5, 1.0, 1.0], (1.0, 0.8))
+    """
+    values, marks, weights = _columns(scores, poor, weight)
+    order = np.argsort(-values, kind="stable")
+    values, marks, weights = values[order], marks[order] * weights[order], weights[order]
+    total = marks.sum()
+    if not total > 0:
+        raise InvalidData("a curve should have something poor to find, got none")
+    last = np.append(values[1:] != values[:-1], True)
+    hits, called = np.cumsum(marks)[last], np.cumsum(weights)[last]
+    return Curve(values[last], hits / called, hits / total, float(total / weights.sum()))
+
+
+def content_scores(
+    text: str, offsets: Offsets, scores: ArrayLike, people: Sequence[Span]
+) -> tuple[Numbers, NDArray[np.bool_], Numbers]:
+    """Scores of tokens → (score, is poor, characters) of each content word, for `curve`. A word's score is the mean of
+    its tokens'; one that no token touches (it was cut off) is never called: minus infinity."""
+    words = content_words(text)
+    places = np.array(offsets, dtype=np.int64).reshape(-1, 2)
+    values = np.asarray(scores, dtype=float)
+    if len(values) != len(places):
+        raise InvalidData(f"scores should be one a token, got {len(values)} for {len(places)} tokens")
+    touches = (places[None, :, 0] < words[:, 1, None]) & (words[:, 0, None] < places[None, :, 1])
+    touches &= (places[:, 1] > places[:, 0])[None, :]
+    count = touches.sum(axis=1)
+    mean = np.divide(touches @ values, count, out=np.full(len(words), -np.inf), where=count > 0)
+    poor = project(people, np.stack([words[:, 0], words[:, 0] + 1], axis=1)) == SIGN["poor"]
+    return mean, poor, (words[:, 1] - words[:, 0]).astype(float)
+
+
+def calibration_error(
+    probabilities: ArrayLike, happened: ArrayLike, weight: ArrayLike | None = None, bins: int = 15
+) -> float:
+    """Expected calibration error: how far, on average, the probability of a bin is from how often it happened. Bins are
+    of equal width.
+
+    >>> calibration_error([0.9, 0.9, 0.1, 0.1], [True, False, False, False]) # |0.9 − 0.5| / 2 + |0.1 − 0| / 2
+    0.25
+    """
+    values, marks, weights = _columns(probabilities, happened, weight)
+    if ((values < 0) | (values > 1)).any():
+        raise InvalidData("probabilities should lie in 0 … 1")
+    if not weights.sum() > 0:
+        raise InvalidData("calibration should have something to look at, got nothing")
+    index = np.minimum((values * bins).astype(np.int64), bins - 1)
+    said, was = (np.bincount(index, column * weights, bins) for column in (values, marks))
+    return float(np.abs(said - was).sum() / weights.sum())
+
+
+def _columns(values: ArrayLike, marks: ArrayLike, weight: ArrayLike | None) -> tuple[Numbers, Numbers, Numbers]:
+    first, second = np.asarray(values, dtype=float), np.asarray(marks, dtype=float)
+    third = np.ones_like(first) if weight is None else np.asarray(weight, dtype=float)
+    if not first.shape == second.shape == third.shape or first.ndim != 1:
+        raise InvalidData(f"columns should be of one length, got {first.shape}, {second.shape} and {third.shape}")
+    if np.isnan(first).any():
+        raise InvalidData("scores should be numbers, got NaN")
+    return first, second, third
+
+
+@dataclass(frozen=True, slots=True)
+class Replies:
+    """What became of written critiques."""
+
+    replies: int
+    parsed: int
+    quotes: int
+    found: int
+
+    @property
+    def parse_rate(self) -> float:
+        return self.parsed / self.replies if self.replies else 0.0
+
+    @property
+    def quote_found_rate(self) -> float:
+        return self.found / self.quotes if self.quotes else 0.0
+
+
+def replies(alignments: Iterable[Alignment | None]) -> Replies:
+    """Counts of written critiques, aligned; None: could not be read. A quote is found or missed, never both.
+
+    >>> replies([None, Alignment((Span(0, 3, "poor", provenance="exact"),))])
+    Replies(replies=2, parsed=1, quotes=1, found=1)
+    """
+    known = list(alignments)
+    read = [alignment for alignment in known if alignment is not None]
+    found = sum(span.provenance in QUOTED for alignment in read for span in alignment.spans)
+    missed = sum(len(alignment.missed) for alignment in read)
+    return Replies(len(known), len(read), found + missed, found)

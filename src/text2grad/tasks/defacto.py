@@ -1,0 +1,62 @@
+"""DeFacto (microsoft/DeFacto): one-sentence news summaries that people explained and corrected → annotated rows.
+
+Enters: a JSONL file as published (`article`, `abstract`, `candidate`, `has_error`, `feedback`). Leaves: rows, and
+`Rejected` for summaries with an error whose correction does not say which words are wrong: it only adds, or is another
+text altogether. What the correction removed or replaced is poor (`feedback.align.revision`); a summary without an error
+is good as a whole; what it only added is an omission. One article of the published validation file is in the training
+file, too: split by `group`.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from text2grad.errors import InvalidData
+from text2grad.feedback.align.revision import changed
+from text2grad.feedback.align.settings import RevisionSettings
+from text2grad.feedback.people import Rejected
+from text2grad.tasks.examples import json_rows
+from text2grad.tasks.marked import annotated, existing, fields, group_of
+from text2grad.types import Critique, Span
+
+INSTRUCTION = "Summarise the article in one sentence. Say nothing that it does not say."
+_FIELDS = {"article": str, "candidate": str, "doc_id": int, "has_error": bool, "feedback": dict}
+
+
+def read_defacto(path: str | Path) -> Iterator[dict[str, Any] | Rejected]:
+    """Rows in the order of the file. The critique is the person's explanation; `passages` is the article, `reference`
+    the published summary, `critique.revision` the corrected one."""
+    for line, row in json_rows(existing(path)):
+        where = f"{path}, line {line}"
+        fields(row, _FIELDS, where)
+        fields(row["feedback"], {"explanation": str}, f"{where}, feedback")
+        try:
+            yield _read(row, line)
+        except InvalidData as problem:
+            yield Rejected(line, _identity(row), str(problem))
+
+
+def defacto_prompt(article: str) -> str:
+    """What the summaries answer, as policies and reward models are asked it."""
+    return f"{INSTRUCTION}\n\nArticle:\n{article}"
+
+
+def _read(row: dict[str, Any], line: int) -> dict[str, Any] | Rejected:
+    text, article = row["candidate"], row["article"]
+    # Published as null once, and as "" where there is no error.
+    revision = row["feedback"].get("summary") or None
+    added: list[str] = []
+    if row["has_error"]:
+        places, added = changed(text, revision or "", RevisionSettings())
+        if not places:
+            return Rejected(line, _identity(row), "its correction does not say which words are wrong")
+        spans = [Span(start, end, "poor", provenance="revision") for start, end in places]
+    else:
+        spans, revision = [Span(0, len(text), "good")], None
+    said = Critique(row["feedback"]["explanation"], omissions=tuple(added), revision=revision, quotes_only=True)
+    columns = {"group": group_of(article), "passages": [article], "reference": row.get("abstract")}
+    return annotated(_identity(row), defacto_prompt(article), text, said, spans, columns)
+
+
+def _identity(row: dict[str, Any]) -> str:
+    return f"defacto-{row['doc_id']}"

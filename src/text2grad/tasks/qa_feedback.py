@@ -1,0 +1,99 @@
+"""QA-Feedback (allenai/FineGrainedRLHF): long completions to questions, in which people marked spans → annotated rows.
+
+Enters: the JSON list as published; offsets index `prediction 1`. Leaves: rows. Which kinds of error are poor is an
+argument, because they are of different natures: `GROUNDING` is what a source can be held against; that a sentence is
+not asked for, or was said before, is another matter. Marks of the other kinds are neutral spans, held against nobody.
+What is missing is the sentence of the passages that people named. Most marks come without words of their own, so the
+critique says each mark's kind in a sentence. No split is published: here it is by the parity of the index (the
+passages of one item in each half are the same).
+"""
+
+import json
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from text2grad.errors import InvalidData
+from text2grad.feedback.critics.words import cite
+from text2grad.tasks.marked import annotated, existing, fields, group_of
+from text2grad.types import Critique, Span
+
+GROUNDING = ("Wrong-Grounding", "Unverifiable")
+"""What the passages contradict, and what they do not say."""
+KINDS = {
+    "Wrong-Grounding": "the passages say something else",
+    "Unverifiable": "no passage says so",
+    "Irrelevant": "this is not asked for",
+    "Redundant": "this was said before",
+    "Incoherent": "this makes no sense",
+}
+Half = Literal["even", "odd"]
+_FIELDS = {"question": str, "passages": list, "prediction 1": str, "feedback": dict}
+
+
+def read_qa_feedback(
+    path: str | Path, half: Half | None = None, poor: Collection[str] = GROUNDING
+) -> Iterator[dict[str, Any]]:
+    """Rows in the order of the file; all, or those of even or odd index. `passages` and `question` are columns,
+    `reference` is the published completion, `critique.revision` the corrected one."""
+    if unknown := sorted(set(poor) - set(KINDS)):
+        raise InvalidData(f"poor: should be among {', '.join(KINDS)}, got {', '.join(unknown)}")
+    try:
+        rows = json.loads(existing(path).read_text(encoding="utf-8"))
+    except ValueError as problem:
+        raise InvalidData(f"{path}: should be a JSON list, {problem}") from None
+    if not isinstance(rows, list):
+        raise InvalidData(f"{path}: should be a JSON list, got {type(rows).__name__}")
+    for index, row in enumerate(rows):
+        if half is None or (index % 2 == 1) == (half == "odd"):
+            where = f"{path}, item {index}"
+            fields(row, _FIELDS, where)
+            fields(row["feedback"], {"errors": list, "missing-info": list}, f"{where}, feedback")
+            try:
+                yield _read(row, index, frozenset(poor))
+            except (InvalidData, LookupError, TypeError) as problem:
+                raise InvalidData(f"{where}: {type(problem).__name__}: {problem}") from None
+
+
+def qa_prompt(question: str, passages: list[str]) -> str:
+    """What the completions answer, as policies and reward models are asked it."""
+    return f"Answer the question from the passages.\n\nQuestion: {question}\n\nPassages:\n" + "\n\n".join(passages)
+
+
+def _read(row: dict[str, Any], index: int, poor: frozenset[str]) -> dict[str, Any]:
+    text, feedback = row["prediction 1"], row["feedback"]
+    passages = ["\n".join(passage) for passage in row["passages"]]
+    spans, said = [], []
+    for mark in feedback["errors"]:
+        remark = f"{KINDS[mark['error type']]}{_grounds(mark, row)}"
+        verdict: Literal["poor", "neutral"] = "poor" if mark["error type"] in poor else "neutral"
+        spans.append(Span(mark["start"], mark["end"], verdict, comment=f"{mark['error type']}: {remark}"))
+        said.append(f"{cite(spans[-1].slice(text))}: {remark}.")
+    missing = [_sentences(row, mark) for mark in feedback["missing-info"]]
+    said += [f"Missing: {cite(sentence)}." for sentence in missing]
+    if not spans:
+        spans = [Span(0, len(text), "good")]
+        said = said or ["Nothing is wrong."]
+    revision = feedback.get("corrected-prediction") or None
+    critique = Critique(" ".join(said), omissions=tuple(missing), revision=revision, quotes_only=True)
+    columns = {
+        "group": group_of("\n\n".join(passages)),
+        "passages": passages,
+        "question": row["question"],
+        "reference": row.get("gold"),
+    }
+    return annotated(f"qa-{index}", qa_prompt(row["question"], passages), text, critique, spans, columns)
+
+
+def _grounds(mark: dict[str, Any], row: dict[str, Any]) -> str:
+    """What the mark points at, where it does: the sentences of a passage, or what was said before."""
+    given = mark.get("explanation") or ""
+    if mark["error type"] == "Wrong-Grounding" and given.startswith("{"):
+        return f": {cite(_sentences(row, json.loads(given)))}"
+    return f": {cite(given.strip())}" if given.strip() else ""
+
+
+def _sentences(row: dict[str, Any], place: dict[str, Any]) -> str:
+    """Passages are counted from 1, their sentences from 0, which is the title."""
+    passage = row["passages"][place["passage_id"] - 1]
+    return " ".join(" ".join(passage[index] for index in place["sentence_id"]).split())
