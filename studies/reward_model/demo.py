@@ -1,0 +1,185 @@
+"""RL with a learned critic on the demo's task: how much of the true critic's improvement it gives, and what becomes of
+true quality as optimisation goes on.
+
+    demo.py prepare --seed N --work DIR [--device cuda]     the supervised start, critiques of it, a reward model
+    demo.py arm --which true|learned --seed N --work DIR    RL from that start; the true critic examines both
+    demo.py collect --work DIR                              writes demo.json here
+
+The reward model sees critiques of what the started policy writes about training reports, other ones than RL trains on,
+and never a report of the held-out split. `learned` goes on for longer, to see what over-optimisation does.
+"""
+
+import argparse
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from text2grad import config
+from text2grad.models.chat import end_ids, prompt_ids
+from text2grad.models.load import load_model
+from text2grad.models.offsets import completion_of
+from text2grad.models.sampling import SamplingSettings, make_sampler, uniforms
+from text2grad.report.folders import lines
+from text2grad.stages import _demo
+from text2grad.stages.demo import DemoSettings
+from text2grad.stages.reward_model import RewardModelSettings
+from text2grad.stages.reward_trainer import RewardTrainer
+from text2grad.stages.trainer import Trainer
+from text2grad.tasks.annotated import Annotated
+from text2grad.tasks.bulletin import bulletins
+from text2grad.tasks.bulletin_critic import bulletin
+from text2grad.types import Alignment, Span
+
+HERE = Path(__file__).parent
+TRUE = "text2grad.tasks.bulletin_critic:bulletin"
+UPDATES = {"true": 48, "learned": 192}
+KL = 0.02
+REWARD_MODEL = [
+    "policy.lora.rank=0",
+    "update.batch=64",
+    "update.micro_batch=64",
+    "update.learning_rate=1e-3",
+    "update.schedule=cosine",
+    "update.warmup=20",
+    "update.beta2=0.99",
+    "loss.language=0.1",
+    "template.max_tokens=512",
+    "template.critique_tokens=160",
+    "evaluate_every=150",
+    "checkpoint_every=1000",
+]
+
+
+TEMPERATURES = (1.0, 1.5)
+"""Of the bulletins that are criticised, half each: what the policy writes, and what it might write later on."""
+
+
+def options(args: argparse.Namespace, updates: int = 48) -> DemoSettings:
+    return DemoSettings(seed=args.seed, device=args.device, updates=updates, held_out_seed=args.held_out_seed)
+
+
+def critiques(start: Path, seed: int, count: int, device: str) -> list[Annotated]:
+    """What the started policy writes about training reports, and what the true critic says of it."""
+    model, tokenizer = load_model(str(start), device=device)
+    examples = bulletins(seed, count)
+    drawn: list[Any] = []
+    for turn, temperature in enumerate(TEMPERATURES):
+        part = examples[turn :: len(TEMPERATURES)]
+        sampler = make_sampler(
+            model,
+            SamplingSettings(max_new_tokens=40, batch=256, temperature=temperature),
+            end_ids=end_ids(tokenizer, model),
+            pad_id=tokenizer.pad_token_id,
+        )
+        prompts = [prompt_ids(tokenizer, example.prompt, "plain") for example in part]
+        drawn += zip(part, sampler(prompts, uniforms(seed, turn, range(len(part)), 40)), strict=True)
+    rows = []
+    for example, sampled in drawn:
+        text = completion_of(tokenizer, sampled.token_ids).text
+        (said,) = bulletin([example.prompt], [text], facts=[example.columns["facts"]])
+        if said is None or not text.strip():
+            continue
+        spans = tuple(
+            Span(quote.start or 0, (quote.start or 0) + len(quote.text), quote.verdict, comment=quote.comment)
+            for quote in said.quotes
+        )
+        rows.append(Annotated(example.id, example.prompt, text, said, Alignment(spans, (), said.omissions)))
+    return rows
+
+
+def prepare(args: argparse.Namespace) -> None:
+    folder = args.work / f"seed-{args.seed}"
+    start = _demo.start(options(args), folder / "start")
+    rows = critiques(start, 300 + args.seed, args.rows, args.device)
+    model, tokenizer = load_model(str(start))
+    # Rotary positions go on; the second reading and the critique want more of them than bulletins do.
+    model.config.max_position_embeddings = 512
+    words = [*REWARD_MODEL, f"seed={args.seed}", f"device={args.device}", f"updates={args.updates or 1500}"]
+    chosen = config.load(RewardModelSettings, None, words)
+    RewardTrainer(chosen, folder / "reward", model=model, tokenizer=tokenizer, rows=rows, show=True).train()
+
+
+def arm(args: argparse.Namespace) -> None:
+    folder = args.work / f"seed-{args.seed}"
+    updates = args.updates or UPDATES[args.which]
+    demo = options(args, updates)
+    chosen = replace(_demo.train_settings(demo, "text2grad"), checkpoint_every=48)
+    if args.which == "learned":
+        critic = str(folder / "reward" / "model")
+        evaluation = replace(chosen.evaluation, critic=TRUE)
+        learned = replace(chosen.critics.learned, device=args.device)
+        chosen = replace(chosen, critic=critic, evaluation=evaluation, critics=replace(chosen.critics, learned=learned))
+    model, tokenizer = load_model(str(folder / "start" / "model"))
+    began = time.perf_counter()
+    Trainer(
+        chosen,
+        folder / (args.name or args.which),
+        model=model,
+        tokenizer=tokenizer,
+        examples=bulletins(100 + args.seed, _demo.EXAMPLES),
+        held_out=bulletins(demo.held_out_seed, demo.held_out, "held_out"),
+        measures={"facts_right": _demo.right},
+        show=True,
+    ).train()
+    print(f"{args.which} {args.seed}: {time.perf_counter() - began:.0f} s", flush=True)
+
+
+def curve(folder: Path) -> list[dict[str, float]]:
+    """Held-out numbers at each look: true score, facts right, length, diversity, and what the learned critic says."""
+    names = ("update", "held_out/score", "held_out/facts_right", "held_out/length", "held_out/diversity",
+             "held_out/critic_score")  # fmt: skip
+    rows = [row for _, _, row in lines(folder / "metrics.jsonl") if row and "held_out/score" in row]
+    return [{name.removeprefix("held_out/"): row[name] for name in names if name in row} for row in rows]
+
+
+def collect(args: argparse.Namespace) -> None:
+    seeds: dict[str, Any] = {}
+    for folder in sorted(args.work.glob("seed-*")):
+        reward = [row for _, _, row in lines(folder / "reward" / "metrics.jsonl") if row and "held_out/joint" in row]
+        seeds[folder.name.removeprefix("seed-")] = {
+            "true": curve(folder / "true"),
+            "learned": curve(folder / "learned"),
+            "reward_model": {name: reward[-1][name] for name in reward[-1] if name.startswith("held_out/")},
+        }
+    found = {"updates": UPDATES, "settings": REWARD_MODEL, "seeds": seeds, "summary": summary(seeds)}
+    (args.out / "demo.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(found["summary"], indent=1))
+
+
+def summary(seeds: dict[str, Any], at: int = 48) -> dict[str, Any]:
+    """The learned critic's improvement over the true critic's after the same number of updates, by true measures."""
+    found: dict[str, Any] = {}
+    for name in ("score", "facts_right"):
+        shares = []
+        for arms in seeds.values():
+            true, learned = (
+                {int(point["update"]): point[name] for point in arms[which]} for which in ("true", "learned")
+            )
+            shares.append((learned[at] - learned[0]) / (true[at] - true[0]))
+        found[name] = {"shares": shares, "median": float(np.median(shares)), "least": min(shares)}
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("what", choices=["prepare", "arm", "collect"])
+    parser.add_argument("--which", choices=list(UPDATES), default="learned")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--rows", type=int, default=48000, help="critiques that the reward model learns from")
+    parser.add_argument("--updates", type=int, default=None)
+    parser.add_argument("--kl", type=float, default=KL, help="coefficient of the penalty for leaving the start")
+    parser.add_argument("--held-out-seed", type=int, default=8, help="of the reports that are measured on")
+    parser.add_argument("--name", default=None, help="of the arm's folder")
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--out", type=Path, default=HERE)
+    args = parser.parse_args()
+    {"prepare": prepare, "arm": arm, "collect": collect}[args.what](args)
+
+
+if __name__ == "__main__":
+    main()
