@@ -82,7 +82,8 @@ class Replacing:
         self.draw.shuffle(plain)
         spots += plain[: max(1, len(spots) // 2)]
         self.draw.shuffle(spots)
-        most, chosen = self.draw.choice((1, 1, 2, 3)), []
+        most = self.draw.choice((1, 1, 2, 3))
+        chosen: list[tuple[tuple[int, int], str]] = []
         for (start, end), kind in spots:
             if len(chosen) == most or any(a < end and start < b for (a, b), _ in chosen):
                 continue
