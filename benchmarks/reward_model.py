@@ -1,19 +1,20 @@
 """Judging completions by the span head, in one pass, against writing the critique token by token: the same model, the
 same completions, batch and device.
 
-usage: reward_model.py [--device cpu|cuda] [--model NAME] [--critique-tokens N] [--head DIR --written DIR --data DIR]
+usage: reward_model.py [--device cpu|cuda] [--model NAME] [--critique-tokens N]
 
 Three ways to judge: the span head (prompt, completion, completion again; tokenizing, calibration and the making of
 critiques included), `model.generate`, and our own fast sampler; the last two read prompt and completion once and write
 `--critique-tokens` tokens without an end, 500 by default, as the paper's reward model does, and what they write is not
 even parsed. Equal work is asserted first: every completion has a verdict a token, alone as in the batch; every critique
-has its length. With two trained checkpoints (studies/reward_model/learn.py) and the data, the spans' F1 against people
-is measured as well, and the head's asserted to be no worse. On a GPU: at least 20 times `generate`.
+has its length. How well both agree with people is the study's (studies/reward_model), and asserted to be no worse for
+the head. On a GPU: at least 20 times `generate`.
 
 The last line is `speed_generate=… speed_fast=…`: their time over the head's.
 """
 
 import argparse
+import json
 import random
 import time
 from collections.abc import Callable
@@ -31,6 +32,7 @@ from text2grad.models.sampling import SamplingSettings, make_sampler
 from text2grad.models.settings import LoraSettings, PolicySettings
 
 WANTED = 20.0
+STUDY = Path(__file__).parent.parent / "studies" / "reward_model"
 
 
 def loaded(args: argparse.Namespace) -> tuple[Any, Any]:
@@ -73,18 +75,19 @@ def judging(model: RewardModel, tokenizer: Any, items: list[tuple[str, str]], ba
     return judge
 
 
-def agreement(args: argparse.Namespace) -> str:
-    """F1 of poor spans against people, both ways."""
-    from studies.reward_model.learn import by_head, by_writing
-    from studies.reward_model.run import parts
-
-    rows = parts(args.data)["defacto"].held_out
-    head, written = by_head(str(args.head), rows, args.device), by_writing(str(args.written), rows, args.device)
+def agreement(folder: Path) -> str:
+    """F1 of poor spans against people, of both ways, as the study measured it; the mean over its seeds."""
+    found = {}
+    for way in ("head", "written"):
+        runs = [json.loads(path.read_text()) for path in sorted(folder.glob(f"defacto-{way}-*.json"))]
+        if not runs:
+            return ""
+        for name in ("content", "spans", "touched"):
+            found[way, name] = [run[name]["poor"]["f1"] for run in runs]
     for name in ("content", "spans", "touched"):
-        one, two = head[name]["poor"]["f1"], written[name]["poor"]["f1"]
-        print(f"F1 of poor, {name}: span head {one:.3f}, written critiques {two:.3f}")
-    print(f"written critiques: parse rate {written['parse_rate']:.2f}, quotes found {written['quote_found_rate']:.2f}")
-    one, two = head["spans"]["poor"]["f1"], written["spans"]["poor"]["f1"]
+        one, two = (" ".join(f"{f1:.3f}" for f1 in found[way, name]) for way in ("head", "written"))
+        print(f"F1 of poor on DeFacto, {name}: span head {one}; written critiques {two}")
+    one, two = (sum(found[way, "spans"]) / len(found[way, "spans"]) for way in ("head", "written"))
     assert one >= two, f"the head's spans should agree no worse with people, got {one:.3f} against {two:.3f}"
     return f" f1_head={one:.3f} f1_written={two:.3f}"
 
@@ -101,8 +104,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--critique-tokens", type=int, default=500)
     parser.add_argument("--batch-tokens", type=int, default=65536 if cuda else 16384)
     parser.add_argument("--repeats", type=int, default=3 if cuda else 1)
-    for name in ("head", "written", "data"):
-        parser.add_argument(f"--{name}", type=Path, default=None)
+    parser.add_argument("--study", type=Path, default=STUDY, help="where learn.py wrote what it measured")
     return parser.parse_args()
 
 
@@ -139,7 +141,7 @@ def main() -> None:
     )
     for name, elapsed in took.items():
         print(f"{name:<16}{elapsed:9.3f} s {len(items) / elapsed:>12,.1f} completions/s")
-    more = agreement(args) if args.head and args.written and args.data else ""
+    more = agreement(args.study)
     slow, fast = took["model.generate"] / took["span head"], took["fast sampler"] / took["span head"]
     if args.device.startswith("cuda"):
         assert slow >= WANTED, f"wanted {WANTED:.0f} times the speed of generate, got {slow:.1f}"

@@ -40,11 +40,11 @@ UPDATES = {"true": 48, "learned": 192}
 KL = 0.02
 REWARD_MODEL = [
     "policy.lora.rank=0",
-    "update.batch=64",
-    "update.micro_batch=64",
-    "update.learning_rate=1e-3",
+    "update.batch=256",
+    "update.micro_batch=256",
+    "update.learning_rate=2e-3",
     "update.schedule=cosine",
-    "update.warmup=20",
+    "update.warmup=50",
     "update.beta2=0.99",
     "loss.language=0.1",
     "template.max_tokens=512",
@@ -112,7 +112,9 @@ def arm(args: argparse.Namespace) -> None:
         critic = str(folder / "reward" / "model")
         evaluation = replace(chosen.evaluation, critic=TRUE)
         learned = replace(chosen.critics.learned, device=args.device)
-        chosen = replace(chosen, critic=critic, evaluation=evaluation, critics=replace(chosen.critics, learned=learned))
+        critics = replace(chosen.critics, learned=learned)
+        penalty = replace(chosen.kl, coefficient=args.kl)
+        chosen = replace(chosen, critic=critic, evaluation=evaluation, critics=critics, kl=penalty)
     model, tokenizer = load_model(str(folder / "start" / "model"))
     began = time.perf_counter()
     Trainer(

@@ -65,10 +65,14 @@ def weak(args: argparse.Namespace) -> None:
 
 
 def people(args: argparse.Namespace) -> None:
-    part, began = parts(args.data)[args.part], time.perf_counter()
+    every, began = parts(args.data), time.perf_counter()
+    part = every[args.part]
+    if args.both:
+        rest = [row for name, one in every.items() if name != args.part for row in one.train]
+        part = Part([*part.train, *rest], part.held_out, part.left_out, part.shared)
     if args.rows:
         part = Part(part.train[: args.rows], part.held_out[: args.rows], part.left_out, part.shared)
-    name = f"{args.part}-{args.way}-{args.seed}"
+    name = f"{args.part}-{'both-' if args.both else ''}{args.way}-{args.seed}"
     chosen = settings(
         args, f"model={args.work / f'weak-{args.way}' / 'model'}", "epochs=4", "update.learning_rate=5e-5",
         f"template.max_tokens={ROOM[args.part]}", f"evaluate_every={max(1, len(part.train) // 16)}",
@@ -77,7 +81,7 @@ def people(args: argparse.Namespace) -> None:
     rows = [Annotated.of(row) for row in part.train]
     RewardTrainer(chosen, args.work / name, rows=rows, show=True).train()
     trained = time.perf_counter() - began
-    found = {"part": args.part, "way": args.way, "seed": args.seed, "rows": len(part.train)}
+    found = {"part": args.part, "way": args.way, "both": args.both, "seed": args.seed, "rows": len(part.train)}
     judge = by_head if args.way == "head" else by_writing
     found |= judge(str(args.work / name / "model"), part.held_out, args.device)
     found |= {"seconds_training": round(trained, 1), "settings": config.plain(chosen)}
@@ -150,6 +154,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True, help="where models go; they are not kept")
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--both", action="store_true", help="learn from the other data's people as well")
     parser.add_argument("--rows", type=int, default=None, help="only so many rows: a try")
     parser.add_argument("--out", type=Path, default=HERE)
     parser.add_argument("settings", nargs="*", help="key=value settings laid over the study's own")

@@ -12,6 +12,8 @@ from text2grad.optim.spans import average_precision, best_threshold, fit_tempera
 
 _MARGIN = 0.02
 """How much more often right than the majority class a completion's tokens have to be, to be worth scoring."""
+_MOST = 0.1
+"""Share of the held-out completions that the floor leaves out at most: beyond it, it would be fitted to chance."""
 
 
 def calibrated(model: RewardModel, outs: Sequence[Tensor], verdicts: Sequence[Tensor]) -> Calibration:
@@ -42,7 +44,7 @@ def token_metrics(model: RewardModel, outs: Sequence[Tensor], verdicts: Sequence
 def _floor(probs: Sequence[Tensor], verdicts: Sequence[Tensor]) -> float:
     """The confidence below which a completion's tokens are no better told apart than by always saying the commonest
     class; 0 if they always are. Completions are ranked by confidence; those below the floor are the longest run from
-    the least sure one that is, taken together, no better than that."""
+    the least sure one that is, taken together, no better than that; a tenth of all at most."""
     verdict_N = torch.cat(list(verdicts))
     majority = int(torch.bincount(verdict_N, minlength=3).argmax())
     sure = torch.tensor([float(one.max(-1).values.mean()) for one in probs])
@@ -54,8 +56,5 @@ def _floor(probs: Sequence[Tensor], verdicts: Sequence[Tensor]) -> float:
     )
     order = sure.argsort(stable=True)
     means = gains[order].cumsum(0) / torch.arange(1, len(order) + 1)
-    worse = (means < _MARGIN).nonzero()
-    # If even all of them together are no better, the model has learned nothing; that is for the metrics to say.
-    if not len(worse) or int(worse[-1]) == len(order) - 1:
-        return 0.0
-    return float(sure[order[int(worse[-1])]])
+    worse = (means[: int(_MOST * len(order))] < _MARGIN).nonzero()
+    return float(sure[order[int(worse[-1])]]) if len(worse) else 0.0
