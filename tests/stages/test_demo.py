@@ -32,6 +32,7 @@ def test_it_leaves_runs_a_summary_and_a_page(shown: Path) -> None:
     assert {path.name for path in shown.iterdir()} >= {"start", "text2grad", "scalar", "summary.json", "report.html"}
     page = (shown / "report.html").read_text()
     assert "<script" in page and "http://" not in page.replace("http://www.w3.org", "")
+    assert "KL to the reference" in page
 
 
 def test_the_summary_holds_the_numbers_of_the_runs(shown: Path) -> None:

@@ -137,7 +137,7 @@ def train_settings(options: DemoSettings, name: str) -> TrainSettings:
         policy=_policy(options),
         sampling=SamplingSettings(max_new_tokens=40 if small else 64, batch=128),
         credit=CreditSettings(lam=options.span_lam if ARMS[name] == "span" else options.scalar_lam),
-        kl=KLSettings(coefficient=0.0 if small else 0.02),
+        kl=KLSettings(coefficient=0.0 if small else 0.02, measure=True),
         update=UpdateSettings(
             epochs=1, minibatches=2, micro_batch=64, learning_rate=options.learning_rate, value_learning_rate=1e-3
         ),
