@@ -1,7 +1,9 @@
 """The demo: real, small enough for a test, and honest about what it found."""
 
 import json
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from importlib.resources import files
@@ -16,6 +18,7 @@ from text2grad.models.sampling import SamplingSettings, make_sampler
 from text2grad.stages._demo import curve, load, right, verdict
 from text2grad.stages.demo import DemoSettings
 from text2grad.tasks.bulletin import bulletins
+from text2grad.tasks.bulletin_critic import bulletin
 
 SHORT = ["start_updates=1", "updates=2", "evaluate_every=1", "held_out=6", "prompts=2", "completions=2", "--quiet"]
 
@@ -68,6 +71,39 @@ def test_a_second_time_nothing_is_trained_again(shown: Path, capsys: pytest.Capt
     assert main(["demo", "--out", str(shown), *SHORT]) == 0
     assert (shown / "text2grad" / "metrics.jsonl").read_bytes() == before
     assert "Facts right on 6 reports" in capsys.readouterr().out
+
+
+def test_a_second_time_the_seconds_stay_those_of_the_training(shown: Path) -> None:
+    before = json.loads((shown / "summary.json").read_text())
+    assert main(["demo", "--out", str(shown), *SHORT]) == 0
+    assert json.loads((shown / "summary.json").read_text()) == before
+    assert before["seconds"] > 0
+
+
+def test_after_ctrl_c_the_command_that_is_printed_goes_on(
+    shown: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, asked = tmp_path / "my demo", []
+
+    def stopped(*args: Any, **columns: Any) -> Any:
+        # The first call is of the held-out reports, the second of the first update.
+        asked.append(1)
+        if len(asked) == 2:
+            signal.raise_signal(signal.SIGINT)
+        return bulletin(*args, **columns)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("text2grad.stages._demo.bulletin", stopped)
+        assert main(["demo", "--out", str(out), *SHORT]) == 130
+    (said,) = [line for line in capsys.readouterr().err.splitlines() if "go on with" in line]
+    assert said.startswith("saved at update 1 of 2; go on with: text2grad demo --out ")
+    spent = json.loads((out / "time.json").read_text())["seconds"]
+    words = shlex.split(said.split("go on with: ")[1])
+    assert main([*words[1:], "--quiet"]) == 0
+    summary, undisturbed = (json.loads((folder / "summary.json").read_text()) for folder in (out, shown))
+    assert summary.pop("seconds") > spent > 0
+    undisturbed.pop("seconds")
+    assert summary == undisturbed
 
 
 @pytest.mark.parametrize("other", ["held_out_seed=9", "start_updates=3", "model=no-such-model"])
@@ -125,8 +161,9 @@ def test_the_verdict_says_what_happened(scalar: list[float], span: list[float], 
 def test_help_answers_without_torch_and_stray_words_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     code = "import sys; from text2grad.stages import demo; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
-    assert main(["demo", "somewhere"]) == 2
-    assert "--out" in capsys.readouterr().err
+    for words in (["somewhere"], ["--out", ""]):
+        assert main(["demo", *words]) == 2
+        assert "--out" in capsys.readouterr().err
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ words are quoted as often as there are spans of them. Knows nothing of colours.
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from text2grad.types import Alignment, Span
@@ -47,10 +48,10 @@ def phrases(critique: str, completion: str, alignment: Alignment) -> list[Phrase
         earlier = found.get(place)
         found[place] = Phrase(*place, "span", (*(earlier.indices if earlier else ()), index))
     for index, missed in enumerate(alignment.missed):
-        if place := next((place for place in reading.said(missed.quote) if place not in found), None):
+        for place in [place for place in reading.said(missed.quote) if place not in found][:1]:
             found[place] = Phrase(*place, "missed", (index,))
     for index, words in enumerate(alignment.omissions):
-        if place := next(reading.said(words), None):
+        for place in [*reading.said(words)][:1]:
             found.setdefault(place, Phrase(*place, "omission", (index,)))
     kept: list[Phrase] = []
     for phrase in sorted(found.values(), key=lambda phrase: (phrase.end - phrase.start, phrase.start)):
@@ -85,9 +86,7 @@ class _Reading:
         self.quotes = [(match.span(match.lastindex or 0)) for match in _CITED.finditer(critique)]
         masked = _masked(critique)
         edges = [0, *(end.end() for end in _SENTENCE_END.finditer(masked)), len(critique)]
-        self.sentences = [
-            (start, end, _form(masked[start:end])) for start, end in zip(edges, edges[1:], strict=False) if start < end
-        ]
+        self.sentences = [(start, end, _form(masked[start:end])) for start, end in pairwise(edges) if start < end]
 
     def about(self, comment: str, words: str) -> list[Place]:
         """Where the critique says this comment of these words."""

@@ -1,13 +1,15 @@
 """The demo: a supervised start, two arms on the same data, a verdict in plain words, a report.
 
 Enters: its settings and a folder. Leaves: DIR/start, DIR/text2grad and DIR/scalar (run folders), DIR/summary.json and
-DIR/report.html. A kill costs nothing: run it again and it goes on. The study over seeds (studies/demo) is made of the
-same functions.
+DIR/report.html; and DIR/settings.yaml and DIR/time.json, by which it goes on: a kill costs nothing but its minutes in
+the sum. The study over seeds (studies/demo) is made of the same functions.
 """
 
 import json
 import time
 import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ from text2grad.optim.settings import CreditSettings, KLSettings, UpdateSettings
 from text2grad.report.folders import lines, read_runs
 from text2grad.report.page import build
 from text2grad.runs import write_atomic
-from text2grad.stages.demo import DemoSettings
+from text2grad.stages.demo import DemoSettings, command
 from text2grad.stages.sft import SftSettings, SupervisedSettings
 from text2grad.stages.train import EvaluationSettings, LogSettings, TrainSettings
 from text2grad.stages.trainer import Trainer
@@ -42,14 +44,15 @@ _TRAINING_SEEDS = 100
 
 def show(options: DemoSettings, out: str | Path, *, display: bool, browser: bool) -> int:
     """All of it; prints the verdict."""
-    console, out, began = Console(quiet=not display), Path(out), time.perf_counter()
+    console, again, out = Console(quiet=not display), command(options, str(out)), Path(out)
     settle(options, out)
     console.print(_BEFORE.format(model=options.model, updates=options.updates), highlight=False)
-    base = start(options, out / "start", show=display)
-    for name in ARMS:
-        console.print(f"\n[bold]{NAMES[name]}[/bold]: {_ABOUT[name]}", highlight=False)
-        arm(options, name, base, out / name, show=display)
-    summary = summarise(options, out, time.perf_counter() - began)
+    with _timed(out):
+        base = start(options, out / "start", show=display, again=again)
+        for name in ARMS:
+            console.print(f"\n[bold]{NAMES[name]}[/bold]: {_ABOUT[name]}", highlight=False)
+            arm(options, name, base, out / name, show=display, again=again)
+    summary = summarise(options, out)
     write_atomic(out / "summary.json", json.dumps(summary, indent=2).encode() + b"\n")
     page = build(read_runs([out / name for name in ARMS]))
     write_atomic(out / "report.html", page.html)
@@ -58,6 +61,24 @@ def show(options: DemoSettings, out: str | Path, *, display: bool, browser: bool
     if browser and not webbrowser.open((out / "report.html").resolve().as_uri()):
         print("no browser could be started here: open the file yourself")
     return 0
+
+
+@contextmanager
+def _timed(out: Path) -> Iterator[None]:
+    """Add up what the trainings take, also over several calls; a call that finds them done adds nothing."""
+    over = all((out / name / "model").is_dir() for name in ("start", *ARMS))
+    began = time.perf_counter()
+    try:
+        yield
+    finally:
+        if not over:
+            spent = _seconds(out) + time.perf_counter() - began
+            write_atomic(out / "time.json", json.dumps({"seconds": round(spent, 1)}).encode() + b"\n")
+
+
+def _seconds(out: Path) -> float:
+    path = out / "time.json"
+    return float(json.loads(path.read_bytes())["seconds"]) if path.exists() else 0.0
 
 
 def settle(options: DemoSettings, out: Path) -> None:
@@ -74,8 +95,9 @@ def settle(options: DemoSettings, out: Path) -> None:
     write_atomic(path, config.dump(options).encode())
 
 
-def start(options: DemoSettings, folder: Path, *, show: bool = False) -> Path:
-    """The supervised start, on plain reports: fluent bulletins, many facts wrong. Gives the model's folder."""
+def start(options: DemoSettings, folder: Path, *, show: bool = False, again: str = "") -> Path:
+    """The supervised start, on plain reports: fluent bulletins, many facts wrong. Gives the model's folder. `again`:
+    what to type to go on after Ctrl-C."""
     if (folder / "model").is_dir():
         return folder / "model"
     small = options.model == "embedded"
@@ -98,11 +120,12 @@ def start(options: DemoSettings, folder: Path, *, show: bool = False) -> Path:
         examples=bulletins(_TRAINING_SEEDS + options.seed, START_EXAMPLES, plain=True),
         held_out=bulletins(options.held_out_seed, 64, "held_out", plain=True),
         show=show,
+        again=again,
     )
     return _went(loop.train())
 
 
-def arm(options: DemoSettings, name: str, base: Path, folder: Path, *, show: bool = False) -> Path:
+def arm(options: DemoSettings, name: str, base: Path, folder: Path, *, show: bool = False, again: str = "") -> Path:
     """One arm, from the supervised start; gives the model's folder."""
     model, tokenizer = load_model(str(base))
     loop = Trainer(
@@ -115,6 +138,7 @@ def arm(options: DemoSettings, name: str, base: Path, folder: Path, *, show: boo
         critic=bulletin,
         measures={"facts_right": right},
         show=show,
+        again=again,
     )
     return _went(loop.train())
 
@@ -160,7 +184,7 @@ def load(options: DemoSettings) -> tuple[Any, Any]:
         return load_model(str(folder))
 
 
-def summarise(options: DemoSettings, out: Path, seconds: float) -> dict[str, Any]:
+def summarise(options: DemoSettings, out: Path) -> dict[str, Any]:
     """The numbers of the verdict, from the runs' own files."""
     curves = {name: curve(out / name) for name in ARMS}
     goal = curves["scalar"][-1]["score"]
@@ -178,7 +202,7 @@ def summarise(options: DemoSettings, out: Path, seconds: float) -> dict[str, Any
         "before": {"score": first["score"], "facts_right": first["facts_right"]},
         "goal": {"score": goal, "meaning": "scalar PPO's score after its last update"},
         "arms": arms,
-        "seconds": round(seconds, 1),
+        "seconds": _seconds(out),
     }
 
 

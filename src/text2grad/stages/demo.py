@@ -6,10 +6,12 @@ sum on the last token (scalar PPO). Same data, seeds, updates. What happens is i
 """
 
 import argparse
+import shlex
 from typing import Annotated
 
 from annotated_types import Ge, Gt, Le
 
+from text2grad import config
 from text2grad._checked import Int, Real
 from text2grad.config import settings
 from text2grad.errors import UsageError
@@ -46,6 +48,19 @@ class DemoSettings:
     """Updates between two measurements."""
 
 
+def command(options: DemoSettings, out: str) -> str:
+    """What to type to go on with this demo.
+
+    >>> command(DemoSettings(device="cuda", updates=8), "my demo")
+    "text2grad demo --out 'my demo' --device cuda updates=8"
+    """
+    before, now = config.plain(DemoSettings()), config.plain(options)
+    changed = {key: config.inline(value) for key, value in now.items() if value != before[key]}
+    flags = [word for key in ("model", "device") if key in changed for word in (f"--{key}", now[key])]
+    words = [f"{key}={value}" for key, value in changed.items() if key not in ("model", "device")]
+    return shlex.join(["text2grad", "demo", "--out", out, *flags, *words])
+
+
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "text2grad demo [--out DIR] [--model NAME] [--device NAME] [--open] [key=value …]"
     parser.add_argument("words", nargs="*", metavar="key=value", help="settings")
@@ -65,6 +80,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if others:
         raise UsageError(f"wants settings only, got {others[0]!r}; the folder is named with --out")
+    if not args.out.strip():
+        raise UsageError("--out should name a folder to write to, got the empty name")
     from text2grad.stages._demo import show
 
     return show(options, args.out, display=not args.quiet, browser=args.open)

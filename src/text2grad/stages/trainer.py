@@ -69,6 +69,7 @@ class Trainer(Loop):
         measures: Mapping[str, Measure] | None = None,
         callbacks: Sequence[Callback] = (),
         show: bool = False,
+        again: str = "",
     ) -> None:
         self.measures = measures or {}
         check(settings)
@@ -91,6 +92,7 @@ class Trainer(Loop):
             callbacks=callbacks,
             show=show,
             by_names=examples is None and held_out is None and critic is None and measures is None,
+            again=again,
         )
 
     def close(self) -> None:
