@@ -1,21 +1,24 @@
 """The demo: real, small enough for a test, and honest about what it found."""
 
 import json
+import re
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from text2grad.cli import main
 from text2grad.models.offsets import completion_of
 from text2grad.models.sampling import SamplingSettings, make_sampler
-from text2grad.stages._demo import curve, load, right, verdict
+from text2grad.stages._demo import curve, load, patience, right, verdict
 from text2grad.stages.demo import DemoSettings
 from text2grad.tasks.bulletin import bulletins
 from text2grad.tasks.bulletin_critic import bulletin
@@ -156,6 +159,32 @@ def test_the_verdict_says_what_happened(scalar: list[float], span: list[float], 
         }
     )
     assert expected in said and "One seed (0)" in said
+
+
+def test_a_larger_model_on_a_cpu_does_less_unless_it_is_told_and_says_how_long_it_takes(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def counts(*words: str) -> tuple[int, ...]:
+        assert main(["demo", "--print-config", *words]) == 0
+        tree = yaml.safe_load(capsys.readouterr().out)
+        return tuple(tree[key] for key in ("start_updates", "updates", "prompts", "held_out", "evaluate_every"))
+
+    usual, smaller = (40, 48, 16, 128, 4), (10, 6, 4, 16, 3)
+    assert counts() == counts("--device", "cpu") == counts("--model", "smollm2-135m", "--device", "cuda") == usual
+    assert counts("--model", "smollm2-135m", "--device", "cpu") == smaller
+    assert counts("--model", "smollm2-135m", "device=cpu", "updates=48") == (10, 48, 4, 16, 3)
+    given = tmp_path / "all.yaml"
+    given.write_text("model: smollm2-135m\ndevice: cpu\n")
+    assert counts("--config", str(given)) == usual
+    minutes, small_run = [], {"start_updates": 10, "updates": 6, "prompts": 4, "held_out": 16, "evaluate_every": 3}
+    for more in (small_run, {}):
+        options = DemoSettings(model="smollm2-135m", device="cpu", **more)
+        said = patience(options, "out")
+        assert "text2grad demo --out out-cuda --model smollm2-135m --device cuda\n" in said
+        assert "text2grad demo --out out-short --model smollm2-135m --device cpu start_updates=2 updates=2" in said
+        minutes.append(int(re.findall(r"about (\d+) minutes", said)[0]))
+    assert 5 < minutes[0] < 60 < 240 < minutes[1]
+    assert "sooner" not in patience(replace(options, start_updates=1, updates=2, prompts=2, held_out=6), "out")
 
 
 def test_help_answers_without_torch_and_stray_words_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ import time
 import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from text2grad.optim.settings import CreditSettings, KLSettings, UpdateSettings
 from text2grad.report.folders import lines, read_runs
 from text2grad.report.page import build
 from text2grad.runs import write_atomic
-from text2grad.stages.demo import DemoSettings, command
+from text2grad.stages.demo import DemoSettings, command, slow
 from text2grad.stages.sft import SftSettings, SupervisedSettings
 from text2grad.stages.train import EvaluationSettings, LogSettings, TrainSettings
 from text2grad.stages.trainer import Trainer
@@ -38,6 +39,9 @@ ARMS = {"text2grad": "span", "scalar": "scalar"}
 """Folder → the switch that tells the two apart."""
 NAMES = {"text2grad": "Text2Grad", "scalar": "scalar PPO"}
 START_EXAMPLES, EXAMPLES = 2000, 2000
+_START, _COMPLETION, _REPORT = 50.0, 3.0, 1.5
+"""Seconds of a supervised update, of a completion that is trained on and of a report that is measured on, as
+SmolLM2-135M took them on one to two cores."""
 _TRAINING_SEEDS = 100
 """Training reports of seed s are those of generator seed 100 + s."""
 
@@ -47,6 +51,8 @@ def show(options: DemoSettings, out: str | Path, *, display: bool, browser: bool
     console, again, out = Console(quiet=not display), command(options, str(out)), Path(out)
     settle(options, out)
     console.print(_BEFORE.format(model=options.model, updates=options.updates), highlight=False)
+    if slow(options):
+        console.print("\n" + patience(options, str(out)), highlight=False, markup=False, soft_wrap=True)
     with _timed(out):
         base = start(options, out / "start", show=display, again=again)
         for name in ARMS:
@@ -61,6 +67,24 @@ def show(options: DemoSettings, out: str | Path, *, display: bool, browser: bool
     if browser and not webbrowser.open((out / "report.html").resolve().as_uri()):
         print("no browser could be started here: open the file yourself")
     return 0
+
+
+def patience(options: DemoSettings, out: str) -> str:
+    """How long a larger model takes on a CPU, by rule, and what to do about it."""
+    completions = options.updates * options.prompts * options.completions
+    reports = (options.updates // options.evaluate_every + 1) * options.held_out
+    seconds = options.start_updates * _START + 2 * (completions * _COMPLETION + reports * _REPORT)
+    everything = DemoSettings(model=options.model, device="cuda", seed=options.seed)
+    said = [
+        f"This is slow without a GPU: about {max(1, round(seconds / 60))} minutes on two cores for 135 million "
+        f"parameters, in proportion for others. What so few updates show is that it works, not how well.",
+        f"  with a GPU, all of it:  {command(everything, f'{out}-cuda')}",
+    ]
+    most = {"start_updates": 2, "updates": 2, "prompts": 2, "held_out": 8}
+    fewer = replace(options, **{key: min(getattr(options, key), count) for key, count in most.items()})
+    if fewer != options:
+        said.append(f"  sooner, but even less:  {command(fewer, f'{out}-short')}")
+    return "\n".join(said)
 
 
 @contextmanager
@@ -118,7 +142,7 @@ def start(options: DemoSettings, folder: Path, *, show: bool = False, again: str
         model=model,
         tokenizer=tokenizer,
         examples=bulletins(_TRAINING_SEEDS + options.seed, START_EXAMPLES, plain=True),
-        held_out=bulletins(options.held_out_seed, 64, "held_out", plain=True),
+        held_out=bulletins(options.held_out_seed, min(64, options.held_out), "held_out", plain=True),
         show=show,
         again=again,
     )
@@ -163,7 +187,11 @@ def train_settings(options: DemoSettings, name: str) -> TrainSettings:
         credit=CreditSettings(lam=options.span_lam if ARMS[name] == "span" else options.scalar_lam),
         kl=KLSettings(coefficient=0.0 if small else 0.02, measure=True),
         update=UpdateSettings(
-            epochs=1, minibatches=2, micro_batch=64, learning_rate=options.learning_rate, value_learning_rate=1e-3
+            epochs=1,
+            minibatches=2,
+            micro_batch=64 if small else 16,
+            learning_rate=options.learning_rate,
+            value_learning_rate=1e-3,
         ),
         evaluation=EvaluationSettings(every=options.evaluate_every, examples=options.held_out),
         log=LogSettings(rollouts=6, locality=16),
