@@ -115,6 +115,12 @@ def test_other_settings_are_not_mixed_into_a_demo(shown: Path, other: str, capsy
     assert "other settings" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("wrong", [["--model", "no/such.gguf"], ["--device", "cuda:77"]])
+def test_what_cannot_begin_leaves_the_folder_to_the_mended_command(tmp_path: Path, wrong: list[str]) -> None:
+    assert main(["demo", "--out", str(tmp_path / "out"), *SHORT, *wrong]) == 2
+    assert not list((tmp_path / "out").iterdir())
+
+
 def test_a_start_of_unknown_making_is_not_used(shown: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(shown / "start", tmp_path / "out" / "start")
     assert main(["demo", "--out", str(tmp_path / "out"), *SHORT]) == 2
@@ -169,14 +175,14 @@ def test_a_larger_model_on_a_cpu_does_less_unless_it_is_told_and_says_how_long_i
         tree = yaml.safe_load(capsys.readouterr().out)
         return tuple(tree[key] for key in ("start_updates", "updates", "prompts", "held_out", "evaluate_every"))
 
-    usual, smaller = (40, 48, 16, 128, 4), (10, 6, 4, 16, 3)
+    usual, smaller = (40, 48, 16, 128, 4), (8, 4, 4, 16, 2)
     assert counts() == counts("--device", "cpu") == counts("--model", "smollm2-135m", "--device", "cuda") == usual
     assert counts("--model", "smollm2-135m", "--device", "cpu") == smaller
-    assert counts("--model", "smollm2-135m", "device=cpu", "updates=48") == (10, 48, 4, 16, 3)
+    assert counts("--model", "smollm2-135m", "device=cpu", "updates=48") == (8, 48, 4, 16, 2)
     given = tmp_path / "all.yaml"
     given.write_text("model: smollm2-135m\ndevice: cpu\n")
     assert counts("--config", str(given)) == usual
-    minutes, small_run = [], {"start_updates": 10, "updates": 6, "prompts": 4, "held_out": 16, "evaluate_every": 3}
+    minutes, small_run = [], {"start_updates": 8, "updates": 4, "prompts": 4, "held_out": 16, "evaluate_every": 2}
     for more in (small_run, {}):
         options = DemoSettings(model="smollm2-135m", device="cpu", **more)
         said = patience(options, "out")

@@ -39,7 +39,7 @@ ARMS = {"text2grad": "span", "scalar": "scalar"}
 """Folder → the switch that tells the two apart."""
 NAMES = {"text2grad": "Text2Grad", "scalar": "scalar PPO"}
 START_EXAMPLES, EXAMPLES = 2000, 2000
-_START, _COMPLETION, _REPORT = 50.0, 3.0, 1.5
+_START, _COMPLETION, _REPORT = 50.0, 5.0, 2.0
 """Seconds of a supervised update, of a completion that is trained on and of a report that is measured on, as
 SmolLM2-135M took them on one to two cores."""
 _TRAINING_SEEDS = 100
@@ -53,7 +53,7 @@ def show(options: DemoSettings, out: str | Path, *, display: bool, browser: bool
     console.print(_BEFORE.format(model=options.model, updates=options.updates), highlight=False)
     if slow(options):
         console.print("\n" + patience(options, str(out)), highlight=False, markup=False, soft_wrap=True)
-    with _timed(out):
+    with _begun(out):
         base = start(options, out / "start", show=display, again=again)
         for name in ARMS:
             console.print(f"\n[bold]{NAMES[name]}[/bold]: {_ABOUT[name]}", highlight=False)
@@ -88,12 +88,19 @@ def patience(options: DemoSettings, out: str) -> str:
 
 
 @contextmanager
-def _timed(out: Path) -> Iterator[None]:
-    """Add up what the trainings take, also over several calls; a call that finds them done adds nothing."""
+def _begun(out: Path) -> Iterator[None]:
+    """Add up what the trainings take, also over several calls; a call that finds them done adds nothing. One that fails
+    before there is a run leaves the folder free."""
     over = all((out / name / "model").is_dir() for name in ("start", *ARMS))
     began = time.perf_counter()
     try:
         yield
+    except BaseException:
+        if not any((out / name).exists() for name in ("start", *ARMS)):
+            # Nothing has begun (there is no such model, no such device): the mended command may have this folder.
+            (out / "settings.yaml").unlink()
+            over = True
+        raise
     finally:
         if not over:
             spent = _seconds(out) + time.perf_counter() - began

@@ -22,8 +22,8 @@ from text2grad.stages import _settings
 class DemoSettings:
     model: str = "embedded"
     """`embedded`: our own, 1.2 million parameters. Or any name that `text2grad train` takes (smollm2-135m): made for a
-    GPU. On a CPU the counts below are smaller then, unless they are given: 10 and 6 updates, of 4 reports each,
-    measured on 16 every 3."""
+    GPU. On a CPU the counts below are smaller then, unless they are given: 8 and 4 updates, of 4 reports each,
+    measured on 16 every 2."""
     device: str = "auto"
     """cpu, cuda, …; auto: cuda where there is one."""
     seed: Annotated[Int, Ge(0)] = 0
@@ -50,7 +50,7 @@ class DemoSettings:
     """Updates between two measurements."""
 
 
-SMALLER = ("start_updates=10", "updates=6", "prompts=4", "held_out=16", "evaluate_every=3")
+SMALLER = ("start_updates=8", "updates=4", "prompts=4", "held_out=16", "evaluate_every=2")
 """What a model larger than ours does on a CPU unless something else is asked for."""
 
 
