@@ -41,7 +41,7 @@ NAMES = {"text2grad": "Text2Grad", "scalar": "scalar PPO"}
 START_EXAMPLES, EXAMPLES = 2000, 2000
 _START, _COMPLETION, _REPORT = 50.0, 5.0, 2.0
 """Seconds of a supervised update, of a completion that is trained on and of a report that is measured on, as
-SmolLM2-135M took them on one to two cores."""
+SmolLM2-135M took them on one core."""
 _TRAINING_SEEDS = 100
 """Training reports of seed s are those of generator seed 100 + s."""
 
@@ -76,7 +76,7 @@ def patience(options: DemoSettings, out: str) -> str:
     seconds = options.start_updates * _START + 2 * (completions * _COMPLETION + reports * _REPORT)
     everything = DemoSettings(model=options.model, device="cuda", seed=options.seed)
     said = [
-        f"This is slow without a GPU: about {max(1, round(seconds / 60))} minutes on two cores for 135 million "
+        f"This is slow without a GPU: about {max(1, round(seconds / 60))} minutes on one or two cores for 135 million "
         f"parameters, in proportion for others. What so few updates show is that it works, not how well.",
         f"  with a GPU, all of it:  {command(everything, f'{out}-cuda')}",
     ]
