@@ -71,6 +71,9 @@ def test_scientific_notation_is_a_number(tmp_path: Path, number: str) -> None:
         (["steps=true"], "steps: should be a valid integer, got True"),
         (["steps='5'"], "steps: should be a valid integer, got '5'"),
         (["steps=2.5"], "steps: should be a valid integer, got 2.5"),
+        ([f"steps={10**400}"], "steps: should be less than 9223372036854775808, got 1000"),
+        ([f"steps=-{10**400}"], "steps: should be greater than or equal to -9223372036854775808, got -1000"),
+        ([f"optimizer.learning_rate={10**400}"], "optimizer.learning_rate: should be a valid number, got 1000"),
         (["optimizer.learning_rate=.nan"], "optimizer.learning_rate: should be a finite number, got nan"),
         (["credit=gea"], "credit: should be 'gae' or 'local', got 'gea'"),
         (["optimizer=5"], "optimizer: should be a dictionary or an instance of Optimizer, got 5"),
@@ -169,7 +172,7 @@ _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 @given(
     st.floats(allow_nan=False, allow_infinity=False),
     st.one_of(st.none(), st.floats(allow_nan=False, allow_infinity=False)),
-    st.integers(),
+    st.integers(-(2**63), 2**63 - 1),
     st.lists(_TEXTS, max_size=3),
     _TEXTS,
 )

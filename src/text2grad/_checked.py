@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Annotated, Any, TypeVar, cast, dataclass_transform
 
+from annotated_types import Ge, Lt
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Strict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
@@ -15,8 +16,8 @@ from text2grad.errors import Text2GradError
 
 T = TypeVar("T")
 
-Int = Annotated[int, Strict()]
-"""A whole number; `True`, `"3"` and `3.0` are refused rather than guessed at."""
+Int = Annotated[int, Strict(), Ge(-(2**63)), Lt(2**63)]
+"""A whole number of 64 bits, as tensors hold them; `True`, `"3"` and `3.0` are refused rather than guessed at."""
 Real = Annotated[float, Strict()]
 """A finite number; whole numbers pass."""
 

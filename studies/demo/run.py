@@ -13,6 +13,8 @@ one thread.
 import argparse
 import json
 import os
+import platform
+import shutil
 import statistics
 import subprocess
 import sys
@@ -20,8 +22,11 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from text2grad import __version__
 
 HERE = Path(__file__).parent
 RATES, LAMS, SPAN_LAMS = (1e-4, 2e-4, 4e-4), (0.95, 1.0), (0.5, 0.8, 0.95)
@@ -49,9 +54,20 @@ def main() -> None:
         began = time.time()
         with tempfile.TemporaryDirectory() as scratch:
             runs = all_of(jobs, Path(scratch), args.workers)
-        facts = {"updates": args.updates, "seconds": round(time.time() - began), "runs": runs}
+        facts = {"updates": args.updates, "seconds": round(time.time() - began), "versions": versions(), "runs": runs}
         (args.out / FILES[args.what]).write_text(json.dumps(facts, indent=1) + "\n")
         write_readme(args.out)
+
+
+def versions() -> dict[str, str]:
+    """What the runs were made with; the commit where git knows it, marked where files were changed since."""
+    found = {"python": platform.python_version(), "text2grad": __version__}
+    found |= {name: version(name) for name in ("torch", "transformers")}
+    if git := shutil.which("git"):
+        words = [git, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+        described = subprocess.run(words, cwd=HERE, capture_output=True, text=True)
+        found |= {"commit": described.stdout.strip()} if described.returncode == 0 else {}
+    return found
 
 
 def write_readme(out: Path) -> None:

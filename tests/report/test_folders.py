@@ -73,7 +73,7 @@ def test_what_is_no_run_is_refused_with_what_was_wanted(tmp_path: Path) -> None:
         ("nowhere", "there is nothing of that name"),
         ("notes", "got a folder that holds todo.txt"),
         ("notes/todo.txt", "got a file"),
-        ("runs", "got a folder of 1: name them"),
+        (".", "got a folder that holds notes, runs"),
         ("runs/a/metrics.jsonl", "did you mean"),
     ):
         with pytest.raises(RunError, match="should be a run folder") as caught:

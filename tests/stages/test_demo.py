@@ -1,21 +1,27 @@
 """The demo: real, small enough for a test, and honest about what it found."""
 
 import json
+import re
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from text2grad.cli import main
 from text2grad.models.offsets import completion_of
 from text2grad.models.sampling import SamplingSettings, make_sampler
-from text2grad.stages._demo import curve, load, right, verdict
+from text2grad.stages._demo import curve, load, patience, right, verdict
 from text2grad.stages.demo import DemoSettings
 from text2grad.tasks.bulletin import bulletins
+from text2grad.tasks.bulletin_critic import bulletin
 
 SHORT = ["start_updates=1", "updates=2", "evaluate_every=1", "held_out=6", "prompts=2", "completions=2", "--quiet"]
 
@@ -32,6 +38,7 @@ def test_it_leaves_runs_a_summary_and_a_page(shown: Path) -> None:
     assert {path.name for path in shown.iterdir()} >= {"start", "text2grad", "scalar", "summary.json", "report.html"}
     page = (shown / "report.html").read_text()
     assert "<script" in page and "http://" not in page.replace("http://www.w3.org", "")
+    assert "KL to the reference" in page
 
 
 def test_the_summary_holds_the_numbers_of_the_runs(shown: Path) -> None:
@@ -69,10 +76,49 @@ def test_a_second_time_nothing_is_trained_again(shown: Path, capsys: pytest.Capt
     assert "Facts right on 6 reports" in capsys.readouterr().out
 
 
+def test_a_second_time_the_seconds_stay_those_of_the_training(shown: Path) -> None:
+    before = json.loads((shown / "summary.json").read_text())
+    assert main(["demo", "--out", str(shown), *SHORT]) == 0
+    assert json.loads((shown / "summary.json").read_text()) == before
+    assert before["seconds"] > 0
+
+
+def test_after_ctrl_c_the_command_that_is_printed_goes_on(
+    shown: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, asked = tmp_path / "my demo", []
+
+    def stopped(*args: Any, **columns: Any) -> Any:
+        # The first call is of the held-out reports, the second of the first update.
+        asked.append(1)
+        if len(asked) == 2:
+            signal.raise_signal(signal.SIGINT)
+        return bulletin(*args, **columns)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("text2grad.stages._demo.bulletin", stopped)
+        assert main(["demo", "--out", str(out), *SHORT]) == 130
+    (said,) = [line for line in capsys.readouterr().err.splitlines() if "go on with" in line]
+    assert said.startswith("saved at update 1 of 2; go on with: text2grad demo --out ")
+    spent = json.loads((out / "time.json").read_text())["seconds"]
+    words = shlex.split(said.split("go on with: ")[1])
+    assert main([*words[1:], "--quiet"]) == 0
+    summary, undisturbed = (json.loads((folder / "summary.json").read_text()) for folder in (out, shown))
+    assert summary.pop("seconds") > spent > 0
+    undisturbed.pop("seconds")
+    assert summary == undisturbed
+
+
 @pytest.mark.parametrize("other", ["held_out_seed=9", "start_updates=3", "model=no-such-model"])
 def test_other_settings_are_not_mixed_into_a_demo(shown: Path, other: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--out", str(shown), *SHORT, other]) == 2
     assert "other settings" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wrong", [["--model", "no/such.gguf"], ["--device", "cuda:77"]])
+def test_what_cannot_begin_leaves_the_folder_to_the_mended_command(tmp_path: Path, wrong: list[str]) -> None:
+    assert main(["demo", "--out", str(tmp_path / "out"), *SHORT, *wrong]) == 2
+    assert not list((tmp_path / "out").iterdir())
 
 
 def test_a_start_of_unknown_making_is_not_used(shown: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,11 +167,38 @@ def test_the_verdict_says_what_happened(scalar: list[float], span: list[float], 
     assert expected in said and "One seed (0)" in said
 
 
+def test_a_larger_model_on_a_cpu_does_less_unless_it_is_told_and_says_how_long_it_takes(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def counts(*words: str) -> tuple[int, ...]:
+        assert main(["demo", "--print-config", *words]) == 0
+        tree = yaml.safe_load(capsys.readouterr().out)
+        return tuple(tree[key] for key in ("start_updates", "updates", "prompts", "held_out", "evaluate_every"))
+
+    usual, smaller = (40, 48, 16, 128, 4), (8, 4, 4, 16, 2)
+    assert counts() == counts("--device", "cpu") == counts("--model", "smollm2-135m", "--device", "cuda") == usual
+    assert counts("--model", "smollm2-135m", "--device", "cpu") == smaller
+    assert counts("--model", "smollm2-135m", "device=cpu", "updates=48") == (8, 48, 4, 16, 2)
+    given = tmp_path / "all.yaml"
+    given.write_text("model: smollm2-135m\ndevice: cpu\n")
+    assert counts("--config", str(given)) == usual
+    minutes, small_run = [], {"start_updates": 8, "updates": 4, "prompts": 4, "held_out": 16, "evaluate_every": 2}
+    for more in (small_run, {}):
+        options = DemoSettings(model="smollm2-135m", device="cpu", **more)
+        said = patience(options, "out")
+        assert "text2grad demo --out out-cuda --model smollm2-135m --device cuda\n" in said
+        assert "text2grad demo --out out-short --model smollm2-135m --device cpu start_updates=2 updates=2" in said
+        minutes.append(int(re.findall(r"about (\d+) minutes", said)[0]))
+    assert 5 < minutes[0] < 60 < 240 < minutes[1]
+    assert "sooner" not in patience(replace(options, start_updates=1, updates=2, prompts=2, held_out=6), "out")
+
+
 def test_help_answers_without_torch_and_stray_words_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     code = "import sys; from text2grad.stages import demo; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
-    assert main(["demo", "somewhere"]) == 2
-    assert "--out" in capsys.readouterr().err
+    for words in (["somewhere"], ["--out", ""]):
+        assert main(["demo", *words]) == 2
+        assert "--out" in capsys.readouterr().err
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:

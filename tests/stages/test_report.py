@@ -25,6 +25,31 @@ def test_several_get_one_in_the_current_folder(tmp_path: Path, monkeypatch: pyte
     assert not (tmp_path / "span" / "report.html").exists()
 
 
+def test_a_folder_of_runs_is_its_runs_and_files_beside_them_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for arm in ("span", "scalar"):
+        write_run(tmp_path / "demo" / arm, arm, updates=8)
+    start = write_run(tmp_path / "demo" / "start", updates=1)
+    (start / "metrics.jsonl").write_text('{"update": 1, "loss/mean": 2.5, "held_out/loss": 2.0}\n')
+    for name in ("report.html", "summary.json", "settings.yaml"):
+        (tmp_path / "demo" / name).write_text("x")
+    (tmp_path / "demo" / "cache").mkdir()
+    assert main(["report", str(tmp_path / "demo")]) == 0
+    whole = capsys.readouterr()
+    assert "final score of scalar" in (tmp_path / "demo" / "report.html").read_text(encoding="utf-8")
+    assert whole.err.splitlines() == [f"{start}: left out, a supervised start has no scores"]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "demo" / "cache").rmdir()
+    assert main(["report", *(f"demo/{path.name}" for path in sorted((tmp_path / "demo").iterdir()))]) == 0
+    starred = capsys.readouterr()
+    assert starred.out.splitlines()[:-1] == whole.out.splitlines()[:-1]
+    assert [line.split(":")[0] for line in starred.err.splitlines()] == [
+        *("demo/report.html", "demo/settings.yaml", "demo/summary.json", "demo/start"),
+    ]
+    assert main(["report", "demo/start"]) == 0, "named alone, it is what is wanted"
+
+
 def test_out_names_the_file_and_an_old_page_is_replaced(tmp_path: Path) -> None:
     run = write_run(tmp_path / "a", updates=2)
     out = tmp_path / "new" / "page.html"
@@ -46,7 +71,8 @@ def test_it_reads_a_run_that_is_being_written(tmp_path: Path) -> None:
     [
         ([], "wants at least one run folder"),
         (["{here}/nowhere"], "should be a run folder"),
-        (["{here}"], "got a folder of 1"),
+        (["{here}/a/config.yaml"], "did you mean"),
+        (["{here}/a", "{here}/nowhere"], "there is nothing of that name"),
         (["{here}/a", "--out", "{here}"], "got a folder; say"),
         (["{here}/a", "{here}/a"], "named twice"),
         (["{here}/a", "--out", "{here}/a/config.yaml/x.html"], "x.html"),

@@ -310,6 +310,26 @@ def test_the_kl_is_that_of_the_policy_to_the_reference(tmp_path: Path) -> None:
     assert found["all"].advantages_BT[found["mask"]].tolist() == pytest.approx([-0.05] * int(found["mask"].sum()))
 
 
+@pytest.mark.parametrize("rank", [0, 2])
+def test_measuring_the_kl_changes_nothing_else(tmp_path: Path, rank: int) -> None:
+    """Looked at where the run is evaluated, and with the numbers of a run that looks at every update."""
+    weights, rows = {}, {}
+    for name, looks in {"never": "measure=false", "now and then": "measure=true", "always": "stop=1000"}.items():
+        settings = ("kl.coefficient=0", f"kl.{looks}", f"policy.lora.rank={rank}", "policy.lora.dropout=0.3")
+        one = trainer(tmp_path / name, *settings, held_out=HELD_OUT)
+        one.train()
+        weights[name], rows[name] = weights_of(one), metrics_of(tmp_path / name)
+    measured = {name: {row["update"]: row.pop("kl/reference", None) for row in found} for name, found in rows.items()}
+    assert rows["never"] == rows["now and then"] == rows["always"]
+    for name in ("now and then", "always"):
+        assert weights[name].keys() == weights["never"].keys()
+        assert all(torch.equal(weight, weights["never"][key]) for key, weight in weights[name].items())
+    assert not any(measured["never"].values())
+    seen = {update: kl for update, kl in measured["now and then"].items() if kl is not None}
+    assert seen == {update: measured["always"][update] for update in (2, 4, 5)}
+    assert 0 < seen[2] < seen[5]
+
+
 def test_the_adaptive_coefficient_moves(tmp_path: Path) -> None:
     trainer(tmp_path / "up", "kl.adaptive=true", "kl.target=1e-6", "kl.horizon=1", "updates=3").train()
     used = [row["kl/coefficient"] for row in metrics_of(tmp_path / "up")]

@@ -18,6 +18,7 @@ KILLED = -signal.SIGKILL
 KINDS = {
     "gae, LoRA": ["policy.lora.rank=2"],
     "gae, all weights, adaptive KL": ["policy.lora.rank=0", "kl.adaptive=true", "kl.horizon=1"],
+    "gae, all weights, KL looked at": ["policy.lora.rank=0", "kl.coefficient=0", "kl.measure=true"],
     "group": ["credit.kind=group"],
     "local": ["credit.kind=local"],
     "dropout, schedule": ["policy.lora.dropout=0.3", "update.schedule=cosine", "update.warmup=2"],

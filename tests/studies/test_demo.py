@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import statistics
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,18 @@ def test_text2grad_needs_at_most_half_of_the_updates_in_the_median() -> None:
         shares.append(min(reached, default=float("inf")) / last["update"])
         assert last["score"] > curves["scalar", seed][0]["score"], "scalar PPO should have learned something, too"
     assert statistics.median(shares) <= 0.5
+
+
+def test_what_is_measured_from_now_on_says_what_it_was_made_with(
+    study: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    curve = [{"update": 4, "score": 0.5, "facts_right": 0.5}]
+    monkeypatch.setattr(study, "all_of", lambda jobs, *_: [{**job, "curve": curve} for job in jobs])
+    monkeypatch.setattr("sys.argv", ["run.py", "tune", "--out", str(tmp_path)])
+    study.main()
+    found = json.loads((tmp_path / "tuning.json").read_text())["versions"]
+    assert found.keys() >= {"python", "text2grad", "torch", "transformers"}
+    assert re.fullmatch(r"[0-9a-f]{40}(-dirty)?", found.get("commit", "0" * 40))
 
 
 def test_the_first_evaluation_at_the_goal_counts(study: Any) -> None:

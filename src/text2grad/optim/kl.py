@@ -12,6 +12,11 @@ RESOLUTION = {"float32": 1e-4, "bfloat16": 1e-2}
 so near to its reference has a KL of less than half its square a token."""
 
 
+def needs_reference(options: KLSettings) -> bool:
+    """Whether what is learned, or when it ends, depends on the reference: it is then run at every update."""
+    return bool(options.coefficient or options.stop)
+
+
 def penalised(
     rewards_BT: Tensor,
     logprobs_BT: Tensor,

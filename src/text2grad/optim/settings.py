@@ -28,7 +28,8 @@ class KLSettings:
     """The penalty for leaving the reference policy."""
 
     coefficient: Annotated[Real, Ge(0)] = 0.05
-    """Each token's reward loses this times log π(token) − log π_reference(token). 0: no reference is needed or run."""
+    """Each token's reward loses this times log π(token) − log π_reference(token). 0: no reference is needed or run,
+    unless `stop` or `measure` asks for one."""
     adaptive: Flag = False
     """Let the coefficient follow the measured KL: up where it is over the target, down where it is under."""
     target: Annotated[Real, Gt(0)] = 0.05
@@ -38,6 +39,9 @@ class KLSettings:
     stop: Annotated[Real, Ge(0)] = 0.0
     """Stop the run when the policy that sampled is further than this from the reference, in KL per token: that update
     is not applied, so the model that is saved is the one that was measured. 0: never."""
+    measure: Flag = False
+    """Where neither of them needs the reference, run it at the updates that are evaluated, only to look: `kl/reference`
+    is then known, and what is learned is the same, bit for bit. Without LoRA it takes a copy of the weights."""
 
 
 @settings

@@ -52,8 +52,25 @@ class Run:
         return found[0] if len(found) == 1 and isinstance(found[0], int) else None
 
     @property
+    def supervised(self) -> bool:
+        """A supervised start: losses and no score, so nothing that it could be compared by."""
+        keys = {key for row in self.metrics.values() for key in row}
+        return bool(keys & {"loss/mean", "held_out/loss"}) and not keys & {"score/mean", "held_out/score"}
+
+    @property
     def seed(self) -> Any:
         return self.facts.get("seed", self.config.get("seed"))
+
+
+def find_folders(paths: Sequence[str | Path]) -> tuple[list[Path], list[Path]]:
+    """(run folders, files that were passed over): of a folder that is none itself, those in it, by name. Files are what
+    `runs/*` names beside them; one that stands alone is refused later, with the reason."""
+    folders: list[Path] = []
+    files = [path for path in map(Path, paths) if path.is_file()]
+    for path in map(Path, paths):
+        below = [] if _is_run(path) else sorted(path.glob("*/"))
+        folders += [folder for folder in below if _is_run(folder)] or ([] if path in files else [path])
+    return (folders, files) if folders else (files, [])
 
 
 def read_runs(paths: Sequence[str | Path]) -> list[Run]:
@@ -67,14 +84,12 @@ def read_runs(paths: Sequence[str | Path]) -> list[Run]:
 
 def _folder(path: Path) -> Path:
     wanted = f"{path}: should be a run folder (one with metrics.jsonl or rollouts.jsonl, as `text2grad train` writes)"
+    wanted += ", or a folder of them"
     if not path.exists():
         raise RunError(f"{wanted}, but there is nothing of that name")
     if not path.is_dir():
         raise RunError(f"{wanted}, got a file" + (f"; did you mean {path.parent}?" if _is_run(path.parent) else ""))
     if not _is_run(path):
-        below = sorted(folder for folder in path.iterdir() if folder.is_dir() and _is_run(folder))
-        if below:
-            raise RunError(f"{wanted}, got a folder of {len(below)}: name them, as in {path}/*")
         inside = ", ".join(sorted(entry.name for entry in path.iterdir())[:5]) or "nothing"
         raise RunError(f"{wanted}, got a folder that holds {inside}")
     return path

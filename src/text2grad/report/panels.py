@@ -16,7 +16,11 @@ GOOD, POOR, PLAIN = 0, 1, 4
 _OVER_UPDATES = (
     ("score/mean", "Score in training", "Mean score of the completions sampled at each update."),
     ("reward/mean", "Reward", "Sum of a completion’s token rewards, before the KL penalty."),
-    ("kl/reference", "KL to the reference", "How far the policy has moved, mean per token."),
+    (
+        "kl/reference",
+        "KL to the reference",
+        "How far the policy has moved, mean per token. An estimate from sampled tokens: a few can make a spike.",
+    ),
     ("length/mean", "Length", "Tokens of a completion. Watch it beside the reward: short can be a trick."),
     ("text/diversity", "Diversity", "Distinct pairs of neighbouring tokens, as a share of all in the batch."),
     ("text/repetition", "Repetition", "Share of tokens in stretches of four that occur again."),

@@ -1,13 +1,16 @@
 """The demo: a supervised start, two arms on the same data, a verdict in plain words, a report.
 
 Enters: its settings and a folder. Leaves: DIR/start, DIR/text2grad and DIR/scalar (run folders), DIR/summary.json and
-DIR/report.html. A kill costs nothing: run it again and it goes on. The study over seeds (studies/demo) is made of the
-same functions.
+DIR/report.html; and DIR/settings.yaml and DIR/time.json, by which it goes on: a kill costs nothing but its minutes in
+the sum. The study over seeds (studies/demo) is made of the same functions.
 """
 
 import json
 import time
 import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
@@ -23,7 +26,7 @@ from text2grad.optim.settings import CreditSettings, KLSettings, UpdateSettings
 from text2grad.report.folders import lines, read_runs
 from text2grad.report.page import build
 from text2grad.runs import write_atomic
-from text2grad.stages.demo import DemoSettings
+from text2grad.stages.demo import DemoSettings, command, slow
 from text2grad.stages.sft import SftSettings, SupervisedSettings
 from text2grad.stages.train import EvaluationSettings, LogSettings, TrainSettings
 from text2grad.stages.trainer import Trainer
@@ -36,20 +39,26 @@ ARMS = {"text2grad": "span", "scalar": "scalar"}
 """Folder → the switch that tells the two apart."""
 NAMES = {"text2grad": "Text2Grad", "scalar": "scalar PPO"}
 START_EXAMPLES, EXAMPLES = 2000, 2000
+_START, _COMPLETION, _REPORT = 50.0, 5.0, 2.0
+"""Seconds of a supervised update, of a completion that is trained on and of a report that is measured on, as
+SmolLM2-135M took them on one core."""
 _TRAINING_SEEDS = 100
 """Training reports of seed s are those of generator seed 100 + s."""
 
 
 def show(options: DemoSettings, out: str | Path, *, display: bool, browser: bool) -> int:
     """All of it; prints the verdict."""
-    console, out, began = Console(quiet=not display), Path(out), time.perf_counter()
+    console, again, out = Console(quiet=not display), command(options, str(out)), Path(out)
     settle(options, out)
     console.print(_BEFORE.format(model=options.model, updates=options.updates), highlight=False)
-    base = start(options, out / "start", show=display)
-    for name in ARMS:
-        console.print(f"\n[bold]{NAMES[name]}[/bold]: {_ABOUT[name]}", highlight=False)
-        arm(options, name, base, out / name, show=display)
-    summary = summarise(options, out, time.perf_counter() - began)
+    if slow(options):
+        console.print("\n" + patience(options, str(out)), highlight=False, markup=False, soft_wrap=True)
+    with _begun(out):
+        base = start(options, out / "start", show=display, again=again)
+        for name in ARMS:
+            console.print(f"\n[bold]{NAMES[name]}[/bold]: {_ABOUT[name]}", highlight=False)
+            arm(options, name, base, out / name, show=display, again=again)
+    summary = summarise(options, out)
     write_atomic(out / "summary.json", json.dumps(summary, indent=2).encode() + b"\n")
     page = build(read_runs([out / name for name in ARMS]))
     write_atomic(out / "report.html", page.html)
@@ -58,6 +67,49 @@ def show(options: DemoSettings, out: str | Path, *, display: bool, browser: bool
     if browser and not webbrowser.open((out / "report.html").resolve().as_uri()):
         print("no browser could be started here: open the file yourself")
     return 0
+
+
+def patience(options: DemoSettings, out: str) -> str:
+    """How long a larger model takes on a CPU, by rule, and what to do about it."""
+    completions = options.updates * options.prompts * options.completions
+    reports = (options.updates // options.evaluate_every + 1) * options.held_out
+    seconds = options.start_updates * _START + 2 * (completions * _COMPLETION + reports * _REPORT)
+    everything = DemoSettings(model=options.model, device="cuda", seed=options.seed)
+    said = [
+        f"This is slow without a GPU: about {max(1, round(seconds / 60))} minutes on one or two cores for 135 million "
+        f"parameters, in proportion for others. What so few updates show is that it works, not how well.",
+        f"  with a GPU, all of it:  {command(everything, f'{out}-cuda')}",
+    ]
+    most = {"start_updates": 2, "updates": 2, "prompts": 2, "held_out": 8}
+    fewer = replace(options, **{key: min(getattr(options, key), count) for key, count in most.items()})
+    if fewer != options:
+        said.append(f"  sooner, but even less:  {command(fewer, f'{out}-short')}")
+    return "\n".join(said)
+
+
+@contextmanager
+def _begun(out: Path) -> Iterator[None]:
+    """Add up what the trainings take, also over several calls; a call that finds them done adds nothing. One that fails
+    before there is a run leaves the folder free."""
+    over = all((out / name / "model").is_dir() for name in ("start", *ARMS))
+    began = time.perf_counter()
+    try:
+        yield
+    except BaseException:
+        if not any((out / name).exists() for name in ("start", *ARMS)):
+            # Nothing has begun (there is no such model, no such device): the mended command may have this folder.
+            (out / "settings.yaml").unlink()
+            over = True
+        raise
+    finally:
+        if not over:
+            spent = _seconds(out) + time.perf_counter() - began
+            write_atomic(out / "time.json", json.dumps({"seconds": round(spent, 1)}).encode() + b"\n")
+
+
+def _seconds(out: Path) -> float:
+    path = out / "time.json"
+    return float(json.loads(path.read_bytes())["seconds"]) if path.exists() else 0.0
 
 
 def settle(options: DemoSettings, out: Path) -> None:
@@ -74,8 +126,9 @@ def settle(options: DemoSettings, out: Path) -> None:
     write_atomic(path, config.dump(options).encode())
 
 
-def start(options: DemoSettings, folder: Path, *, show: bool = False) -> Path:
-    """The supervised start, on plain reports: fluent bulletins, many facts wrong. Gives the model's folder."""
+def start(options: DemoSettings, folder: Path, *, show: bool = False, again: str = "") -> Path:
+    """The supervised start, on plain reports: fluent bulletins, many facts wrong. Gives the model's folder. `again`:
+    what to type to go on after Ctrl-C."""
     if (folder / "model").is_dir():
         return folder / "model"
     small = options.model == "embedded"
@@ -96,13 +149,14 @@ def start(options: DemoSettings, folder: Path, *, show: bool = False) -> Path:
         model=model,
         tokenizer=tokenizer,
         examples=bulletins(_TRAINING_SEEDS + options.seed, START_EXAMPLES, plain=True),
-        held_out=bulletins(options.held_out_seed, 64, "held_out", plain=True),
+        held_out=bulletins(options.held_out_seed, min(64, options.held_out), "held_out", plain=True),
         show=show,
+        again=again,
     )
     return _went(loop.train())
 
 
-def arm(options: DemoSettings, name: str, base: Path, folder: Path, *, show: bool = False) -> Path:
+def arm(options: DemoSettings, name: str, base: Path, folder: Path, *, show: bool = False, again: str = "") -> Path:
     """One arm, from the supervised start; gives the model's folder."""
     model, tokenizer = load_model(str(base))
     loop = Trainer(
@@ -115,6 +169,7 @@ def arm(options: DemoSettings, name: str, base: Path, folder: Path, *, show: boo
         critic=bulletin,
         measures={"facts_right": right},
         show=show,
+        again=again,
     )
     return _went(loop.train())
 
@@ -137,9 +192,13 @@ def train_settings(options: DemoSettings, name: str) -> TrainSettings:
         policy=_policy(options),
         sampling=SamplingSettings(max_new_tokens=40 if small else 64, batch=128),
         credit=CreditSettings(lam=options.span_lam if ARMS[name] == "span" else options.scalar_lam),
-        kl=KLSettings(coefficient=0.0 if small else 0.02),
+        kl=KLSettings(coefficient=0.0 if small else 0.02, measure=True),
         update=UpdateSettings(
-            epochs=1, minibatches=2, micro_batch=64, learning_rate=options.learning_rate, value_learning_rate=1e-3
+            epochs=1,
+            minibatches=2,
+            micro_batch=64 if small else 16,
+            learning_rate=options.learning_rate,
+            value_learning_rate=1e-3,
         ),
         evaluation=EvaluationSettings(every=options.evaluate_every, examples=options.held_out),
         log=LogSettings(rollouts=6, locality=16),
@@ -160,7 +219,7 @@ def load(options: DemoSettings) -> tuple[Any, Any]:
         return load_model(str(folder))
 
 
-def summarise(options: DemoSettings, out: Path, seconds: float) -> dict[str, Any]:
+def summarise(options: DemoSettings, out: Path) -> dict[str, Any]:
     """The numbers of the verdict, from the runs' own files."""
     curves = {name: curve(out / name) for name in ARMS}
     goal = curves["scalar"][-1]["score"]
@@ -178,7 +237,7 @@ def summarise(options: DemoSettings, out: Path, seconds: float) -> dict[str, Any
         "before": {"score": first["score"], "facts_right": first["facts_right"]},
         "goal": {"score": goal, "meaning": "scalar PPO's score after its last update"},
         "arms": arms,
-        "seconds": round(seconds, 1),
+        "seconds": _seconds(out),
     }
 
 

@@ -71,12 +71,14 @@ class Loop(Closable, ABC):
         callbacks: Sequence[Callback] = (),
         show: bool = False,
         by_names: bool = True,
+        again: str = "",
     ) -> None:
-        """`data`: digests of what may not change under a run. `by_names`: the settings are all it takes to go on."""
+        """`data`: digests of what may not change under a run. `by_names`: the settings are all it takes to go on.
+        `again`: what to type for that, where a run is part of something larger."""
         if (model is None) != (tokenizer is None):
             raise UsageError("a model and its tokenizer go together: give both, or neither and the name of one")
         self.settings, self.callbacks, self.show = settings, callbacks, show
-        self._by_names = by_names and model is None
+        self._by_names, self._again = by_names and model is None, again
         self._trained = False
         self.done = 0
         """Updates that are finished."""
@@ -160,11 +162,13 @@ class Loop(Closable, ABC):
                 if last or interrupted or self.done % self.settings.checkpoint_every == 0:
                     self._save()
                 if interrupted and not last:
-                    again = resume_command(self.stage, self.run.path, self.others.launched)
-                    again = again if self._by_names else "the same script"
-                    display.note(f"saved at update {self.done} of {self.updates}; go on with: {again}")
+                    display.note(f"saved at update {self.done} of {self.updates}; go on with: {self._to_go_on()}")
                     return Outcome(self.done, 130, None)
             return self._end(display)
+
+    def _to_go_on(self) -> str:
+        by_names = resume_command(self.stage, self.run.path, self.others.launched) if self._by_names else ""
+        return self._again or by_names or "the same script"
 
     def _set_rate(self, factor: float) -> None:
         for group in self.optimizer.param_groups:

@@ -6,10 +6,12 @@ sum on the last token (scalar PPO). Same data, seeds, updates. What happens is i
 """
 
 import argparse
+import shlex
 from typing import Annotated
 
 from annotated_types import Ge, Gt, Le
 
+from text2grad import config
 from text2grad._checked import Int, Real
 from text2grad.config import settings
 from text2grad.errors import UsageError
@@ -19,7 +21,9 @@ from text2grad.stages import _settings
 @settings
 class DemoSettings:
     model: str = "embedded"
-    """`embedded`: our own, 1.2 million parameters. Or any name that `text2grad train` takes (smollm2-135m): slower."""
+    """`embedded`: our own, 1.2 million parameters. Or any name that `text2grad train` takes (smollm2-135m): made for a
+    GPU. On a CPU the counts below are smaller then, unless they are given: 8 and 4 updates, of 4 reports each,
+    measured on 16 every 2."""
     device: str = "auto"
     """cpu, cuda, …; auto: cuda where there is one."""
     seed: Annotated[Int, Ge(0)] = 0
@@ -46,6 +50,32 @@ class DemoSettings:
     """Updates between two measurements."""
 
 
+SMALLER = ("start_updates=8", "updates=4", "prompts=4", "held_out=16", "evaluate_every=2")
+"""What a model larger than ours does on a CPU unless something else is asked for."""
+
+
+def slow(options: DemoSettings) -> bool:
+    """Whether a model larger than ours is to be trained on a CPU."""
+    if options.model == "embedded" or options.device not in ("cpu", "auto"):
+        return False
+    import torch
+
+    return options.device == "cpu" or not torch.cuda.is_available()
+
+
+def command(options: DemoSettings, out: str) -> str:
+    """What to type to go on with this demo.
+
+    >>> command(DemoSettings(device="cuda", updates=8), "my demo")
+    "text2grad demo --out 'my demo' --device cuda updates=8"
+    """
+    before, now = config.plain(DemoSettings()), config.plain(options)
+    changed = {key: config.inline(value) for key, value in now.items() if value != before[key]}
+    flags = [word for key in ("model", "device") if key in changed for word in (f"--{key}", now[key])]
+    words = [f"{key}={value}" for key, value in changed.items() if key not in ("model", "device")]
+    return shlex.join(["text2grad", "demo", "--out", out, *flags, *words])
+
+
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "text2grad demo [--out DIR] [--model NAME] [--device NAME] [--open] [key=value …]"
     parser.add_argument("words", nargs="*", metavar="key=value", help="settings")
@@ -60,11 +90,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     others, overrides = _settings.split_overrides(args.words)
     overrides += [f"{name}={value}" for name in ("model", "device") if (value := getattr(args, name)) is not None]
+    if args.config is None and slow(config.load(DemoSettings, None, overrides)):
+        overrides = [*SMALLER, *overrides]
     options = _settings.resolve(args, DemoSettings, overrides)
     if options is None:
         return 0
     if others:
         raise UsageError(f"wants settings only, got {others[0]!r}; the folder is named with --out")
+    if not args.out.strip():
+        raise UsageError("--out should name a folder to write to, got the empty name")
     from text2grad.stages._demo import show
 
     return show(options, args.out, display=not args.quiet, browser=args.open)

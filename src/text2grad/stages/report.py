@@ -1,6 +1,7 @@
 """`text2grad report`: run folders → one HTML file that needs nothing else. Reads folders, calls `build`, writes."""
 
 import argparse
+import sys
 import webbrowser
 from pathlib import Path
 
@@ -11,7 +12,10 @@ from text2grad.runs import write_atomic
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "text2grad report RUN… [--out FILE] [--open]"
     parser.add_argument(
-        "runs", nargs="*", metavar="RUN", help="run folders; those that differ in the seed alone are one arm"
+        "runs",
+        nargs="*",
+        metavar="RUN",
+        help="run folders, or a folder of them; those that differ in the seed alone are one arm",
     )
     parser.add_argument(
         "--out", metavar="FILE", help="the page; RUN/report.html for one run, ./report.html for several by default"
@@ -24,10 +28,17 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("wants at least one run folder: text2grad report RUN…")
     target = _target(args.out, args.runs)
 
-    from text2grad.report.folders import read_runs
+    from text2grad.report.folders import find_folders, read_runs
     from text2grad.report.page import build
 
-    page = build(read_runs(args.runs))
+    folders, files = find_folders(args.runs)
+    runs = read_runs(folders)
+    compared = [run for run in runs if not run.supervised] or runs
+    page = build(compared)
+    left_out = [f"{path}: left out, a file is no run" for path in files]
+    left_out += [f"{run.path}: left out, a supervised start has no scores" for run in runs if run not in compared]
+    for line in left_out:
+        print(line, file=sys.stderr)
     try:
         write_atomic(target, page.html)
     except OSError as problem:

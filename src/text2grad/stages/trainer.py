@@ -31,7 +31,7 @@ from text2grad.models.reward import open_critic
 from text2grad.models.sampling import make_sampler, uniforms
 from text2grad.optim.advantages import Advantages, advantages, credited
 from text2grad.optim.batch import Batch, blank, collate
-from text2grad.optim.kl import RESOLUTION, Coefficient, penalised
+from text2grad.optim.kl import RESOLUTION, Coefficient, needs_reference, penalised
 from text2grad.optim.loss import approximate_kl
 from text2grad.optim.reduce import masked_mean
 from text2grad.optim.update import learning_rate_factor, update
@@ -71,6 +71,7 @@ class Trainer(Loop):
         measures: Mapping[str, Measure] | None = None,
         callbacks: Sequence[Callback] = (),
         show: bool = False,
+        again: str = "",
     ) -> None:
         self.measures = measures or {}
         check(settings)
@@ -94,6 +95,7 @@ class Trainer(Loop):
             callbacks=callbacks,
             show=show,
             by_names=examples is None and held_out is None and critic is None and measures is None,
+            again=again,
         )
 
     def close(self) -> None:
@@ -133,12 +135,12 @@ class Trainer(Loop):
             metrics["reward/residual_ratio"] = ratio
         rows = [one.logged(number) for one in rolled if not one.row.scored][: options.log.rollouts // 4]
         if any(one.rollout for one in rolled):
-            batch = self._batch(mine, times)
+            batch = self._batch(number, mine, times)
             found = self._advantages(batch, metrics)
             if self._too_far(metrics) is None:
                 metrics |= self._learn(number, batch, found, len(rolled), times)
             rows += self._look_back(number, batch, found, (rolled, mine), metrics, times)
-        if number % options.evaluation.every == 0 or number == options.updates:
+        if self._is_evaluated(number):
             evaluating_from = time.perf_counter()
             self._evaluate(number, metrics, rows)
             times["evaluate"] = time.perf_counter() - evaluating_from
@@ -186,7 +188,7 @@ class Trainer(Loop):
             for one, row, (prompt, sampled) in zip(numbers, rows, drawn, strict=True)
         ]
 
-    def _batch(self, mine: Sequence[Rolled], times: dict[str, float]) -> Batch:
+    def _batch(self, number: int, mine: Sequence[Rolled], times: dict[str, float]) -> Batch:
         began = time.perf_counter()
         scored = [one for one in mine if one.rollout is not None]
         rollouts = [one.rollout for one in scored if one.rollout is not None]
@@ -197,7 +199,7 @@ class Trainer(Loop):
         with memory_named("reading completions", "update.micro_batch"), evaluating(self.policy):
             if self.settings.credit.kind == "gae" and batch.values_BT is None:
                 batch = replace(batch, values_BT=self.policy.look(batch, size, self.others)[1])
-            if self.reference is not None:
+            if self.reference is not None and (needs_reference(self.settings.kl) or self._is_evaluated(number)):
                 batch = replace(batch, reference_BT=self.reference.logprobs(batch, size, self.others))
         times["forward"] += time.perf_counter() - began
         return batch
@@ -267,6 +269,9 @@ class Trainer(Loop):
         self._evaluate(0, metrics, rows)
         self.watch.see(metrics)
         return metrics, rows
+
+    def _is_evaluated(self, number: int) -> bool:
+        return number % self.settings.evaluation.every == 0 or number == self.settings.updates
 
     def _evaluate(self, number: int, metrics: dict[str, Any], rows: list[dict[str, Any]]) -> None:
         """The held-out examples, completed greedily and judged: adds to the metrics, and to the rows that are logged.
@@ -348,7 +353,7 @@ class Trainer(Loop):
         self.updates = settings.updates
         gae = settings.credit.kind == "gae"
         self.policy = Policy(model, settings.policy, value_head=gae, temperature=settings.sampling.temperature)
-        self.reference = self.policy.reference() if settings.kl.coefficient or settings.kl.stop else None
+        self.reference = self.policy.reference() if needs_reference(settings.kl) or settings.kl.measure else None
         self.policy.eval()
         self.module = self.others.prepare(self.policy)
         if self.others.sharded and self.reference is not None and self.reference.copy is not None:

@@ -44,6 +44,7 @@ class WarmStart(Loop):
         held_out: Sequence[Example] | None = None,
         callbacks: Sequence[Callback] = (),
         show: bool = False,
+        again: str = "",
     ) -> None:
         self.examples = list(examples) if examples is not None else load_examples(settings.data)
         if not self.examples:
@@ -62,6 +63,7 @@ class WarmStart(Loop):
             callbacks=callbacks,
             show=show,
             by_names=examples is None and held_out is None,
+            again=again,
         )
 
     def _build(self, model: Any) -> None:

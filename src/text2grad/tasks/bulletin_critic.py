@@ -205,8 +205,8 @@ def _feedback(quotes: Sequence[Quote], omissions: Sequence[str], finished: bool)
         said.append(f"{listed(plain, len(SLOTS))} {'is' if len(plain) == 1 else 'are'} right.")
     faults = list(dict.fromkeys(quote.comment for quote in quotes if not quote.comment.endswith("is right.")))
     said += faults[:_MOST]
-    if len(faults) > _MOST:
-        said.append(f"There are {len(faults) - _MOST} more faults.")
+    if (more := len(faults) - _MOST) > 0:
+        said.append("There is one more fault." if more == 1 else f"There are {more} more faults.")
     if omissions:
         said.append(f"It does not say {', '.join(omissions[:-1])}{' or ' if omissions[1:] else ''}{omissions[-1]}.")
     if not finished:
