@@ -137,7 +137,7 @@ class RewardModel(Policy):
             self.class_weights_3.copy_(head.pop("class_weights_3"))
             self.span_head.load_state_dict(head)
         except (OSError, KeyError, RuntimeError, SafetensorError) as problem:
-            raise CorruptModel(f"{place / _HEAD}: cannot be read ({problem}); train or copy the model again") from None
+            raise _corrupt(place / _HEAD, problem) from None
 
     @classmethod
     def from_pretrained(
@@ -151,13 +151,17 @@ class RewardModel(Policy):
             card = json.loads((place / CARD).read_text(encoding="utf-8"))
             template = config.build(Template, card["template"], f"{place / CARD}: template")
             calibration = config.build(Calibration, card["calibration"], f"{place / CARD}: calibration")
-        except (OSError, ValueError, KeyError, TypeError) as problem:
-            raise CorruptModel(f"{place / CARD}: cannot be read ({problem}); train or copy the model again") from None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+            raise _corrupt(place / CARD, problem) from None
         model, tokenizer = load_model(str(place), device=device)
         made = cls(model, PolicySettings(lora=LoraSettings(rank=0), precision=precision), template)
         made.calibration = calibration
         made.adopt(place)
         return made.requires_grad_(False).eval(), tokenizer
+
+
+def _corrupt(path: Path, problem: Exception) -> CorruptModel:
+    return CorruptModel(f"{path}: cannot be read ({' '.join(str(problem).split())}); train or copy the model again")
 
 
 def _whole(weight: Any) -> Tensor:
