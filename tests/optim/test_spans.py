@@ -99,6 +99,12 @@ def test_the_temperature_that_labels_were_drawn_with_is_the_likeliest(wanted: fl
     assert loss(found) <= min(loss(found * 0.98), loss(found * 1.02))
 
 
+def test_a_few_labels_that_are_all_guessed_right_make_no_guess_certain() -> None:
+    logits = torch.tensor([[3.0, 0.0, 0.0], [0.0, 3.0, 0.0]] * 4)
+    found = (logits / fit_temperature(logits, torch.tensor([0, 1] * 4))).softmax(-1)
+    assert 0.9 < float(found.max()) < 0.95
+
+
 def test_no_labels_leave_the_temperature_alone() -> None:
     assert fit_temperature(torch.zeros(0, 3), torch.zeros(0, dtype=torch.long)) == 1.0
 
