@@ -8,6 +8,9 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from text2grad.errors import Text2GradError
     from text2grad.feedback.align import AlignSettings, align
+    from text2grad.models.reward.model import RewardModel
+    from text2grad.stages.reward_model import RewardModelSettings
+    from text2grad.stages.reward_trainer import RewardTrainer
     from text2grad.stages.sft import SftSettings
     from text2grad.stages.train import TrainSettings
     from text2grad.stages.trainer import Trainer
@@ -35,6 +38,9 @@ __all__ = [
     "Message",
     "Missed",
     "Quote",
+    "RewardModel",
+    "RewardModelSettings",
+    "RewardTrainer",
     "RewardedCompletion",
     "Rollout",
     "Scoring",
@@ -49,6 +55,9 @@ __all__ = [
 
 _HOMES = {
     "AlignSettings": "text2grad.feedback.align",
+    "RewardModel": "text2grad.models.reward.model",
+    "RewardModelSettings": "text2grad.stages.reward_model",
+    "RewardTrainer": "text2grad.stages.reward_trainer",
     "SftSettings": "text2grad.stages.sft",
     "Text2GradError": "text2grad.errors",
     "TrainSettings": "text2grad.stages.train",

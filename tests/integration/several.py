@@ -19,11 +19,14 @@ from text2grad.models.sampling.settings import SamplingSettings
 from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.optim.settings import CreditSettings, KLSettings, UpdateSettings
+from text2grad.stages.reward_model import RewardModelSettings
+from text2grad.stages.reward_trainer import RewardTrainer
 from text2grad.stages.sft import SftSettings, SupervisedSettings
 from text2grad.stages.train import EvaluationSettings, LogSettings, TrainSettings
 from text2grad.stages.trainer import Trainer
 from text2grad.stages.warm_start import WarmStart
-from text2grad.types import Critique, Example, Quote
+from text2grad.tasks.annotated import Annotated
+from text2grad.types import Alignment, Critique, Example, Quote, Span
 
 EXAMPLES = [Example(f"e{i}", f"Say {'it ' * i}", reference=f"It is {i}.") for i in range(5)]
 UNSCORED = EXAMPLES[1].prompt
@@ -69,10 +72,29 @@ SUPERVISED = SftSettings(
     policy=PolicySettings(lora=LoraSettings(rank=0)),
     update=SupervisedSettings(batch=3, micro_batch=1, learning_rate=1e-3),
 )
-RUNS = ("gae", "lora", "unscored", "sft")
+JUDGED = RewardModelSettings(
+    updates=3,
+    evaluate_every=2,
+    keep="last",
+    device="cpu",
+    policy=PolicySettings(lora=LoraSettings(rank=0)),
+    update=SupervisedSettings(batch=3, micro_batch=1, learning_rate=1e-3),
+    head_learning_rate=1e-2,
+)
+RUNS = ("gae", "lora", "unscored", "sft", "reward")
 
 
-def loop(name: str, folder: Path, callbacks: Sequence[Any] = ()) -> Trainer | WarmStart:
+def annotated(count: int) -> list[Annotated]:
+    """Of different lengths, some with no critique that has room."""
+    spans = [Alignment((Span(0, 4, "good"),)), Alignment((Span(3, 7, "poor", severity=0.5),)), Alignment()]
+    found = []
+    for n, where in enumerate((spans * count)[:count]):
+        said = Critique("No. " * (1 + 99 * (n == 2)))
+        found.append(Annotated(f"a{n}", f"Say {'it ' * n}", f"It is the {n}." * (1 + n % 2), said, where))
+    return found
+
+
+def loop(name: str, folder: Path, callbacks: Sequence[Any] = ()) -> Trainer | WarmStart | RewardTrainer:
     """The run of this name, for one process or for one of several."""
     tokenizer = tiny_tokenizer()
     held_out = EXAMPLES[2:] if name != "unscored" else EXAMPLES[:1]  # one example: the second process has none
@@ -83,6 +105,10 @@ def loop(name: str, folder: Path, callbacks: Sequence[Any] = ()) -> Trainer | Wa
         "held_out": held_out,
         "callbacks": callbacks,
     }
+    if name == "reward":
+        # One held-out completion: the second process has none.
+        given = {key: value for key, value in given.items() if key in ("model", "tokenizer", "callbacks")}
+        return RewardTrainer(JUDGED, folder, rows=annotated(5), held_out=annotated(1), **given)
     if name == "sft":
         _untie(given["model"])
         return WarmStart(SUPERVISED, folder, **given)

@@ -14,9 +14,11 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from tests.integration.several import RUNS, loop
+from text2grad import config
 from text2grad.cli import main
 from text2grad.errors import ConfigError
 from text2grad.models.parallel import Processes
+from text2grad.models.reward.model import RewardModel
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.runs import encode_row, read_jsonl
 from text2grad.stages._launch import NAMES, command, config_file
@@ -77,7 +79,7 @@ def test_two_processes_give_the_numbers_of_one(together: tuple[str, Path], alone
     assert [row["update"] for row in found] == [0, 1, 2, 3]
     for here, there in zip(found, wanted, strict=True):
         assert here == pytest.approx(there, abs=1e-4)
-    moved = "loss/mean" if name == "sft" else "loss/policy"
+    moved = {"sft": "loss/mean", "reward": "loss/span"}.get(name, "loss/policy")
     assert abs(wanted[1][moved] - wanted[2][moved]) > 1e-3, "else anything would be within the tolerance"
 
 
@@ -99,6 +101,16 @@ def test_the_model_is_whole_and_loads_in_plain_transformers(together: tuple[str,
     for key, weight in found.state_dict().items():
         torch.testing.assert_close(weight, wanted[key], atol=2e-4, rtol=1e-4)
     assert found.generation_config.eos_token_id == tiny_tokenizer().eos_token_id
+
+
+def test_the_span_head_is_whole_and_calibrated_alike(together: tuple[str, Path], alone: Path) -> None:
+    found, wanted = (RewardModel.from_pretrained(folder / "reward" / "model")[0] for folder in (together[1], alone))
+    for name, weight in found.span_head.named_parameters():
+        torch.testing.assert_close(weight, wanted.span_head.get_parameter(name), atol=2e-4, rtol=1e-4)
+        assert weight.abs().max() > 1e-3
+    here, there = (config.plain(one.calibration) for one in (found, wanted))
+    assert here.pop("kind") == there.pop("kind") == "verdicts"
+    assert here == pytest.approx(there, rel=0.05)
 
 
 def test_ctrl_c_in_one_process_saves_all_and_the_resumed_run_is_the_undisturbed_one(
@@ -246,7 +258,7 @@ def test_the_shipped_configurations_are_read_by_accelerate(name: str) -> None:
         (["--processes", "2"], "--processes goes with --launch"),
     ],
 )
-@pytest.mark.parametrize("stage", ["train", "sft"])
+@pytest.mark.parametrize("stage", ["train", "sft", "reward-model"])
 def test_what_cannot_be_launched(
     stage: str, asked: list[str], complaint: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

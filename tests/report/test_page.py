@@ -98,6 +98,32 @@ def test_charts_are_there_for_what_was_measured_and_for_nothing_else(tmp_path: P
     assert "Time by part" not in html and "KL to the reference" not in html and "Locality" not in html
 
 
+def test_the_critic_that_is_trained_on_is_drawn_against_the_examiner(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "a", updates=4)
+    rows = [{"update": n, "held_out/score": 0.1 * n, "held_out/critic_score": 0.5 * n} for n in range(4)]
+    write_rows(folder / "metrics.jsonl", rows)
+    html = html_of(folder)
+    assert html.count("Learned against true score") == 1
+    section = html.split("Learned against true score")[1].split("</figure>")[0]
+    assert "by the examiner (evaluation.critic)" in section
+    table = re.findall(r"<t[hd][^>]*>([^<]*)</t[hd]>", section)
+    assert table[:3] == ["update", "critic", "examiner"]
+    assert table[-3:] == ["3", "1.50", "0.300"]
+
+
+def test_the_run_of_a_reward_model_shows_how_well_it_finds_what_is_poor(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "a", updates=4)
+    rows = [
+        {"update": n, "held_out/joint": 3.0 - n / 2, "held_out/poor_ap": 0.2 * n, "held_out/good_ap": 0.3 * n}
+        for n in range(4)
+    ]
+    write_rows(folder / "metrics.jsonl", rows)
+    html = html_of(folder)
+    assert re.findall(r"<h4>([^<]+)</h4>", html)[:3] == ["Held-out loss", "Poor tokens found", "Good tokens found"]
+    assert "a: average precision on poor tokens rose from 0 to 0.600 in 3 updates." in html
+    assert "No scores yet" not in html
+
+
 def test_seeds_are_one_line_with_a_band(page_file: Path) -> None:
     html = page_file.read_text(encoding="utf-8")
     (main,) = re.findall(r'<div class="wide-only">(<svg.*?</svg>)</div>\n<div class="narrow-only">', html, re.DOTALL)[

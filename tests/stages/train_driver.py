@@ -1,8 +1,9 @@
 """Runs training jobs in children that can be killed: started once by `trainings.py`, because importing torch costs more
 than a run of the tiny model. Reads a JSON job a line, forks, writes the child's number, waits, writes how it ended.
 
-A job: {"run": folder, "log": file, "settings": [a=b …], "critic": name, "die": [point, n] | null}, or {"argv": […]} for
-the command line. `die` kills the child with SIGKILL at the n-th passage of a point of the loop.
+A job: {"run": folder, "log": file, "settings": [a=b …], "critic": name, "die": [point, n] | null}; with "stage":
+"reward-model" the settings are those of a reward model, and say all; or {"argv": […]} for the command line. `die` kills
+the child with SIGKILL at the n-th passage of a point of the loop.
 """
 
 import json
@@ -27,6 +28,8 @@ from text2grad.models.policy import Policy
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.stages import _state
 from text2grad.stages._run import Run
+from text2grad.stages.reward_model import RewardModelSettings
+from text2grad.stages.reward_trainer import RewardTrainer
 from text2grad.stages.train import TrainSettings
 from text2grad.stages.trainer import Trainer
 from text2grad.types import Critique, Example, Quote
@@ -134,6 +137,7 @@ def arrange(point: str, n: int, critic: Any) -> Any:
         "save": (torch, "save", half_written),
         "forget": (_state.Buffer, "forget", None),
         "model": (Policy, "save_pretrained", half_saved),
+        "look": (RewardTrainer, "_look", None),
     }[point]
     before(owner, name, die, *([first] if first else []))
     return critic
@@ -146,12 +150,16 @@ def perform(job: dict[str, Any]) -> int:
     if job.get("die"):
         point, number = job["die"]
         critic = arrange(point, number, critic)
-    settings = config.load(TrainSettings, None, job["settings"])
     tokenizer = tiny_tokenizer()
+    model = tiny_model(tokenizer, hidden_size=16, layers=1)
+    if job.get("stage") == "reward-model":
+        judged = config.load(RewardModelSettings, None, job["settings"])
+        return RewardTrainer(judged, job["run"], model=model, tokenizer=tokenizer).train().status
+    settings = config.load(TrainSettings, None, job["settings"])
     trainer = Trainer(
         settings,
         job["run"],
-        model=tiny_model(tokenizer, hidden_size=16, layers=1),
+        model=model,
         tokenizer=tokenizer,
         examples=EXAMPLES,
         held_out=HELD_OUT,

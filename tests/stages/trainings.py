@@ -39,7 +39,8 @@ class Driver:
 
     def begin(self, run: Path, settings: Sequence[str] = (), critic: str = "steady", **more: Any) -> int:
         """The number of the child; `end` waits for it."""
-        job = {"run": str(run), "log": str(run) + ".log", "settings": [*SMALL, *settings], "critic": critic, **more}
+        words = [*([] if more.pop("bare", False) else SMALL), *settings]
+        job = {"run": str(run), "log": str(run) + ".log", "settings": words, "critic": critic, **more}
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(job) + "\n")
         self._process.stdin.flush()

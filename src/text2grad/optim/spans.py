@@ -100,15 +100,22 @@ def read_out(out_N5: Tensor, weights_3: Tensor, temperature: float) -> tuple[Ten
 def fit_temperature(logits_N3: Tensor, verdict_N: Tensor) -> float:
     """What to divide logits by so that the labels are likeliest; by bisection of a convex function's slope.
 
-    >>> logits = torch.tensor([[4.0, 0.0, 0.0]] * 10)
-    >>> sure = fit_temperature(logits, torch.tensor([0] * 6 + [1] * 2 + [2] * 2))
+    Beside the labels counts one more token, of which nothing is known (as in Platt scaling): a few labels that are all
+    guessed right would otherwise make every guess certain.
+
+    >>> logits = torch.tensor([[4.0, 0.0, 0.0]] * 1000)
+    >>> sure = fit_temperature(logits, torch.tensor([0] * 600 + [1] * 200 + [2] * 200))
     >>> round(float((logits / sure).softmax(-1)[0, 0]), 3)
     0.6
+    >>> sure = fit_temperature(logits[:9], torch.tensor([0] * 9))
+    >>> round(float((logits / sure).softmax(-1)[0, 0]), 3)
+    0.933
     """
     logits_N3 = logits_N3.double()
     if not len(logits_N3):
         return 1.0
-    picked_N = logits_N3.gather(1, verdict_N[:, None])[:, 0]
+    unknown = 1 / (len(logits_N3) + 1)
+    picked_N = (1 - unknown) * logits_N3.gather(1, verdict_N[:, None])[:, 0] + unknown * logits_N3.mean(-1)
     low, high = 1e-2, 1e2
     for _ in range(60):
         factor = (low * high) ** 0.5

@@ -26,6 +26,30 @@ _OVER_UPDATES = (
     ("text/repetition", "Repetition", "Share of tokens in stretches of four that occur again."),
     ("critic/unscored_frac", "Unscored", "Share of completions that the critic did not score; they train nothing."),
     ("align/missed_frac", "Missed quotes", "Share of the critiques’ quotes that were found nowhere."),
+    ("held_out/joint", "Held-out loss", "Of a reward model, on prompts that it does not learn from."),
+    (
+        "held_out/poor_ap",
+        "Poor tokens found",
+        "Average precision, held out: 1 is all, before any other.",
+    ),
+    (
+        "held_out/good_ap",
+        "Good tokens found",
+        "Average precision, held out: 1 is all, before any other.",
+    ),
+)
+_AGAINST = (
+    (
+        ("held_out/critic_score", "critic"),
+        ("held_out/score", "examiner"),
+        "Held-out score by the critic that is trained on, and by the examiner (evaluation.critic), each on its own "
+        "scale. Where the critic rises and the examiner does not, the policy pleases the critic and nobody else.",
+    ),
+    (
+        ("held_out/score", "learned"),
+        ("held_out/true_score", "true"),
+        "Held-out score by the learned critic and by the true one. Apart: the policy fools the critic.",
+    ),
 )
 _LOCALITY = (("good", GOOD), ("poor", POOR), ("unlabelled", PLAIN))
 _PARTS = ("sample", "critic", "align", "forward", "update", "evaluate", "other")
@@ -61,12 +85,12 @@ def locality(arms: Sequence[Arm]) -> Iterator[Chart]:
 
 
 def against_truth(arms: Sequence[Arm]) -> Iterator[Chart]:
-    """One chart an arm that knows both: what the learned critic gives, and what the true one would."""
+    """One chart an arm that knows both: what the critic gives that is trained on, and what another one would."""
     for arm in arms:
-        learned, true = arm.series("held_out/score"), arm.series("held_out/true_score")
-        if learned and true:
-            note = "Held-out score by the learned critic and by the true one. Apart: the policy fools the critic."
-            yield Chart(arm.name, note, [Line("learned", learned, POOR), Line("true", true, GOOD)])
+        for (learned, mine), (true, other), note in _AGAINST:
+            given, right = arm.series(learned), arm.series(true)
+            if given and right:
+                yield Chart(arm.name, note, [Line(mine, given, POOR), Line(other, right, GOOD)])
 
 
 def time_by_part(arms: Sequence[Arm]) -> Bars | None:

@@ -12,6 +12,13 @@ from text2grad.report.arms import Arm, Point
 
 HELD_OUT = "held_out/score"
 TRAINING = "score/mean"
+MEASURES = {
+    HELD_OUT: "held-out score",
+    TRAINING: "score of the completions trained on",
+    "held_out/poor_ap": "average precision on poor tokens",
+    "held_out/good_ap": "average precision on good tokens",
+}
+"""What is compared, by the first of these that an arm has. The last two are those of reward models."""
 
 
 def number(value: float) -> str:
@@ -55,13 +62,14 @@ class Comparison:
 
 
 def compare(arms: Sequence[Arm]) -> Comparison:
-    """Held-out scores where there are any; else the scores of the completions trained on, and that is said."""
-    key = next((key for key in (HELD_OUT, TRAINING) if any(arm.series(key) for arm in arms)), "")
+    """Held-out scores where there are any; else the scores of the completions trained on, and that is said. Reward
+    models have none: theirs is how well they find what is poor."""
+    key = next((key for key in MEASURES if any(arm.series(key) for arm in arms)), "")
     curves = [(arm, points) for arm in arms if (points := arm.series(key))]
     if not curves:
         names = " and ".join(arm.name for arm in arms)
         return Comparison("", "", names, ("No scores yet: nothing has been measured that could be compared.",))
-    measure = "held-out score" if key == HELD_OUT else "score of the completions trained on"
+    measure = MEASURES[key]
     sentences = [_journey(arm, points, measure) for arm, points in curves]
     # The best arm against each of the others: every pair would be more than anybody reads.
     best, points = max(curves, key=lambda item: item[1][-1].mean)

@@ -65,6 +65,8 @@ class RewardTrainer(Loop):
         callbacks: Sequence[Callback] = (),
         show: bool = False,
     ) -> None:
+        if not (settings.loss.span or settings.loss.worth or settings.loss.language):
+            raise ConfigError("loss.span, loss.worth and loss.language are all 0, so there is nothing to learn")
         given = list(rows) if rows is not None else load_annotated(settings.data)
         if not given:
             raise InvalidData("`rows` should hold at least one annotated completion, got none")
@@ -106,10 +108,18 @@ class RewardTrainer(Loop):
         self.skipped = 0
         """Completions that had no room in the template."""
         self.items, self.held_items = self._items(self.rows), self._items(self.held_out)
+        if settings.loss.language and all(item.critique is None for item in self.items):
+            raise InvalidData(
+                f"none of {len(self.items)} critiques has room in template.critique_tokens="
+                f"{template.critique_tokens}: raise it, or set loss.language=0 to do without a writer"
+            )
         self.scale = _scale([item.lesson for item in self.items])
         counts_3 = np.bincount(np.concatenate([item.lesson.verdicts for item in self.items]), minlength=3)
         weights_3 = class_weights(torch.tensor(counts_3, dtype=torch.float32), settings.loss.imbalance)
-        self.policy.class_weights_3.copy_(weights_3)
+        if self._goes_on:
+            self.policy.reweigh(weights_3)
+        else:
+            self.policy.class_weights_3.copy_(weights_3)
         start = float(np.mean([item.lesson.start for item in self.items]))
         self.policy.calibration = Calibration(kind=self.kind, scale=self.scale, start=start)
         self.stream = Stream(self.items, settings.seed)
@@ -266,6 +276,7 @@ class RewardTrainer(Loop):
         _, _, outs = self._look(self.held_items)
         verdicts = [torch.from_numpy(item.lesson.verdicts) for item in self.held_items]
         self.policy.calibration = calibrated(self.policy, [out.cpu() for out in outs], verdicts)
+        self.policy.settle()
         return super()._end(display, again=again)
 
 

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from text2grad.errors import InvalidData
-from text2grad.feedback.critics.named import critic_named
+from text2grad.feedback.critics.learned import is_checkpoint
+from text2grad.feedback.critics.named import critic_named, sources_of
 from text2grad.feedback.critics.protocol import Critic
 from text2grad.feedback.score import Slope
 from text2grad.models.chat import end_ids, prompt_ids
@@ -86,12 +87,16 @@ class Trainer(Loop):
         self.beta, self.watch = Coefficient(settings.kl), Watch(settings.guard)
         self.buffer = _state.Buffer(Path(folder))
         self.stream = Stream(self.examples, settings.seed)
+        data = digests(("examples", settings.data, examples), ("held-out", settings.held_out, held_out))
+        for name in (settings.critic if critic is None else None, other):
+            # A reward model is as much of a run as its data; other critics may be mended on the way.
+            data |= {part: digest for part, digest in sources_of(name or "").items() if is_checkpoint(part)}
         super().__init__(
             settings,
             folder,
             model=model,
             tokenizer=tokenizer,
-            data=digests(("examples", settings.data, examples), ("held-out", settings.held_out, held_out)),
+            data=data,
             callbacks=callbacks,
             show=show,
             by_names=examples is None and held_out is None and critic is None and measures is None,

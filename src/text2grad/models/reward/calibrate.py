@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from text2grad.feedback.lessons import GOOD, POOR, Calibration
+from text2grad.feedback.lessons import GOOD, POOR, Calibration, confidence_of
 from text2grad.models.reward.model import RewardModel
 from text2grad.optim.spans import average_precision, best_threshold, fit_temperature, read_out
 
@@ -47,7 +47,7 @@ def _floor(probs: Sequence[Tensor], verdicts: Sequence[Tensor]) -> float:
     the least sure one that is, taken together, no better than that; a tenth of all at most."""
     verdict_N = torch.cat(list(verdicts))
     majority = int(torch.bincount(verdict_N, minlength=3).argmax())
-    sure = torch.tensor([float(one.max(-1).values.mean()) for one in probs])
+    sure = torch.tensor([confidence_of(one.double().numpy()) for one in probs], dtype=torch.float64)
     gains = torch.tensor(
         [
             float(((p.argmax(-1) == v).double() - (v == majority).double()).mean())
@@ -57,4 +57,7 @@ def _floor(probs: Sequence[Tensor], verdicts: Sequence[Tensor]) -> float:
     order = sure.argsort(stable=True)
     means = gains[order].cumsum(0) / torch.arange(1, len(order) + 1)
     worse = (means[: int(_MOST * len(order))] < _MARGIN).nonzero()
-    return float(sure[order[int(worse[-1])]]) if len(worse) else 0.0
+    if not len(worse):
+        return 0.0
+    # Between the last of the run and the next: a completion at the floor is scored.
+    return float(sure[order[int(worse[-1]) :][:2]].mean())

@@ -4,6 +4,7 @@ Enters: prompts and completions. Leaves: critiques whose token rewards come from
 written by the language head on demand (`explain`). What the model is not sure of, or has no room for, is not scored.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -12,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from text2grad.errors import InvalidData
+from text2grad.errors import CriticError, InvalidData
 from text2grad.feedback.critics.learned import LearnedSettings
 from text2grad.feedback.critics.protocol import Answers, Prompt
-from text2grad.feedback.critics.words import UNENCODABLE, encodable
+from text2grad.feedback.critics.words import UNENCODABLE, encodable, prompt_text
 from text2grad.feedback.lessons import confidence_of, critique_of
 from text2grad.feedback.replies import Reply, read_reply
 from text2grad.models.chat import end_ids
@@ -35,22 +36,36 @@ class RewardCritic:
         self.__name__ = f"reward model {path}"
         device = self.options.device
         if device == "auto":
-            device = "cuda" if torch.cuda.is_available() else "cpu"
+            # Of several processes on a machine, each has a GPU of its own.
+            device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"
         self.model, self.tokenizer = RewardModel.from_pretrained(path, device=device, precision=self.options.precision)
         self.reader = self.model.reader(self.tokenizer)
+        if self.options.by == "head" and not self.model.span_head.linear.weight.any():
+            raise CriticError(
+                f"{path}: its span head was never trained (loss.span=0), so it judges nothing; set "
+                f"critics.learned.by=generation to have it write its critiques"
+            )
 
     def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **_: Sequence[Any]) -> Answers:
         encoded, reasons = self._encoded(prompts, completions)
         if self.options.by == "generation":
             return self._by_generation(encoded, completions, reasons)
         found = self._by_head(encoded, completions, reasons)
-        return self.explain(prompts, completions, found) if self.options.write else found
+        return self._worded(prompts, completions, found) if self.options.write else found
 
     def explain(
         self, prompts: Sequence[Prompt], completions: Sequence[str], critiques: Sequence[Critique | None]
     ) -> Answers:
         """The same critiques, their feedback written by the language head; where it writes nothing that can be parsed,
         the feedback stays as it was. Nothing else changes: words earn nothing."""
+        if self.options.write or self.options.by == "generation":
+            # These words are the language head's already.
+            return Answers(critiques, getattr(critiques, "reasons", {}))
+        return self._worded(prompts, completions, critiques)
+
+    def _worded(
+        self, prompts: Sequence[Prompt], completions: Sequence[str], critiques: Sequence[Critique | None]
+    ) -> Answers:
         asked = [place for place, critique in enumerate(critiques) if critique is not None]
         texts = [completions[place] for place in asked]
         encoded, _ = self._encoded([prompts[place] for place in asked], texts)
@@ -143,7 +158,7 @@ class RewardCritic:
         reasons: dict[int, str] = {}
         for place, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
             try:
-                if not encodable(completion):
+                if not encodable(completion, prompt_text(prompt)):
                     raise InvalidData(UNENCODABLE)
                 found.append(self.reader.encode(prompt, completion))
             except InvalidData as problem:

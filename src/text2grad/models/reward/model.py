@@ -66,6 +66,7 @@ class RewardModel(Policy):
         self.template = template
         self.calibration = Calibration()
         self.span_head = SpanHead(model.config.get_text_config().hidden_size).to(self.device)
+        self._settled: dict[str, Tensor] | None = None
         # Of the loss. Kept in a buffer, because they belong to the head's numbers as its weights do.
         self.register_buffer("class_weights_3", torch.ones(3, device=self.device))
         self.class_weights_3: Tensor
@@ -124,10 +125,25 @@ class RewardModel(Policy):
     def save_pretrained(self, path: str | Path, tokenizer: Any, weights: dict[str, Tensor] | None = None) -> None:
         """What `from_pretrained` reads; without the span head, plain transformers does, too."""
         super().save_pretrained(path, tokenizer, weights)
-        head = {name: _whole(weight).contiguous().cpu() for name, weight in self.span_head.named_parameters()}
+        head = self._settled or self._head()
         save_file(head | {"class_weights_3": self.class_weights_3.cpu()}, Path(path) / _HEAD)
         card = {"template": config.plain(self.template), "calibration": config.plain(self.calibration)}
         (Path(path) / CARD).write_text(json.dumps(card, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    def settle(self) -> None:
+        """Take the span head's weights together, as they are now, where they are shared out over processes: all must
+        ask, and only the first one saves."""
+        self._settled = self._head()
+
+    def reweigh(self, weights_3: Tensor) -> None:
+        """Count the classes otherwise in the loss; what the head has learned, it goes on saying."""
+        weights_3 = weights_3.to(self.device)
+        with torch.no_grad():
+            self.span_head.linear.bias[:3] += weights_3.log() - self.class_weights_3.log()
+        self.class_weights_3.copy_(weights_3)
+
+    def _head(self) -> dict[str, Tensor]:
+        return {name: _whole(weight).contiguous().cpu() for name, weight in self.span_head.named_parameters()}
 
     def adopt(self, path: str | Path) -> None:
         """Take over the span head of a reward model's folder, and how its classes were weighed."""
@@ -137,7 +153,7 @@ class RewardModel(Policy):
             self.class_weights_3.copy_(head.pop("class_weights_3"))
             self.span_head.load_state_dict(head)
         except (OSError, KeyError, RuntimeError, SafetensorError) as problem:
-            raise CorruptModel(f"{place / _HEAD}: cannot be read ({problem}); train or copy the model again") from None
+            raise _corrupt(place / _HEAD, problem) from None
 
     @classmethod
     def from_pretrained(
@@ -151,13 +167,17 @@ class RewardModel(Policy):
             card = json.loads((place / CARD).read_text(encoding="utf-8"))
             template = config.build(Template, card["template"], f"{place / CARD}: template")
             calibration = config.build(Calibration, card["calibration"], f"{place / CARD}: calibration")
-        except (OSError, ValueError, KeyError, TypeError) as problem:
-            raise CorruptModel(f"{place / CARD}: cannot be read ({problem}); train or copy the model again") from None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+            raise _corrupt(place / CARD, problem) from None
         model, tokenizer = load_model(str(place), device=device)
         made = cls(model, PolicySettings(lora=LoraSettings(rank=0), precision=precision), template)
         made.calibration = calibration
         made.adopt(place)
         return made.requires_grad_(False).eval(), tokenizer
+
+
+def _corrupt(path: Path, problem: Exception) -> CorruptModel:
+    return CorruptModel(f"{path}: cannot be read ({' '.join(str(problem).split())}); train or copy the model again")
 
 
 def _whole(weight: Any) -> Tensor:

@@ -125,7 +125,9 @@ class Reader:
 def written(critique: Critique, alignment: Alignment, completion: str, *, quotes: bool) -> str:
     """A critique as the language head writes it: its words, or, with `quotes`, the JSON object that model critics are
     asked for."""
-    quoted = [{"text": span.slice(completion), "verdict": span.verdict} for span in alignment.spans]
+    quoted = [
+        {"text": text, "verdict": span.verdict} for span in alignment.spans if (text := span.slice(completion)).strip()
+    ]
     said = critique.feedback.strip() or " ".join(f"{cite(one['text'])} is {one['verdict']}." for one in quoted)
     if not quotes:
         return said or NOTHING
