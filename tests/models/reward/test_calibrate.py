@@ -42,14 +42,24 @@ def test_class_weights_are_taken_back_before_anything_is_chosen() -> None:
 
 def test_completions_that_are_told_no_better_than_the_commonest_class_are_below_the_floor() -> None:
     model, _ = untrained()
-    outs = [out(SURE)] * 6 + [out(UNSURE)] * 4
-    verdicts = [torch.tensor([0, 1, 2, 1])] * 6 + [torch.tensor([1, 1, 1])] * 4
+    outs = [out(SURE)] * 56 + [out(UNSURE)] * 4
+    verdicts = [torch.tensor([0, 1, 2, 1])] * 56 + [torch.tensor([1, 1, 1])] * 4
     found = calibrated(model, outs, verdicts)
     model.calibration = found
     sure, unsure = (confidence_of(model.read(out(one))[0].double().numpy()) for one in (SURE, UNSURE))
     assert unsure < found.confidence <= sure
     again = [confidence_of(model.read(one)[0].double().numpy()) for one in outs]
-    assert [one < found.confidence for one in again] == [False] * 6 + [True] * 4
+    assert [one < found.confidence for one in again] == [False] * 56 + [True] * 4
+
+
+def test_the_floor_leaves_out_a_tenth_at_most() -> None:
+    """Half of the held-out completions are told badly: that is the model's fault, not theirs."""
+    model, _ = untrained()
+    outs = [out(SURE)] * 10 + [out(UNSURE)] * 10
+    verdicts = [torch.tensor([0, 1, 2, 1])] * 10 + [torch.tensor([1, 1, 1])] * 10
+    model.calibration = calibrated(model, outs, verdicts)
+    below = [confidence_of(model.read(one)[0].double().numpy()) < model.calibration.confidence for one in outs]
+    assert sum(below) <= 2
 
 
 def test_a_model_that_is_always_better_or_never_has_no_floor() -> None:
