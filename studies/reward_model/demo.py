@@ -12,7 +12,9 @@ and never a report of the held-out split. `learned` goes on for longer, to see w
 import argparse
 import json
 import time
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +39,7 @@ from text2grad.types import Alignment, Span
 HERE = Path(__file__).parent
 TRUE = "text2grad.tasks.bulletin_critic:bulletin"
 UPDATES = {"true": 48, "learned": 192}
-KL = 0.02
+KL, CAUTION = 0.02, 0.0
 REWARD_MODEL = [
     "policy.lora.rank=0",
     "update.batch=256",
@@ -50,10 +52,12 @@ REWARD_MODEL = [
     "template.max_tokens=512",
     "template.critique_tokens=160",
     "evaluate_every=150",
+    "validation=0.03",
     "checkpoint_every=1000",
 ]
 
 
+WORKERS = 3
 TEMPERATURES = (1.0, 1.5)
 """Of the bulletins that are criticised, half each: what the policy writes, and what it might write later on."""
 
@@ -77,18 +81,25 @@ def critiques(start: Path, seed: int, count: int, device: str) -> list[Annotated
         )
         prompts = [prompt_ids(tokenizer, example.prompt, "plain") for example in part]
         drawn += zip(part, sampler(prompts, uniforms(seed, turn, range(len(part)), 40)), strict=True)
-    rows = []
-    for example, sampled in drawn:
-        text = completion_of(tokenizer, sampled.token_ids).text
-        (said,) = bulletin([example.prompt], [text], facts=[example.columns["facts"]])
-        if said is None or not text.strip():
-            continue
-        spans = tuple(
-            Span(quote.start or 0, (quote.start or 0) + len(quote.text), quote.verdict, comment=quote.comment)
-            for quote in said.quotes
-        )
-        rows.append(Annotated(example.id, example.prompt, text, said, Alignment(spans, (), said.omissions)))
-    return rows
+    asked = [
+        (example.id, example.prompt, completion_of(tokenizer, sampled.token_ids).text, example.columns["facts"])
+        for example, sampled in drawn
+    ]
+    with ProcessPoolExecutor(WORKERS, get_context("spawn")) as pool:
+        return [row for row in pool.map(criticised, asked, chunksize=500) if row is not None]
+
+
+def criticised(asked: tuple[str, Any, str, Any]) -> Annotated | None:
+    """One bulletin, with what the true critic says of it."""
+    identity, prompt, text, facts = asked
+    (said,) = bulletin([prompt], [text], facts=[facts])
+    if said is None or not text.strip():
+        return None
+    spans = tuple(
+        Span(quote.start or 0, (quote.start or 0) + len(quote.text), quote.verdict, comment=quote.comment)
+        for quote in said.quotes
+    )
+    return Annotated(identity, prompt, text, said, Alignment(spans, (), said.omissions))
 
 
 def prepare(args: argparse.Namespace) -> None:
@@ -111,7 +122,7 @@ def arm(args: argparse.Namespace) -> None:
     if args.which == "learned":
         critic = str(folder / "reward" / "model")
         evaluation = replace(chosen.evaluation, critic=TRUE)
-        learned = replace(chosen.critics.learned, device=args.device)
+        learned = replace(chosen.critics.learned, device=args.device, caution=args.caution)
         critics = replace(chosen.critics, learned=learned)
         penalty = replace(chosen.kl, coefficient=args.kl)
         chosen = replace(chosen, critic=critic, evaluation=evaluation, critics=critics, kl=penalty)
@@ -174,6 +185,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=48000, help="critiques that the reward model learns from")
     parser.add_argument("--updates", type=int, default=None)
     parser.add_argument("--kl", type=float, default=KL, help="coefficient of the penalty for leaving the start")
+    parser.add_argument("--caution", type=float, default=CAUTION, help="critics.learned.caution")
     parser.add_argument("--held-out-seed", type=int, default=8, help="of the reports that are measured on")
     parser.add_argument("--name", default=None, help="of the arm's folder")
     parser.add_argument("--work", type=Path, required=True)

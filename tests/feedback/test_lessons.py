@@ -207,3 +207,12 @@ def test_q_rises_where_tokens_end_and_pieces_of_a_character_end_with_it() -> Non
     assert said.quality == ((0, 1.0), (1, 1.25), (2, 1.75)) and said.score == 1.5
     empty = critique_of("", pairs(), probs[3:], np.ones((1, 2)), Calibration(kind="score"))
     assert (empty.quality, empty.score, empty.quotes) == (((0, 0.0),), -1.0, ())
+
+
+def test_caution_takes_off_what_the_head_is_not_sure_of() -> None:
+    """A token that is good or poor with equal chance, worth 0.5 either way: expected 0, its standard deviation 0.5."""
+    probs = np.array([[0.5, 0.0, 0.5], [0.0, 0.0, 1.0], [0.0, 1.0, 0.0], [0.0, 1.0, 0.0]])
+    worths, read = np.full((4, 2), 0.5), Calibration(kind="score")
+    plain, careful = (critique_of("Nine cars", NINE, probs, worths, read, caution).quality for caution in (0.0, 1.0))
+    assert [value for _, value in plain or ()] == pytest.approx([0.0, 0.0, 0.5, 0.5])
+    assert [value for _, value in careful or ()] == pytest.approx([0.0, -0.5, 0.0, 0.0])

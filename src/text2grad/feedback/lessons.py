@@ -126,9 +126,16 @@ def _gains(
 # ------------------------------------------------------------------------------------------------- what it says
 
 
-def critique_of(text: str, offsets: NDArray[np.int64], probs: Numbers, worths: Numbers, read: Calibration) -> Critique:
+def critique_of(
+    text: str,
+    offsets: NDArray[np.int64],
+    probs: Numbers,
+    worths: Numbers,
+    read: Calibration,
+    caution: float = 0.0,
+) -> Critique:
     """What the span head said of a text, as a critique. `probs`: (T + 1, 3), `worths`: (T + 1, 2) if poor and if good;
-    both as the calibration leaves them.
+    both as the calibration leaves them. `caution`: standard deviations taken off each token's expected worth.
 
     >>> said = critique_of("Nine cars", np.array([(0, 4), (4, 9)]), np.array([[0, 0, 1], [0.75, 0.25, 0], [0, 1, 0]]),
     ...                    np.ones((3, 2)), Calibration(kind="score"))
@@ -136,6 +143,9 @@ def critique_of(text: str, offsets: NDArray[np.int64], probs: Numbers, worths: N
     ([('Nine', 'good'), ('cars', 'poor')], 0.25)
     """
     expected = probs[:, GOOD] * worths[:, 1] - probs[:, POOR] * worths[:, 0]
+    if caution:
+        squares = probs[:, GOOD] * worths[:, 1] ** 2 + probs[:, POOR] * worths[:, 0] ** 2
+        expected = expected - caution * np.sqrt((squares - expected**2).clip(0.0))
     called = verdicts_of(probs, read)
     quotes = tuple(_quotes(text, offsets, called[:-1], probs, worths, read))
     omissions = (LEFT_OUT,) if read.kind == "verdicts" and called[-1] == POOR else ()

@@ -110,7 +110,7 @@ class RewardCritic:
             elif not np.isfinite(probs).all() or not np.isfinite(worths).all():
                 reasons[place] = "the reward model gave numbers that are not finite"
             else:
-                found[place] = critique_of(completions[place], one.offsets, probs, worths, read)
+                found[place] = critique_of(completions[place], one.offsets, probs, worths, read, self.options.caution)
         return Answers(found, reasons)
 
     def _by_generation(
