@@ -102,8 +102,7 @@ class Watch:
                 del now[: -self.options.window]
         if self.scored < 2 * self.options.window:
             return []
-        since = next((size for size in (self.options.window, 1) if self._risen(size)), None)
-        return [] if since is None else list(self._told(since))
+        return [words for size in (self.options.window, 1) if self._risen(size) for words in self._told(size)]
 
     def recent(self, key: str) -> float:
         """Mean of the last window; 0 until there is one."""
