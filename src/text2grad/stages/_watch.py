@@ -128,7 +128,7 @@ class Watch:
         spoils its means: then the very first update is what counts, where noise does not explain the difference."""
         rise = "the score rose from {:.3g} to {:.3g} while".format(*self._means("score/mean", start))
         for kind, key, words in self._collapses(start):
-            if (start > 1 or self._clear(key)) and self.first_time(kind):
+            if (start > 1 or (self._clear(key) and self._early(key))) and self.first_time(kind):
                 yield f"{rise} {words}; {_DO}"
 
     def _collapses(self, start: int) -> Iterator[tuple[str, str, str]]:
@@ -177,6 +177,11 @@ class Watch:
             return bool(now[-1] > was[0]) and self._clear("score/mean")
         error = ((np.var(was, ddof=1) + np.var(now, ddof=1)) / len(was)) ** 0.5
         return float(np.mean(now) - np.mean(was)) > max(2 * float(error), 1e-9)
+
+    def _early(self, key: str) -> bool:
+        """Whether most of the way from the first update to now was gone within the first window."""
+        before, after = self._means(key, 1)
+        return abs(self.first[key][-1] - before) > abs(after - before) / 2
 
     def _clear(self, key: str) -> bool:
         """Whether the first update lies further from the last ones than four times what they differ by."""
