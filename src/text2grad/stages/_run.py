@@ -161,7 +161,9 @@ class Run(Closable):
             self.folder.close()
         if self._trackers:
             self._trackers = False
-            self.others.accelerator.end_training()
+            # Not `end_training`, which would end the exchange between the processes as well.
+            for tracker in self.others.accelerator.trackers:
+                tracker.finish()
 
 
 def seeded(seed: int) -> None:
@@ -262,7 +264,8 @@ def _to_trackers(path: Path, done: int) -> dict[str, dict[str, Any]]:
     """What trackers should know so that a run which goes on is one run there, too; a folder is a run."""
     name = f"{path.resolve().name}-{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}"
     return {
-        "tensorboard": {"purge_step": done + 1 if done else 0},
+        # tensorboardX names its files by the second, and would write over one of the same.
+        "tensorboard": {"purge_step": done + 1 if done else 0, "filename_suffix": f".{done}"},
         "wandb": {"id": name, "name": name, "dir": str(path), "resume": "allow"},
         "trackio": {"name": name, "resume": "allow"},
     }
