@@ -6,7 +6,8 @@ the clock from one step's end to the next, so what is written to the disk betwee
 that every step sampled, scored and updated; prints the shares, and last what is neither sampling nor update.
 
 The reference reads each prompt once and each completion once, the update reads both six times (two epochs, forward and
-backward): so the share falls with the length of the prompts. The default is that of short news; try --sentences 3.
+backward): so the share falls with the length of the prompts. The default is that of short news; with --sentences 3,
+prompts of 74 tokens, it is 0.11 to 0.12: 7 % for the reference, 3 % for the look-back, most of it matrix products.
 
     python benchmarks/step.py [--updates 6] [--hidden 256] [--layers 4] [--sentences 14]
 """

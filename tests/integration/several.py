@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from text2grad.types import Alignment, Critique, Example, Quote, Span
 
 EXAMPLES = [Example(f"e{i}", f"Say {'it ' * i}", reference=f"It is {i}.") for i in range(5)]
 UNSCORED = EXAMPLES[1].prompt
+TRACKERS = ("tensorboard",) if find_spec("tensorboardX") else ()
 
 
 def critic(prompts: Sequence[Any], completions: Sequence[str], **_: Any) -> list[Critique | None]:
@@ -54,7 +56,7 @@ def train_settings(**changed: Any) -> TrainSettings:
         "update": UpdateSettings(learning_rate=1e-3, micro_batch=2),
         "kl": KLSettings(coefficient=0.1),
         "evaluation": EvaluationSettings(every=2),
-        "log": LogSettings(rollouts=4, locality=4),
+        "log": LogSettings(rollouts=4, locality=4, trackers=TRACKERS),
     }
     return TrainSettings(**chosen | changed)
 

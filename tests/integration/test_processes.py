@@ -60,6 +60,15 @@ def together(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return kind, folder
 
 
+def test_the_first_process_alone_tells_the_trackers(together: tuple[str, Path]) -> None:
+    """And a run that is over leaves the processes able to talk: there are more runs after it."""
+    pytest.importorskip("tensorboardX", reason="pip install tensorboardX: to write events")
+    _, folder = together
+    for name in ("gae", "lora", "unscored"):
+        (written,) = (folder / name / "text2grad").glob("events.*")
+        assert written.stat().st_size > 1000
+
+
 def test_every_process_takes_part_and_fsdp2_shares_the_weights_out(together: tuple[str, Path]) -> None:
     kind, folder = together
     for name in RUNS:

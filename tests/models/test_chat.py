@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tokenizers import AddedToken
 
 from text2grad.errors import ConfigError, InvalidData, ModelError
 from text2grad.models.chat import end_ids, prompt_ids, turn_end
@@ -97,3 +98,24 @@ def test_the_token_that_the_template_closes_a_turn_with_ends_a_completion() -> N
     assert end_ids(made, model) == (text_end,)
     made.chat_template = "{{ raise_exception('no') }}"
     assert end_ids(made, model) == (text_end,)
+
+
+def test_a_template_that_wants_a_system_turn_is_asked_with_one() -> None:
+    made = tiny_tokenizer()
+    made.eos_token = "<|endoftext|>"
+    text_end, closing = made.convert_tokens_to_ids(["<|endoftext|>", "<|im_end|>"])
+    refuses = "{% if messages[0].role != 'system' %}{{ raise_exception('no system turn') }}{% endif %}"
+    made.chat_template = refuses + made.chat_template
+    ends = end_ids(made, SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=text_end)))
+    assert ends == (text_end, closing)
+    assert turn_end(made, [Message("system", "Be brief."), Message("user", "Hi")], ends) == closing
+
+
+def test_a_blank_line_ends_no_completion() -> None:
+    """Tokenizers that add runs of line ends list them beside their special tokens."""
+    made = tiny_tokenizer()
+    made.add_tokens([AddedToken("\n\n", normalized=False)])
+    made.chat_template = "{% for turn in messages %}{{ turn.role }}: {{ turn.content }}\n\n{% endfor %}"
+    blank = made.convert_tokens_to_ids("\n\n")
+    assert blank in made("One.\n\nTwo.").input_ids
+    assert blank not in end_ids(made, SimpleNamespace(generation_config=None))

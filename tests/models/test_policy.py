@@ -125,7 +125,7 @@ def test_a_model_with_odd_logits_is_refused() -> None:
 
 
 def test_an_adapter_on_the_vocabulary_projection_is_refused() -> None:
-    with pytest.raises(ModelError, match=r"a plain linear layer, got .*lora\.targets"):
+    with pytest.raises(ModelError, match=r"a torch\.nn\.Linear, got a .*lora\.targets"):
         Policy(
             llama(tie_word_embeddings=False),
             PolicySettings(lora=LoraSettings(rank=2, targets=("q_proj", "lm_head"))),

@@ -116,6 +116,23 @@ def test_a_group_of_one_has_no_baseline_and_leaves_the_loss() -> None:
     assert not found.advantages_BT[2].any()
 
 
+@pytest.mark.parametrize("score", [0.7, 87.3, 1000.1])
+@pytest.mark.parametrize("each", [3, 4, 7])
+def test_equal_scores_of_any_size_teach_a_group_nothing(score: float, each: int) -> None:
+    """What the others' mean differs by is rounding, which grows with the score."""
+    rewards, numbers = (*(0.0,) * 4, score), (0.0,) * 5
+    rows = [
+        Rollout((1,), (1, 2, 3, 4, 5), logprobs=numbers, token_rewards=rewards, group=n // each)
+        for n in range(4 * each)
+    ]
+    batch = collate(rows)
+    found = advantages(batch, batch.rewards_BT, CreditSettings(kind="group"))
+    assert found.mask_BT.all() and not found.advantages_BT.any()
+    other_BT = batch.rewards_BT.clone()
+    other_BT[0, -1] += 0.01 * score
+    assert advantages(batch, other_BT, CreditSettings(kind="group")).advantages_BT[0].min() > 1
+
+
 def test_local_credit_leaves_unlabelled_tokens_at_exactly_zero() -> None:
     batch = made_batch()
     labelled_BT = batch.verdicts_BT != 0

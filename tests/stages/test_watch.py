@@ -120,6 +120,19 @@ def test_a_collapse_within_the_first_updates_is_told(healthy: int) -> None:
     assert update == 10 and "completions shrank from" in words
 
 
+@pytest.mark.parametrize("rise", [0.01, 0.05])
+def test_a_collapse_within_the_first_updates_is_told_while_the_score_goes_on_rising(rise: float) -> None:
+    """The score has risen since the first window, too, whose mean length the collapse has spoiled."""
+    watch = Watch(GuardSettings())
+    said = []
+    for update in range(20):
+        found = {"length/truncated_frac": 0.0, "text/diversity": 0.6, "text/repetition": 0.0}
+        score, length = (0.4 + rise * update, 12.0) if update else (0.3, 40.0)
+        said += watch.see(found | {"score/mean": score, "length/mean": length})
+    (words,) = said
+    assert "while completions shrank from 40 to 12 tokens" in words
+
+
 def test_noise_in_the_first_update_is_not_taken_for_a_collapse() -> None:
     """Few completions an update: lengths and scores of a single one say little."""
     told = []

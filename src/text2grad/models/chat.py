@@ -65,7 +65,9 @@ def turn_end(tokenizer: Any, prompt: str | Sequence[Message], ends: Sequence[int
     own = int(tokenizer.eos_token_id)
     if not getattr(tokenizer, "chat_template", None) or (form == "plain" and isinstance(prompt, str)):
         return own
-    asked = [{"role": "user", "content": "a"}]
+    # Of the prompt itself: a template may refuse a conversation without a system turn.
+    turns = [Message("user", prompt)] if isinstance(prompt, str) else list(prompt)
+    asked = [{"role": turn.role, "content": turn.content} for turn in turns]
     said = [*asked, {"role": "assistant", "content": "a"}]
     before, all_of_it = (
         list(tokenizer.apply_chat_template(turns, tokenize=True, return_dict=False)) for turns in (asked, said)
@@ -79,13 +81,17 @@ def template_end(tokenizer: Any) -> int | None:
         return None
     mark = "cranes"
     said = [{"role": "user", "content": "Which?"}, {"role": "assistant", "content": mark}]
-    try:
-        _, found, after = tokenizer.apply_chat_template(said, tokenize=False).rpartition(mark)
-    except TemplateError:
-        return None
-    own = {*tokenizer.all_special_ids, *getattr(tokenizer, "added_tokens_decoder", ())}
-    ids = tokenizer(after, add_special_tokens=False).input_ids if found else []
-    return next((int(one) for one in ids if one in own), None)
+    for turns in (said, [{"role": "system", "content": "Be brief."}, *said]):
+        try:
+            _, found, after = tokenizer.apply_chat_template(turns, tokenize=False).rpartition(mark)
+        except TemplateError:
+            continue
+        added = getattr(tokenizer, "added_tokens_decoder", {})
+        # Some tokenizers add runs of spaces and line ends: those are in texts.
+        own = {*tokenizer.all_special_ids, *(one for one, token in added.items() if str(token).strip())}
+        ids = tokenizer(after, add_special_tokens=False).input_ids if found else []
+        return next((int(one) for one in ids if one in own), None)
+    return None
 
 
 def end_ids(tokenizer: Any, model: Any) -> tuple[int, ...]:

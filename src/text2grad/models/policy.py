@@ -272,8 +272,9 @@ def _check_head(policy: Policy) -> None:
     projection = policy.base.get_output_embeddings()
     if not isinstance(projection, nn.Linear):
         raise ModelError(
-            f"{type(policy.base).__name__}: the vocabulary projection should be a plain linear layer, got "
-            f"{type(projection).__name__}; name other layers in lora.targets, or load the model without quantisation"
+            f"{type(policy.base).__name__}: the vocabulary projection should be a torch.nn.Linear, got a "
+            f"{type(projection).__module__}.{type(projection).__name__}; name other layers in lora.targets, or load "
+            f"the model without quantisation"
         )
     embedding = policy.base.get_input_embeddings()
     if hasattr(embedding, "base_layer") and embedding.base_layer.weight is projection.weight:

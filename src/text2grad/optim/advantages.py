@@ -36,19 +36,20 @@ def advantages(batch: Batch, rewards_BT: Tensor, options: CreditSettings, among:
     """`rewards_BT`: what the tokens earned, the penalty for leaving the reference taken off."""
     mask_BT = batch.mask_BT
     rewards_BT = torch.where(mask_BT, rewards_BT, 0.0)
-    returns_BT = None
+    returns_BT = of_BT = None
     if options.kind == "gae":
         if batch.values_BT is None:
             raise ValueError("gae wants values: sample with a value head, or choose credit.kind=group")
         raw_BT = gae(rewards_BT, batch.values_BT, mask_BT, options.gamma, options.lam)
-        returns_BT = raw_BT + batch.values_BT
+        of_BT = returns_BT = raw_BT + batch.values_BT
     elif options.kind == "group":
         raw_BT, paired_B = leave_one_out(rewards_BT, mask_BT, batch.group_B, options.gamma)
         mask_BT = mask_BT & paired_B[:, None]
+        of_BT = discounted_sums(rewards_BT, options.gamma)
     else:
         raw_BT = rewards_BT
     if options.whiten:
-        raw_BT = whiten(raw_BT, mask_BT, among, shift=options.kind == "gae")
+        raw_BT = whiten(raw_BT, mask_BT, among, shift=options.kind == "gae", of_BT=of_BT)
     return Advantages(torch.where(mask_BT, raw_BT, 0.0), mask_BT, returns_BT)
 
 

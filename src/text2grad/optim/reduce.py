@@ -38,7 +38,7 @@ class Alone:
 
 ALONE = Alone()
 LEAST = 1e-6
-"""A spread below this, in the units of the rewards or of their own size, is rounding."""
+"""A spread below this, in the units of the rewards or of the size of what it was computed from, is rounding."""
 
 
 def masked_mean(values_BT: Tensor, mask_BT: Tensor, among: Exchange = ALONE) -> Tensor:
@@ -51,9 +51,11 @@ def masked_mean(values_BT: Tensor, mask_BT: Tensor, among: Exchange = ALONE) -> 
     return sums[0] / sums[1].clamp(min=1)
 
 
-def whiten(values_BT: Tensor, mask_BT: Tensor, among: Exchange = ALONE, *, shift: bool = True) -> Tensor:
+def whiten(
+    values_BT: Tensor, mask_BT: Tensor, among: Exchange = ALONE, *, shift: bool = True, of_BT: Tensor | None = None
+) -> Tensor:
     """(x − mean) / sd over the masked-in values, 0 elsewhere. Without `shift` the mean stays: x / root mean square, so
-    what is 0 stays 0 and nothing changes its sign.
+    what is 0 stays 0 and nothing changes its sign. `of_BT`: what the values are differences of, if they are.
 
     >>> whiten(torch.tensor([[1.0, 3.0, 9.0]]), torch.tensor([[True, True, False]])).tolist()
     [[-1.0, 1.0, 0.0]]
@@ -64,7 +66,8 @@ def whiten(values_BT: Tensor, mask_BT: Tensor, among: Exchange = ALONE, *, shift
     centred_BT = _kept(values_BT - mean, mask_BT)
     spread = masked_mean(centred_BT.square(), mask_BT, among).sqrt()
     # All equal: there is nothing to tell apart, and rounding must not be blown up into a signal.
-    floor = LEAST * (1 + masked_mean(values_BT.abs(), mask_BT, among))
+    size = masked_mean(values_BT.abs() if of_BT is None else of_BT.abs(), mask_BT, among)
+    floor = LEAST * (1 + size)
     return torch.where(spread > floor, centred_BT / spread.clamp(min=LEAST), torch.zeros_like(centred_BT))
 
 

@@ -19,8 +19,8 @@ class CreditSettings:
     lam: Annotated[Real, Ge(0), Le(1)] = 0.95
     """λ of GAE: 1 trusts the rewards, 0 the value head. An end-only (scalar) reward is handicapped below 1."""
     whiten: Flag = True
-    """Scale advantages to unit size over the batch (with gae the mean is taken off as well). A spread below 1e-6 is
-    taken for rounding: all 0 then."""
+    """Scale advantages to unit size over the batch (with gae the mean is taken off as well). A spread below 1e-6,
+    or that share of the returns, is taken for rounding: all 0 then."""
 
 
 @settings

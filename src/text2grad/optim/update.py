@@ -128,9 +128,12 @@ def _minibatch(
     # Gradients are averaged over the processes, so each loss counts `processes` times.
     weight = among.processes / max(counted, 1.0)
     sums_5 = torch.zeros(5, dtype=torch.float64, device=index.device)
+    # Cut out before the first pass: masks are read on the processor, which waits for all that a GPU has to do.
+    parts = []
     for rows, counts, gradients_exchanged in passes(policy, batch, index, options.micro_batch, among):
         part = batch.rows(rows)
-        loss_of, value_loss_of = _losses(part, found, rows, weight * counts, options)
+        parts.append((part, _losses(part, found, rows, weight * counts, options), gradients_exchanged))
+    for part, (loss_of, value_loss_of), gradients_exchanged in parts:
         with gradients_exchanged:
             out = policy(part, loss_of, value_loss_of, True)
             out.loss.backward()

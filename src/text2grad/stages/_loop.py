@@ -150,6 +150,7 @@ class Loop(Closable, ABC):
         with self.run.display(self.stage, self.updates, self.done, show=self.show) as display:
             if self.ended is not None or self.done == self.updates:
                 return self._end(display, again=True)
+            self.run.track(self.done)
             if self.done == 0 and (begin := self._start()) is not None:
                 self._log(*begin, display)
             while self.ended is None and self.done < self.updates:

@@ -50,9 +50,6 @@ class Run(Closable):
         # Nobody waits for a process that has given up.
         if (problem := others.shared(problem)) is not None:
             raise problem
-        if settings.log.trackers:
-            self._trackers = True
-            others.accelerator.init_trackers("text2grad", config=_trackable(settings))
 
     def _settle(self, data: Mapping[str, str]) -> None:
         """Write down what the run is made of; of an old one, insist that data and processes are the same."""
@@ -108,6 +105,21 @@ class Run(Closable):
     def display(self, what: str, total: int, done: int, *, show: bool) -> Display:
         return Display(what, total, done, show=show and self.others.first, speaks=self.others.first)
 
+    def track(self, done: int) -> None:
+        """Tell the trackers that the run goes on after this update: what they heard of later ones counts no more."""
+        if not self.settings.log.trackers:
+            return
+        try:
+            self.others.accelerator.init_trackers(
+                "text2grad", _trackable(self.settings) if done == 0 else None, _to_trackers(self.path, done)
+            )
+        except Exception as problem:  # each tracker has errors of its own
+            first = (str(problem).splitlines() or [type(problem).__name__])[0][:160]
+            raise RunError(
+                f"log.trackers: {', '.join(self.settings.log.trackers)} could not be started ({first})"
+            ) from problem
+        self._trackers = True
+
     def write(self, metrics: Mapping[str, Any], rows: list[dict[str, Any]]) -> None:
         """One row of metrics, and rows of completions."""
         if self.folder is not None:
@@ -149,7 +161,9 @@ class Run(Closable):
             self.folder.close()
         if self._trackers:
             self._trackers = False
-            self.others.accelerator.end_training()
+            # Not `end_training`, which would end the exchange between the processes as well.
+            for tracker in self.others.accelerator.trackers:
+                tracker.finish()
 
 
 def seeded(seed: int) -> None:
@@ -244,6 +258,17 @@ def digests(*sources: tuple[str, str, Sequence[Example] | None]) -> dict[str, st
 def _sha256(path: str) -> str:
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _to_trackers(path: Path, done: int) -> dict[str, dict[str, Any]]:
+    """What trackers should know so that a run which goes on is one run there, too; a folder is a run."""
+    name = f"{path.resolve().name}-{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}"
+    return {
+        # tensorboardX names its files by the second, and would write over one of the same.
+        "tensorboard": {"purge_step": done + 1 if done else 0, "filename_suffix": f".{done}"},
+        "wandb": {"id": name, "name": name, "dir": str(path), "resume": "allow"},
+        "trackio": {"name": name, "resume": "allow"},
+    }
 
 
 def _trackable(settings: Any) -> dict[str, int | float | str | bool]:

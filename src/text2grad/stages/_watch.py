@@ -7,6 +7,7 @@ is ever happier. Length, repetition, diversity, KL and score are read together.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -47,20 +48,18 @@ def text_stats(completions: Sequence[Sequence[int]]) -> dict[str, float]:
     >>> text_stats([[1, 2, 3, 4, 1, 2, 3, 4], [5, 6]])
     {'text/repetition': 0.2, 'text/diversity': 0.625}
     """
-    repeated = stretches = 0
-    pairs: list[np.ndarray[Any, Any]] = []
+    repeated = stretches = places = 0
+    pairs: set[tuple[int, int]] = set()
     for ids in completions:
-        row = np.asarray(ids, dtype=np.int64)
-        if len(row) > 1:
-            pairs.append(np.stack([row[:-1], row[1:]], axis=1))
-        if len(row) >= GRAM:
-            grams = np.lib.stride_tricks.sliding_window_view(row, GRAM)
-            stretches += len(grams)
-            repeated += len(grams) - len(np.unique(grams, axis=0))
-    every = np.concatenate(pairs) if pairs else np.zeros((0, 2), dtype=np.int64)
+        # Sets of tuples: numpy's `unique` over rows takes five times as long for so few.
+        pairs.update(pairwise(ids))
+        places += max(len(ids) - 1, 0)
+        grams = list(zip(*(ids[start:] for start in range(GRAM)), strict=False))
+        stretches += len(grams)
+        repeated += len(grams) - len(set(grams))
     return {
         "text/repetition": repeated / max(stretches, 1),
-        "text/diversity": len(np.unique(every, axis=0)) / max(len(every), 1) if len(every) else 1.0,
+        "text/diversity": len(pairs) / places if places else 1.0,
     }
 
 
@@ -102,8 +101,7 @@ class Watch:
                 del now[: -self.options.window]
         if self.scored < 2 * self.options.window:
             return []
-        since = next((size for size in (self.options.window, 1) if self._risen(size)), None)
-        return [] if since is None else list(self._told(since))
+        return [words for size in (self.options.window, 1) if self._risen(size) for words in self._told(size)]
 
     def recent(self, key: str) -> float:
         """Mean of the last window; 0 until there is one."""
@@ -129,7 +127,7 @@ class Watch:
         spoils its means: then the very first update is what counts, where noise does not explain the difference."""
         rise = "the score rose from {:.3g} to {:.3g} while".format(*self._means("score/mean", start))
         for kind, key, words in self._collapses(start):
-            if (start > 1 or self._clear(key)) and self.first_time(kind):
+            if (start > 1 or (self._clear(key) and self._early(key))) and self.first_time(kind):
                 yield f"{rise} {words}; {_DO}"
 
     def _collapses(self, start: int) -> Iterator[tuple[str, str, str]]:
@@ -178,6 +176,11 @@ class Watch:
             return bool(now[-1] > was[0]) and self._clear("score/mean")
         error = ((np.var(was, ddof=1) + np.var(now, ddof=1)) / len(was)) ** 0.5
         return float(np.mean(now) - np.mean(was)) > max(2 * float(error), 1e-9)
+
+    def _early(self, key: str) -> bool:
+        """Whether most of the way from the first update to now was gone within the first window."""
+        before, after = self._means(key, 1)
+        return abs(self.first[key][-1] - before) > abs(after - before) / 2
 
     def _clear(self, key: str) -> bool:
         """Whether the first update lies further from the last ones than four times what they differ by."""

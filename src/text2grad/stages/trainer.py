@@ -375,7 +375,7 @@ class Trainer(Loop):
         positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         self.room = None if positions is None else positions - settings.sampling.max_new_tokens
         # A prompt that is too long is found now, not when it comes up after hours.
-        for example in (*self.examples, *self.held_out):
+        for example in (*self.examples, *self.held_out[: settings.evaluation.examples]):
             self._prompt(example)
 
 

@@ -88,9 +88,9 @@ class WarmStart(Loop):
         kept: list[Rollout] = []
         for example in examples:
             kind = isinstance(example.prompt, str)
+            prompt = prompt_ids(self.tokenizer, example.prompt, self.settings.format)
             if kind not in closing:
                 closing[kind] = turn_end(self.tokenizer, example.prompt, ends, self.settings.format)
-            prompt = prompt_ids(self.tokenizer, example.prompt, self.settings.format)
             target = completion_ids(self.tokenizer, _target(example), closing[kind])
             length = len(prompt) + len(target)
             if length <= limit:

@@ -18,7 +18,7 @@ from text2grad.errors import UnsupportedModel
 from text2grad.models.modes import evaluating
 from text2grad.models.sampling.base import OverModel
 from text2grad.models.sampling.graph import Replays
-from text2grad.models.sampling.requests import Padding, alike, batches, by_length, check
+from text2grad.models.sampling.requests import GROWTH, WIDE, Padding, alike, batches, by_length, check
 from text2grad.models.sampling.results import as_sampled, values_of
 from text2grad.models.sampling.settings import SamplingSettings
 from text2grad.models.sampling.steps import State, advance, emit, logits_of, new_state, prefill, step
@@ -135,7 +135,8 @@ class FastSampler(OverModel):
             first.setdefault(prompt, row)
         different = list(first)
         ends = [*(first[prompt] for prompt in different[1:]), len(prompts)]
-        for start, end in alike([len(prompt) for prompt in different], self.settings.prefill_tokens):
+        lengths, growth = [len(prompt) for prompt in different], WIDE if self.replays else GROWTH
+        for start, end in alike(lengths, self.settings.prefill_tokens, growth):
             chunk = different[start:end]
             row, stop = first[chunk[0]], ends[end - 1]
             place = {prompt: which for which, prompt in enumerate(chunk)}

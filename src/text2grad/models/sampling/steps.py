@@ -188,7 +188,9 @@ def _project(weights: Weights, layer: Layer, hidden: Tensor, cos: Tensor, sin: T
     qkv = functional.linear(normed, layer.qkv, layer.qkv_bias)
     turned = shape.query_heads + shape.kv_heads
     heads = qkv[..., : turned * shape.head_dim].view(*hidden.shape[:-1], turned, shape.head_dim)
-    swapped = heads.roll(shape.head_dim // 2, -1)
+    # Not `roll`, which copies twice on a GPU where its input has gaps.
+    first, second = heads.chunk(2, -1)
+    swapped = torch.cat((second, first), -1)
     heads.mul_(cos).addcmul_(swapped, sin)
     return qkv
 
