@@ -107,8 +107,98 @@ def tables(out: Path) -> str:
         for critic, measures in part["critics"].items():
             cells = (_cell(measures[measure]["poor"]) for measure in ("content", "tokens", "spans", "touched"))
             lines.append(f"| {TITLES[critic]} | {' | '.join(cells)} |")
-        lines.append("")
-    return "\n".join(lines)
+        for title, runs in _learned(out, name).items():
+            for run in runs:
+                cells = (_cell(run[measure]["poor"]) for measure in ("content", "tokens", "spans", "touched"))
+                lines.append(f"| {title}, seed {run['seed']} | {' | '.join(cells)} |")
+        lines += ["", *_curves(out, name, part["critics"]["supported"]["content"]["poor"]), *_written(out, name)]
+    return "\n".join([*lines, *_rl(out)])
+
+
+def _learned(out: Path, part: str) -> dict[str, list[dict[str, Any]]]:
+    """What learn.py measured, by the way it was learned."""
+    found = {}
+    for pattern, title in (
+        (f"{part}-head-*.json", "span head"),
+        (f"{part}-both-head-*.json", "span head, trained on both data sets"),
+        (f"{part}-written-*.json", "written critiques (the paper's way)"),
+    ):
+        runs = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(out.glob(pattern))]
+        if runs:
+            found[title] = runs
+    return found
+
+
+def _curves(out: Path, part: str, support: dict[str, float]) -> list[str]:
+    """The span head at every threshold, against `support` at its one."""
+    wanted = f"{round(support['precision'] / 0.005) * 0.005:.3f}"
+    lines = []
+    for title, runs in _learned(out, part).items():
+        if "curve" not in runs[0]:
+            continue
+        recalls = ", ".join(f"{run['recall_at_precision'][wanted]:.3f}" for run in runs)
+        precisions = ", ".join(f"{run['average_precision']:.3f}" for run in runs)
+        errors = ", ".join(f"{run['calibration_error']:.3f}" for run in runs)
+        lines += [
+            f"{title}, by seed: recall **{recalls}** at precision {wanted}, where `support` has {support['recall']:.3f} "
+            f"(characters of content words); average precision {precisions} (base rate {runs[0]['base']:.3f}); "
+            f"expected calibration error {errors}.",
+            "",
+        ]
+        lines += _points(title, runs)
+    return lines
+
+
+def _points(title: str, runs: Sequence[dict[str, Any]]) -> list[str]:
+    """The precision–recall curve, read off at round precisions."""
+    marks = ["0.400", "0.450", "0.500", "0.550", "0.600", "0.650", "0.700", "0.750", "0.800", "0.850"]
+    rows = [
+        f"| recall, seed {r['seed']} | " + " | ".join(f"{r['recall_at_precision'][m]:.2f}" for m in marks) for r in runs
+    ]
+    head = f"| {title}, precision at least | " + " | ".join(mark[:-1] for mark in marks) + " |"
+    return [head, "|" + "---|" * (len(marks) + 1), *(f"{row} |" for row in rows), ""]
+
+
+def _written(out: Path, part: str) -> list[str]:
+    lines = []
+    for title, runs in _learned(out, part).items():
+        if "parse_rate" in runs[0]:
+            parsed = ", ".join(f"{run['parse_rate']:.2f}" for run in runs)
+            quoted = ", ".join(f"{run['quote_found_rate']:.2f}" for run in runs)
+            lines += [f"{title}, by seed: parse rate {parsed}; quotes found {quoted}. Unparseable counts as wrong.", ""]
+    return lines
+
+
+def _rl(out: Path) -> list[str]:
+    """The demo's task with the learned critic in the place of the true one."""
+    if not (out / "demo.json").exists():
+        return []
+    found = json.loads((out / "demo.json").read_text(encoding="utf-8"))
+    marks = [0, 16, 32, 48, 96, 144, 192]
+    lines = [
+        "**RL on the demo's task**, held-out score by the true critic (in brackets: by the learned one); 48 updates with "
+        "the true critic, 192 with the learned one.",
+        "",
+        "| seed, critic | " + " | ".join(f"update {mark}" for mark in marks) + " |",
+        "|" + "---|" * (len(marks) + 1),
+    ]
+    for seed, arms in found["seeds"].items():
+        for which in ("true", "learned"):
+            points = {int(point["update"]): point for point in arms[which]}
+            cells = [_point(points[mark]) if mark in points else "" for mark in marks]
+            lines.append(f"| {seed}, {which} | {' | '.join(cells)} |")
+    shares = {name: ", ".join(f"{one:.0%}" for one in found["summary"][name]["shares"]) for name in found["summary"]}
+    lines += [
+        "",
+        f"Share of the true critic's improvement after 48 updates, by seed: score {shares['score']}; facts right "
+        f"{shares['facts_right']}.",
+    ]
+    return lines
+
+
+def _point(point: dict[str, float]) -> str:
+    learned = f" ({point['critic_score']:.2f})" if "critic_score" in point else ""
+    return f"{point['score']:.2f}{learned}"
 
 
 def _cell(found: dict[str, float]) -> str:
