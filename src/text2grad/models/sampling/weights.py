@@ -71,10 +71,13 @@ class Weights:
         self.dtype: torch.dtype = dtype or self.inner.dtype
         self.device: torch.device = self.inner.device
         self.activation = self.inner.model.layers[0].mlp.act_fn
+        self.gated_by_silu = self.inner.config.hidden_act in ("silu", "swish")
         self.version = 0
         """Moves when a tensor came to lie elsewhere: what was captured before must be captured again."""
         self._tensors: dict[str, Tensor] = {}
         self._owned: set[str] = set()
+        self._copies: list[tuple[Tensor, Tensor]] = []
+        """(target, part) of what this `sync` has yet to copy."""
 
     @torch.no_grad()
     def sync(self) -> None:
@@ -83,6 +86,7 @@ class Weights:
         if (dtype, device) != (self.dtype, self.device):
             self._tensors, self._owned = {}, set()
             self.dtype, self.device, self.version = dtype, device, self.version + 1
+        self._copies = []
         body = self.inner.model
         self.embed = self._one("embed", body.embed_tokens.weight)
         self.layers = [self._layer(f"{place}", layer) for place, layer in enumerate(body.layers)]
@@ -92,6 +96,11 @@ class Weights:
             self.head, self.head_bias = self.embed, None
         else:
             self.head, self.head_bias = self._matrix("head", [head])
+        if self._copies:
+            # On a GPU few launches instead of one a matrix.
+            targets, parts = zip(*self._copies, strict=True)
+            torch._foreach_copy_(targets, parts)
+            self._copies = []
 
     def rope(self, length: int) -> tuple[Tensor, Tensor]:
         """(cos, sin) of the first `length` positions by the model's own module, (length, head_dim) each. The first half
@@ -155,7 +164,11 @@ class Weights:
             self.version += 1
         start = 0
         for part, added in zip(parts, deltas, strict=True):
-            _merge(known[start : start + len(part)], part.detach(), added)
+            target = known[start : start + len(part)]
+            if added or hasattr(part, "full_tensor"):
+                _merge(target, part.detach(), added)
+            else:
+                self._copies.append((target, part.detach()))
             start += len(part)
         return known
 
