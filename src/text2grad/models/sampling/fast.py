@@ -21,7 +21,7 @@ from text2grad.errors import UnsupportedModel
 from text2grad.models.modes import evaluating
 from text2grad.models.sampling.base import OverModel
 from text2grad.models.sampling.graph import Replays
-from text2grad.models.sampling.requests import Padding, alike, batches, by_length, check
+from text2grad.models.sampling.requests import SLACK, Padding, alike, batches, by_length, check
 from text2grad.models.sampling.results import as_sampled, values_of
 from text2grad.models.sampling.settings import SamplingSettings
 from text2grad.models.sampling.steps import State, advance, emit, logits_of, new_state, prefill, step
@@ -34,6 +34,8 @@ SPAN = 64
 """On a GPU the cache is looked at in steps of this many places: a graph each, captured when first needed."""
 ROWS = 16
 """On a GPU a batch smaller than the setting is filled up to a multiple of this, so that few shapes are captured."""
+PASS = 32
+"""On a GPU a pass over short prompts costs what its launches cost: for fewer passes, this much padding a prompt."""
 LOOK_EVERY = 8
 """Steps between two looks at whether all rows have ended; each look waits for the GPU."""
 TOLERANCE = {torch.float32: 5e-3, torch.float64: 5e-3}
@@ -151,8 +153,9 @@ class FastSampler(OverModel):
         for row, prompt in enumerate(prompts):
             first.setdefault(prompt, row)
         different = list(first)
+        slack = PASS if self.replays else SLACK
         ends = [*(first[prompt] for prompt in different[1:]), len(prompts)]
-        for start, end in alike([len(prompt) for prompt in different], self.settings.prefill_tokens):
+        for start, end in alike([len(prompt) for prompt in different], self.settings.prefill_tokens, slack):
             chunk = different[start:end]
             row, stop = first[chunk[0]], ends[end - 1]
             place = {prompt: which for which, prompt in enumerate(chunk)}
@@ -264,6 +267,8 @@ def kernels_for(weights: Weights) -> Any:
     """kernels.py where device, numbers and model allow for it, else None."""
     if weights.device.type != "cuda" or weights.dtype not in KINDS or not weights.gated_by_silu:
         return None
+    if torch.cuda.get_device_capability(weights.device) < (8, 0):
+        return None  # neither bfloat16 nor the flash kernel that reads prompts
     try:
         from text2grad.models.sampling import kernels
     except ImportError as problem:

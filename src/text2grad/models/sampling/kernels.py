@@ -14,8 +14,6 @@ from torch.nn import functional
 from text2grad.models.sampling.steps import State, add_product
 from text2grad.models.sampling.weights import Shape, Weights
 
-SHORT = 1024
-"""Hidden sizes up to this have their norms and gates in the kernels of the products."""
 PLACES = 64
 """Places of the cache that a program looks at together."""
 IDS = 1024
@@ -26,23 +24,14 @@ def layers(weights: Weights, state: State, hidden_BH: Tensor) -> None:
     """All layers over the last token of each row, whose keys and values go into the cache; `hidden_BH` in place."""
     shape = weights.shape
     cos_SD, sin_SD = weights.rope(state.cache[0].shape[1])
-    # One launch where the product itself is short; longer ones, and those of float32, are cuBLAS's business.
-    short = hidden_BH.element_size() == 2 and hidden_BH.shape[1] <= SHORT
     for layer, cache_BSC in zip(weights.layers, state.cache, strict=True):
-        if short:
-            qkv_BC = product(hidden_BH, layer.qkv, layer.qkv_bias, norm_K=layer.attention_norm, eps=shape.eps)
-        else:
-            qkv_BC = functional.linear(norm(hidden_BH, layer.attention_norm, shape.eps), layer.qkv, layer.qkv_bias)
+        normed_BH = norm(hidden_BH, layer.attention_norm, shape.eps)
+        qkv_BC = functional.linear(normed_BH, layer.qkv, layer.qkv_bias)
         attended_BC = attend(qkv_BC, cos_SD, sin_SD, cache_BSC, state.position_B, shape)
         add_product(hidden_BH, attended_BC, layer.out, layer.out_bias)
-        if short:
-            inner_BC = product(
-                hidden_BH, layer.gate_up, layer.gate_up_bias, norm_K=layer.mlp_norm, eps=shape.eps, gated=True
-            )
-        else:
-            normed_BH = norm(hidden_BH, layer.mlp_norm, shape.eps)
-            inner_BC = gated(functional.linear(normed_BH, layer.gate_up, layer.gate_up_bias))
-        add_product(hidden_BH, inner_BC, layer.down, layer.down_bias)
+        normed_BH = norm(hidden_BH, layer.mlp_norm, shape.eps)
+        gate_up_BC = functional.linear(normed_BH, layer.gate_up, layer.gate_up_bias)
+        add_product(hidden_BH, gated(gate_up_BC), layer.down, layer.down_bias)
 
 
 def attend(
@@ -52,7 +41,6 @@ def attend(
     cache_BSC: Tensor,
     position_B: Tensor,
     shape: Shape,
-    tile: tuple[int, int, int] | None = None,
 ) -> Tensor:
     """Rotate queries and keys to their positions, put keys and values into the cache, attend to all up to them:
     (B, query_heads·head_dim). A program per row and key head reads the cache once for the queries that share it."""
@@ -60,12 +48,11 @@ def attend(
     group = shape.query_heads // shape.kv_heads
     out_BC = qkv_BC.new_empty(rows, shape.query_heads * shape.head_dim)
     head = max(16, triton.next_power_of_2(shape.head_dim))
-    together, warps, stages = tile or (PLACES if head * qkv_BC.element_size() <= 256 else PLACES // 2, 4, 2)
     _attend[rows, shape.kv_heads](
         qkv_BC, cos_SD, sin_SD, cache_BSC, position_B, out_BC, shape.scaling * 1.4426950408889634,
         places, QUERY_HEADS=shape.query_heads, KV_HEADS=shape.kv_heads, GROUP=group,
         GROUP_UP=max(16, triton.next_power_of_2(group)), D=shape.head_dim, D_UP=head,
-        PLACES=together, num_warps=warps, num_stages=stages,
+        PLACES=PLACES if head * qkv_BC.element_size() <= 256 else PLACES // 2, num_warps=4, num_stages=2,
     )  # fmt: skip
     return out_BC
 
@@ -118,80 +105,6 @@ def _attend(
         most_G = larger_G
     seen_GD = seen_GD / sum_G[:, None]
     tl.store(out + row * (QUERY_HEADS * D) + (head * GROUP + g)[:, None] * D + d[None, :], seen_GD.to(kind), in_GD)
-
-
-def product(
-    inputs_BK: Tensor,
-    matrix_NK: Tensor,
-    bias_N: Tensor | None = None,
-    *,
-    norm_K: Tensor | None = None,
-    eps: float = 0.0,
-    gated: bool = False,
-    add_to: Tensor | None = None,
-    tile: tuple[int, int, int, int, int] | None = None,
-) -> Tensor:
-    """inputs · matrixᵀ in one launch with what stands around it: the inputs normed first; `gated`: silu of the upper
-    half of the columns times the lower half; or added to `add_to` in place. For 16-bit numbers and few rows."""
-    (rows, inner), columns = inputs_BK.shape, len(matrix_NK) // (2 if gated else 1)
-    out = inputs_BK.new_empty(rows, columns) if add_to is None else add_to
-    tall, wide, deep, warps, stages = tile or _tile(rows, columns)
-    _product[triton.cdiv(rows, tall), triton.cdiv(columns, wide)](
-        inputs_BK, matrix_NK, inputs_BK if norm_K is None else norm_K, inputs_BK if bias_N is None else bias_N, out,
-        rows, columns, eps, K=inner, NORMED=norm_K is not None, BIASED=bias_N is not None, GATED=gated,
-        ADDED=add_to is not None, TALL=tall, WIDE=wide, DEEP=deep,
-        num_warps=warps, num_stages=stages,
-    )  # fmt: skip
-    return out
-
-
-def _tile(rows: int, columns: int) -> tuple[int, int, int, int, int]:
-    """Rows, columns and depth of a tile, warps, stages."""
-    tall = min(64, max(16, triton.next_power_of_2(rows)))
-    return tall, 64 if columns >= 1024 else 32, 64, 4, 4
-
-
-@triton.jit
-def _product(
-    inputs, matrix, norm, bias, out, rows, columns, eps, K: tl.constexpr,
-    NORMED: tl.constexpr, BIASED: tl.constexpr, GATED: tl.constexpr, ADDED: tl.constexpr,
-    TALL: tl.constexpr, WIDE: tl.constexpr, DEEP: tl.constexpr,
-):  # fmt: skip
-    b = tl.program_id(0) * TALL + tl.arange(0, TALL)
-    n = tl.program_id(1) * WIDE + tl.arange(0, WIDE)
-    k = tl.arange(0, DEEP)
-    row = tl.where(b < rows, b, 0).to(tl.int64)
-    column = tl.where(n < columns, n, 0).to(tl.int64)
-    left, right = inputs + row[:, None] * K + k[None, :], matrix + column[None, :] * K + k[:, None]
-    sum_BN = tl.zeros((TALL, WIDE), tl.float32)
-    other_BN = tl.zeros((TALL, WIDE), tl.float32)
-    squares_B = tl.zeros((TALL,), tl.float32)
-    for start in range(0, K, DEEP):
-        in_k = start + k < K
-        x_BK = tl.load(left + start, in_k[None, :], 0.0)
-        if NORMED:
-            x32_BK = x_BK.to(tl.float32)
-            squares_B += tl.sum(x32_BK * x32_BK, 1)
-            x_BK = (x32_BK * tl.load(norm + start + k, in_k, 0.0).to(tl.float32)[None, :]).to(x_BK.dtype)
-        sum_BN += tl.dot(x_BK, tl.load(right + start, in_k[:, None], 0.0), input_precision="ieee")
-        if GATED:
-            other_BN += tl.dot(x_BK, tl.load(right + columns * K + start, in_k[:, None], 0.0), input_precision="ieee")
-    if NORMED:
-        # The norm divides a row by one number: after the product as well as before it.
-        scale_B = tl.rsqrt(squares_B / K + eps)
-        sum_BN *= scale_B[:, None]
-        other_BN *= scale_B[:, None]
-    if BIASED:
-        sum_BN += tl.load(bias + column).to(tl.float32)[None, :]
-        if GATED:
-            other_BN += tl.load(bias + columns + column).to(tl.float32)[None, :]
-    if GATED:
-        sum_BN = sum_BN / (1.0 + tl.exp(-sum_BN)) * other_BN
-    place = out + row[:, None] * columns + column[None, :]
-    inside = (b < rows)[:, None] & (n < columns)[None, :]
-    if ADDED:
-        sum_BN += tl.load(place, inside, 0.0).to(tl.float32)
-    tl.store(place, sum_BN.to(out.dtype.element_ty), inside)
 
 
 def norm(hidden: Tensor, weight: Tensor, eps: float) -> Tensor:

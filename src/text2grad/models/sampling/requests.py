@@ -75,12 +75,12 @@ def batches(order: Sequence[int], batch: int) -> Iterator[list[int]]:
         yield list(order[start : start + batch])
 
 
-def alike(lengths: Sequence[int], budget: int) -> Iterator[tuple[int, int]]:
-    """(start, end) of runs of ascending lengths that are read at once: within GROWTH or SLACK of the shortest, and
+def alike(lengths: Sequence[int], budget: int, slack: int = SLACK) -> Iterator[tuple[int, int]]:
+    """(start, end) of runs of ascending lengths that are read at once: within GROWTH or `slack` of the shortest, and
     `budget` tokens in all, padding included (a single prompt may be longer)."""
     start = 0
     for end, length in enumerate(lengths):
-        most = max(int(lengths[start] * GROWTH), lengths[start] + SLACK)
+        most = max(int(lengths[start] * GROWTH), lengths[start] + slack)
         if end > start and (length > most or length * (end - start + 1) > budget):
             yield start, end
             start = end

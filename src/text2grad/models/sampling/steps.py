@@ -184,18 +184,23 @@ def prefill(weights: Weights, state: State, ids_UP: Tensor, lengths_U: Tensor, w
     cos_P1D, sin_P1D = cos_SD[:width, None], sin_SD[:width, None]
     group = shape.query_heads // shape.kv_heads
     queries = shape.query_heads * shape.head_dim
+    # The flash kernel, which is for 16-bit numbers on a GPU, reads a key head once for all its query heads.
+    shared = state.kernels is not None and weights.dtype.itemsize == 2
     hidden_UPH = functional.embedding(ids_UP, weights.embed)
     for layer, cache_BSC in zip(weights.layers, state.cache, strict=True):
         qkv_UPC = _project(weights, layer, hidden_UPH, cos_P1D, sin_P1D, state.kernels)
         kv_UPC = qkv_UPC[..., queries:]
         cache_BSC[start : start + rows, :width] = kv_UPC if count == rows else kv_UPC.index_select(0, which_R)
-        kv = kv_UPC.reshape(count, width, 2, shape.kv_heads, shape.head_dim).repeat_interleave(group, dim=3)
+        kv = kv_UPC.reshape(count, width, 2, shape.kv_heads, shape.head_dim)
+        if not shared:
+            kv = kv.repeat_interleave(group, dim=3)
         attended = functional.scaled_dot_product_attention(
             qkv_UPC[..., :queries].view(count, width, shape.query_heads, shape.head_dim).transpose(1, 2),
             kv[:, :, 0].transpose(1, 2),
             kv[:, :, 1].transpose(1, 2),
             is_causal=True,
             scale=shape.scaling,
+            enable_gqa=shared,
         )
         _finish_layer(weights, layer, hidden_UPH, attended.transpose(1, 2).reshape(count, width, -1), state.kernels)
     state.position_B[start : start + rows] = lengths_U[which_R]

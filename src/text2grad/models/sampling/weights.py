@@ -150,26 +150,24 @@ class Weights:
     def _place(self, key: str, parts: list[Tensor], deltas: list[list[tuple[Tensor, Tensor, float]]]) -> Tensor:
         known = self._tensors.get(key)
         first = parts[0].detach()
-        plain = len(parts) == 1 and not deltas[0] and first.dtype == self.dtype and not hasattr(first, "full_tensor")
+        plain = len(parts) == 1 and not deltas[0] and first.dtype == self.dtype and not _sharded(first)
         if plain and key not in self._owned:
             if known is None or known.data_ptr() != first.data_ptr() or known.shape != first.shape:
                 self.version += 1
             self._tensors[key] = first
             return first
-        rows = sum(len(part) for part in parts)
+        heights = [part.shape[0] for part in parts]
+        rows = sum(heights)
         if key not in self._owned or known is None or known.shape != (rows, *first.shape[1:]):
             known = torch.empty(rows, *first.shape[1:], dtype=self.dtype, device=self.device)
             self._tensors[key] = known
             self._owned.add(key)
             self.version += 1
-        start = 0
-        for part, added in zip(parts, deltas, strict=True):
-            target = known[start : start + len(part)]
-            if added or hasattr(part, "full_tensor"):
+        for target, part, added in zip(known.split(heights), parts, deltas, strict=True):
+            if added or _sharded(part):
                 _merge(target, part.detach(), added)
             else:
                 self._copies.append((target, part.detach()))
-            start += len(part)
         return known
 
 
@@ -200,8 +198,17 @@ def shape_of(inner: Any) -> Shape:
     )
 
 
+def _adapted(module: Any) -> bool:
+    # The type first: asking a module for what it has not is slow, and there are hundreds of them.
+    return type(module) is not nn.Linear and hasattr(module, "lora_A")
+
+
+def _sharded(tensor: Tensor) -> bool:
+    return type(tensor) not in (Tensor, nn.Parameter) and hasattr(tensor, "full_tensor")
+
+
 def _base(module: Any) -> Any:
-    base = module.base_layer if hasattr(module, "lora_A") else module
+    base = module.base_layer if _adapted(module) else module
     if not isinstance(base, nn.Linear) or not base.weight.is_floating_point():
         raise UnsupportedModel(f"one of its layers is a {type(base).__name__}, not a Linear of floating-point numbers")
     if tuple(base.weight.shape) != (base.out_features, base.in_features):
@@ -211,7 +218,7 @@ def _base(module: Any) -> Any:
 
 def _adapters(module: Any) -> list[tuple[Tensor, Tensor, float]]:
     """(A, B, scale) of each LoRA adapter that is active and not merged into the weight already."""
-    if not hasattr(module, "lora_A"):
+    if not _adapted(module):
         return []
     merged = set(module.merged_adapters)
     if module.disable_adapters:
