@@ -1,9 +1,12 @@
 """A step of decoding in few launches: kernels in Triton, the same numbers as by `steps.py` alone, up to rounding.
 
 Enters: tensors of one step. Leaves: what its operations in PyTorch would leave, each group of them in one pass over
-memory. Between small matrices a launch costs as much as its work. Importing this needs Triton, which torch brings
-along on Linux; `steps.py` does without. Knows no prompt and no model.
+memory. Between small matrices a launch costs as much as its work. Products are cuBLAS's: Triton's, with norms and
+gates inside, took twice as long as theirs and those apart (H200, 256 rows of 576). Importing this needs Triton, which
+torch brings along on Linux; `steps.py` does without. Knows no prompt and no model.
 """
+
+import math
 
 import torch
 import triton
@@ -18,6 +21,8 @@ PLACES = 64
 """Places of the cache that a program looks at together."""
 IDS = 1024
 """Ids whose probabilities are summed by one program."""
+LOG2_E = math.log2(math.e)
+"""The softmax of attention is taken to the base 2."""
 
 
 def layers(weights: Weights, state: State, hidden_BH: Tensor) -> None:
@@ -35,12 +40,7 @@ def layers(weights: Weights, state: State, hidden_BH: Tensor) -> None:
 
 
 def attend(
-    qkv_BC: Tensor,
-    cos_SD: Tensor,
-    sin_SD: Tensor,
-    cache_BSC: Tensor,
-    position_B: Tensor,
-    shape: Shape,
+    qkv_BC: Tensor, cos_SD: Tensor, sin_SD: Tensor, cache_BSC: Tensor, position_B: Tensor, shape: Shape
 ) -> Tensor:
     """Rotate queries and keys to their positions, put keys and values into the cache, attend to all up to them:
     (B, query_heads·head_dim). A program per row and key head reads the cache once for the queries that share it."""
@@ -49,8 +49,8 @@ def attend(
     out_BC = qkv_BC.new_empty(rows, shape.query_heads * shape.head_dim)
     head = max(16, triton.next_power_of_2(shape.head_dim))
     _attend[rows, shape.kv_heads](
-        qkv_BC, cos_SD, sin_SD, cache_BSC, position_B, out_BC, shape.scaling * 1.4426950408889634,
-        places, QUERY_HEADS=shape.query_heads, KV_HEADS=shape.kv_heads, GROUP=group,
+        qkv_BC, cos_SD, sin_SD, cache_BSC, position_B, out_BC, shape.scaling * LOG2_E, places,
+        QUERY_HEADS=shape.query_heads, KV_HEADS=shape.kv_heads, GROUP=group,
         GROUP_UP=max(16, triton.next_power_of_2(group)), D=shape.head_dim, D_UP=head,
         PLACES=PLACES if head * qkv_BC.element_size() <= 256 else PLACES // 2, num_warps=4, num_stages=2,
     )  # fmt: skip
@@ -108,6 +108,7 @@ def _attend(
 
 
 def norm(hidden: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """RMS norm of the last dimension."""
     out, width = torch.empty_like(hidden), hidden.shape[-1]
     wide = triton.next_power_of_2(width)
     _norm[hidden.numel() // width,](hidden, weight, out, width, eps, WIDE=wide, num_warps=4 if wide <= 4096 else 8)
@@ -144,16 +145,17 @@ def turn(qkv_UPC: Tensor, cos_SD: Tensor, sin_SD: Tensor, shape: Shape) -> None:
     """Rotate the queries and keys of whole prompts to their positions, in place."""
     count, width, _ = qkv_UPC.shape
     heads, half = shape.query_heads + shape.kv_heads, shape.head_dim // 2
+    heads_up, half_up = triton.next_power_of_2(heads), triton.next_power_of_2(half)
     _turn[count * width,](
-        qkv_UPC, cos_SD, sin_SD, width, qkv_UPC.shape[-1], HEADS=heads, HEADS_UP=triton.next_power_of_2(heads),
-        HALF=half, HALF_UP=triton.next_power_of_2(half), num_warps=2,
+        qkv_UPC, cos_SD, sin_SD, width, qkv_UPC.shape[-1], HEADS=heads, HEADS_UP=heads_up, HALF=half, HALF_UP=half_up,
+        num_warps=2 if heads_up * half_up <= 1024 else 8,
     )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["width"])
 def _turn(
-    qkv, cos, sin, width, stride, HEADS: tl.constexpr, HEADS_UP: tl.constexpr, HALF: tl.constexpr,
-    HALF_UP: tl.constexpr,
+    qkv, cos, sin, width, stride,
+    HEADS: tl.constexpr, HEADS_UP: tl.constexpr, HALF: tl.constexpr, HALF_UP: tl.constexpr,
 ):  # fmt: skip
     token = tl.program_id(0).to(tl.int64)
     place = token % width

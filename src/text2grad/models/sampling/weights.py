@@ -163,7 +163,7 @@ class Weights:
             self._tensors[key] = known
             self._owned.add(key)
             self.version += 1
-        for target, part, added in zip(known.split(heights), parts, deltas, strict=True):
+        for target, part, added in zip(known.split_with_sizes(heights), parts, deltas, strict=True):
             if added or _sharded(part):
                 _merge(target, part.detach(), added)
             else:
