@@ -101,7 +101,7 @@ def tables(out: Path) -> str:
         lines += [
             f"**{TITLES[name]}**, {part['rows']} completions; precision / recall / F1 of poor.",
             "",
-            "| | characters of content words | words | spans, IoU ≥ ½ | spans that touch |",
+            "| | characters of content words | words (span head: its tokens) | spans, IoU ≥ ½ | spans that touch |",
             "|---|---|---|---|---|",
         ]
         for critic, measures in part["critics"].items():
@@ -152,9 +152,10 @@ def _curves(out: Path, part: str, support: dict[str, float]) -> list[str]:
 def _points(title: str, runs: Sequence[dict[str, Any]]) -> list[str]:
     """The precision–recall curve, read off at round precisions."""
     marks = ["0.400", "0.450", "0.500", "0.550", "0.600", "0.650", "0.700", "0.750", "0.800", "0.850"]
-    rows = [
-        f"| recall, seed {r['seed']} | " + " | ".join(f"{r['recall_at_precision'][m]:.2f}" for m in marks) for r in runs
-    ]
+    rows = []
+    for run in runs:
+        recalls = " | ".join(f"{run['recall_at_precision'][mark]:.2f}" for mark in marks)
+        rows.append(f"| recall, seed {run['seed']} | {recalls}")
     head = f"| {title}, precision at least | " + " | ".join(mark[:-1] for mark in marks) + " |"
     return [head, "|" + "---|" * (len(marks) + 1), *(f"{row} |" for row in rows), ""]
 
@@ -176,8 +177,8 @@ def _rl(out: Path) -> list[str]:
     found = json.loads((out / "demo.json").read_text(encoding="utf-8"))
     marks = [0, 16, 32, 48, 96, 144, 192]
     lines = [
-        "**RL on the demo's task**, held-out score by the true critic (in brackets: by the learned one); 48 updates with "
-        "the true critic, 192 with the learned one.",
+        "**RL on the demo's task**, held-out score by the true critic (in brackets: by the learned one); 48 updates "
+        "with the true critic, 192 with the learned one.",
         "",
         "| seed, critic | " + " | ".join(f"update {mark}" for mark in marks) + " |",
         "|" + "---|" * (len(marks) + 1),

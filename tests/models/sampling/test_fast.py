@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator
 from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -302,6 +303,27 @@ def test_a_step_that_cannot_be_captured_is_run_and_said_once(
     assert [c.token_ids for c in found] == [c.token_ids for c in make(model, "plain")(prompts, uniforms)]
     (line,) = caplog.messages
     assert "without a CUDA graph" in line and "not permitted" in line
+
+
+@pytest.mark.parametrize("broken", ["raises", "wrong"])
+def test_kernels_that_will_not_do_are_left_and_said_once(
+    broken: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def gated(gate_up: Tensor) -> Tensor:
+        if broken == "raises":
+            raise KeyError("no compiler")
+        return gate_up.chunk(2, -1)[0].contiguous()
+
+    kernels = SimpleNamespace(turn=lambda *_: None, gated=gated, layers=lambda *_: None, draw=lambda *_: None)
+    monkeypatch.setattr("text2grad.models.sampling.fast.kernels_for", lambda _weights: kernels)
+    model, prompts = build("llama-gqa-tied"), some_prompts(LENGTHS)
+    sampler = fast(model)
+    with caplog.at_level(logging.WARNING, "text2grad"):
+        assert_greedy(model, prompts, sampler(prompts, None), 12)
+        assert_fresh(model, prompts, sampler(prompts, some_uniforms(len(prompts), 12)))
+    (line,) = caplog.messages
+    assert "without its own kernels" in line
+    assert ("no compiler" if broken == "raises" else "spread") in line
 
 
 def test_rows_that_ended_leave_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,9 @@ from tests.models.sampling import makers
 from tests.models.sampling.makers import END, build, some_prompts, some_uniforms, with_lora
 from tests.models.sampling.test_samplers import LENGTHS, assert_fresh, assert_greedy, make
 from text2grad.models.sampling.fast import ROWS, FastSampler
+from text2grad.models.sampling.pick import pick
+from text2grad.models.sampling.steps import new_state
+from text2grad.models.sampling.weights import Weights
 
 pytestmark = pytest.mark.gpu
 
@@ -22,14 +25,27 @@ def whole_numbers() -> Any:
     torch.backends.cuda.matmul.allow_tf32 = before
 
 
+@pytest.fixture(params=["own kernels", "PyTorch's"])
+def own(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Both ways of a step: by Triton, which torch brings along, and without it."""
+    if request.param != "own kernels":
+        monkeypatch.setattr("text2grad.models.sampling.fast.kernels_for", lambda _weights: None)
+        return False
+    pytest.importorskip("triton")
+    return True
+
+
 @pytest.mark.parametrize("kind", makers.KINDS)
-def test_greedy_is_generate_token_for_token(kind: str) -> None:
-    model, prompts = build(kind, device="cuda"), some_prompts(LENGTHS)
-    assert_greedy(model, prompts, make(model, "fast")(prompts, None), 12)
+def test_greedy_is_generate_token_for_token(kind: str, own: bool) -> None:
+    model, prompts = build(kind, device="cuda"), some_prompts((*LENGTHS, 63, 64, 65, 130, 200))
+    sampler = make(model, "fast")
+    assert isinstance(sampler, FastSampler)
+    assert_greedy(model, prompts, sampler(prompts, None), 12)
+    assert (sampler._kernels is not None) == own
 
 
 @pytest.mark.parametrize("batch", [1, 3, 64])
-def test_graphs_are_replayed_from_call_to_call_with_the_weights_of_the_moment(batch: int) -> None:
+def test_graphs_are_replayed_from_call_to_call_with_the_weights_of_the_moment(batch: int, own: bool) -> None:
     model = with_lora(build("llama-gqa-tied", device="cuda"))
     head = makers.ValueHead(48).cuda()
     sampler = make(model, "fast", batch=batch, max_new_tokens=90, value_head=head, end_ids=())
@@ -48,7 +64,7 @@ def test_graphs_are_replayed_from_call_to_call_with_the_weights_of_the_moment(ba
         replays = sampler._static[1]
         if seed == 0:
             first, graphs = replays, dict(replays._graphs)
-            assert len(graphs) > 1, "more than one span of the cache"
+            assert (len(graphs) == 1) == own, "more than one span of the cache, where a step looks at a span"
         assert not replays._refused
         assert replays is first and replays._graphs == graphs, "captured once"
         assert replays.state.cache[0].shape[0] in (batch, ROWS)
@@ -83,6 +99,43 @@ def test_weights_that_move_in_memory_are_captured_anew() -> None:
     assert_fresh(model, prompts, sampler(prompts, None), within=1e-3)
 
 
-def test_in_bfloat16_the_numbers_are_near() -> None:
-    model, prompts = build("llama-gqa-tied", device="cuda").to(torch.bfloat16), some_prompts(LENGTHS)
-    assert_fresh(model, prompts, make(model, "fast")(prompts, some_uniforms(len(prompts), 12)), within=0.3)
+@pytest.mark.parametrize("kind", makers.KINDS)
+def test_in_bfloat16_the_numbers_are_near(kind: str, own: bool) -> None:
+    model, prompts = build(kind, device="cuda").to(torch.bfloat16), some_prompts((*LENGTHS, 65, 130))
+    sampler = make(model, "fast")
+    assert isinstance(sampler, FastSampler)
+    assert_fresh(model, prompts, sampler(prompts, some_uniforms(len(prompts), 12)), within=0.3)
+    assert (sampler._kernels is not None) == own
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0])
+@pytest.mark.parametrize("size", [300, 1024, 49_152])
+def test_the_kernel_draws_what_pick_draws(size: int, temperature: float) -> None:
+    kernels = pytest.importorskip("text2grad.models.sampling.kernels")
+    weights = Weights(build("llama-gqa-tied", device="cuda"))
+    weights.sync()
+    rows = 500
+    state = new_state(
+        weights, rows=rows, places=1, new_tokens=2, end_ids=[5], pad_id=7, temperature=temperature, keep_hidden=False
+    )
+    logits = 3 * torch.randn(rows, size, generator=torch.Generator().manual_seed(0)).cuda()
+    logits[0] = logits[1] = -torch.inf
+    logits[0, size - 1] = logits[1, 3] = logits[1, 200] = 1.0
+    logits[2] = 1.0
+    state.uniform_BT.copy_(torch.from_numpy(some_uniforms(rows, 2)))
+    state.uniform_BT[0] = 1 - 2**-24
+    state.finished_B[-3:] = True
+    for greedy in (True, False):
+        ids_B, logprobs_B = pick(logits, None if greedy else state.uniform_BT[:, 1], temperature)
+        for tensor, value in ((state.step_1, 1), (state.lengths_B, 4)):
+            tensor.fill_(value)
+        finished_B = state.finished_B.clone()
+        kernels.draw(logits, state, greedy)
+        assert (state.ids_B[:-3] == ids_B[:-3]).sum() >= rows - 3 - (0 if greedy else 2), "but for borders"
+        same_B = (state.ids_B == ids_B) & ~finished_B
+        assert (state.logprobs_BT[:, 1] - logprobs_B)[same_B].abs().max() < 1e-5
+        assert state.ids_B[-3:].tolist() == [7] * 3
+        assert torch.equal(state.ids_BT[:, 1], state.ids_B)
+        assert torch.equal(state.lengths_B, torch.where(finished_B, 4, 5))
+        assert torch.equal(state.finished_B, finished_B | (state.ids_B == 5))
+        state.finished_B.copy_(finished_B)

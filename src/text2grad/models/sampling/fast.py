@@ -6,7 +6,10 @@ step: on a GPU by replaying a CUDA graph, elsewhere by few operations, rows that
 Before the first completions, its logits are held against the model's own. Refuses to know any model's code.
 """
 
+import logging
+import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -18,23 +21,31 @@ from text2grad.errors import UnsupportedModel
 from text2grad.models.modes import evaluating
 from text2grad.models.sampling.base import OverModel
 from text2grad.models.sampling.graph import Replays
-from text2grad.models.sampling.requests import GROWTH, WIDE, Padding, alike, batches, by_length, check
+from text2grad.models.sampling.requests import SLACK, Padding, alike, batches, by_length, check
 from text2grad.models.sampling.results import as_sampled, values_of
 from text2grad.models.sampling.settings import SamplingSettings
 from text2grad.models.sampling.steps import State, advance, emit, logits_of, new_state, prefill, step
 from text2grad.models.sampling.types import Sampled
 from text2grad.models.sampling.weights import Weights
 
+log = logging.getLogger("text2grad")
+
 SPAN = 64
 """On a GPU the cache is looked at in steps of this many places: a graph each, captured when first needed."""
 ROWS = 16
 """On a GPU a batch smaller than the setting is filled up to a multiple of this, so that few shapes are captured."""
+PASS = 32
+"""On a GPU a pass over short prompts costs what its launches cost: for fewer passes, this much padding a prompt."""
 LOOK_EVERY = 8
 """Steps between two looks at whether all rows have ended; each look waits for the GPU."""
 TOLERANCE = {torch.float32: 5e-3, torch.float64: 5e-3}
 LOOSE = 0.1
 """Largest difference from the model's own logits, as a share of their spread; LOOSE for 16-bit numbers. A wrong layer
 is off by the whole spread, TF32 alone by a thousandth."""
+KINDS = (torch.float32, torch.bfloat16, torch.float16)
+"""Numbers that the kernels know."""
+TRIAL = 80
+"""Tokens of the trial of the kernels: more than they look at together."""
 
 
 class FastSampler(OverModel):
@@ -52,7 +63,8 @@ class FastSampler(OverModel):
         super().__init__(model, settings, end_ids=end_ids, pad_id=pad_id, value_head=value_head)
         dtype = None if settings.dtype == "auto" else getattr(torch, settings.dtype)
         self.weights = Weights(model, dtype)
-        self._checked = False
+        self._checked: tuple[torch.device, torch.dtype] | None = None
+        self._kernels: Any = None
         self._static: tuple[int, Replays] | None = None
 
     def __call__(self, prompts: Sequence[Sequence[int]], uniforms: NDArray[np.float32] | None) -> list[Sampled]:
@@ -62,9 +74,11 @@ class FastSampler(OverModel):
         self.weights.sync()
         self.padding = Padding(0, 0)
         results: dict[int, Sampled] = {}
-        with evaluating(self.model, self.value_head):
-            if not self._checked:
-                self._compare()
+        device = self.weights.device
+        here = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+        with evaluating(self.model, self.value_head), here:
+            if self._checked != (device, self.weights.dtype):
+                self._compare(self._rows(len(prompts)))
             with torch.inference_mode():
                 places = max(map(len, prompts), default=0) + new_tokens
                 for rows in batches(by_length(prompts), self.settings.batch):
@@ -83,7 +97,7 @@ class FastSampler(OverModel):
         """A state with this much room: on a GPU the one of the last call where it fits, elsewhere a new one."""
         if not self.replays:
             return self._new_state(rows, places)
-        rows = min(self.settings.batch, -(-asked // ROWS) * ROWS)
+        rows = self._rows(asked)
         if self._static is not None and self._static[0] == self.weights.version:
             had_rows, had_places, _ = self._static[1].state.cache[0].shape
             if had_rows == rows and had_places >= places:
@@ -92,6 +106,10 @@ class FastSampler(OverModel):
         state = self._new_state(rows, -(-places // SPAN) * SPAN)
         self._static = self.weights.version, Replays(self.weights, state)
         return state
+
+    def _rows(self, asked: int) -> int:
+        """Rows of a state on a GPU."""
+        return min(self.settings.batch, max(1, -(-asked // ROWS)) * ROWS)
 
     def _new_state(self, rows: int, places: int) -> State:
         self.weights.rope(places)
@@ -104,6 +122,7 @@ class FastSampler(OverModel):
             pad_id=self.pad_id,
             temperature=self.settings.temperature,
             keep_hidden=self.value_head is not None,
+            kernels=self._kernels,
         )
 
     def _decode(
@@ -134,9 +153,9 @@ class FastSampler(OverModel):
         for row, prompt in enumerate(prompts):
             first.setdefault(prompt, row)
         different = list(first)
+        slack = PASS if self.replays else SLACK
         ends = [*(first[prompt] for prompt in different[1:]), len(prompts)]
-        lengths, growth = [len(prompt) for prompt in different], WIDE if self.replays else GROWTH
-        for start, end in alike(lengths, self.settings.prefill_tokens, growth):
+        for start, end in alike([len(prompt) for prompt in different], self.settings.prefill_tokens, slack):
             chunk = different[start:end]
             row, stop = first[chunk[0]], ends[end - 1]
             place = {prompt: which for which, prompt in enumerate(chunk)}
@@ -160,7 +179,9 @@ class FastSampler(OverModel):
         for drawn in range(1, self.settings.max_new_tokens):
             if drawn % LOOK_EVERY == 0 and bool(replays.state.finished_B.all()):
                 return
-            replays(min(places, -(-(longest + drawn) // SPAN) * SPAN), greedy)
+            # The kernels stop at each row's position: for them one graph does.
+            span = places if self._kernels is not None else min(places, -(-(longest + drawn) // SPAN) * SPAN)
+            replays(span, greedy)
 
     def _run(self, state: State, longest: int, greedy: bool) -> list[Sampled]:
         """Step by step, without a graph. Rows that ended are put away once they are a quarter: moving the cache of the
@@ -192,21 +213,65 @@ class FastSampler(OverModel):
         return as_sampled(ids_BT, logprobs_BT, values_BT, state.lengths_B[chosen], state.finished_B[chosen])
 
     @torch.no_grad()
-    def _compare(self) -> None:
-        """Logits after a prompt and after one token more, against the model's own pass over the same ids."""
-        vocabulary, length = len(self.weights.embed), 9
-        ids = torch.arange(1, length + 1, device=self.weights.device).mul_(7919).remainder_(vocabulary)
-        expected_2V = self.model(ids[None]).logits[0, -2:].float()
-        state = self._new_state(1, length)
-        lengths = torch.tensor([length - 1], device=ids.device)
-        before = prefill(self.weights, state, ids[None, :-1], lengths, torch.zeros_like(lengths), 0)
-        state.ids_B.copy_(ids[-1:])
-        after = advance(self.weights, state, length)
-        found_2V = logits_of(self.weights, torch.cat([before, after])).float()
-        # The root mean square, not the largest: of fifty thousand bf16 logits some are far off after thirty layers.
-        error = float((found_2V - expected_2V).square().mean().sqrt() / expected_2V.std())
-        if not error <= TOLERANCE.get(self.weights.dtype, LOOSE):
+    def _compare(self, rows: int) -> None:
+        """Logits against the model's own: by the kernels, where they can be used, and by PyTorch's operations where
+        they cannot."""
+        self._kernels = kernels_for(self.weights)
+        if self._kernels is not None and (trouble := self._trouble(rows)) is not None:
+            self._kernels = None
+            log.warning("sampling without its own kernels, which is slower: %s", trouble)
+        if self._kernels is None and not (error := self._error(1, 9)) <= self._tolerance:
             raise UnsupportedModel(
                 f"its logits come out different from the model's own, by {error:.2g} of their spread"
             )
-        self._checked = True
+        self._checked = self.weights.device, self.weights.dtype
+
+    @property
+    def _tolerance(self) -> float:
+        return TOLERANCE.get(self.weights.dtype, LOOSE)
+
+    def _trouble(self, rows: int) -> str | None:
+        """Why the kernels will not do, if they will not; compiles them, for as many rows."""
+        start = time.perf_counter()
+        try:
+            error = self._error(rows, min(self.positions or TRIAL, TRIAL))
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as problem:  # noqa: BLE001 - a compiler can fail in many ways, and steps go without it
+            return f"{type(problem).__name__}: {problem}"
+        if (took := time.perf_counter() - start) > 1:
+            log.info("kernels for sampling were compiled in %.1f s; the next run finds them on disk", took)
+        return None if error <= self._tolerance else f"logits are off by {error:.2g} of their spread"
+
+    def _error(self, rows: int, length: int) -> float:
+        """Of the logits after a prompt and after one token more, as a share of the spread of the model's own from a
+        pass over the same ids."""
+        ids = torch.arange(1, length + 1, device=self.weights.device).mul_(7919).remainder_(self.vocabulary)
+        expected_2V = self.model(ids[None]).logits[0, -2:].float()
+        state = self._new_state(rows, length)
+        which_B = torch.zeros_like(state.ids_B)
+        before_BH = prefill(
+            self.weights, state, ids[None, :-1], torch.tensor([length - 1], device=ids.device), which_B, 0
+        )
+        state.ids_B.copy_(ids[-1:].expand(rows))
+        after_BH = advance(self.weights, state, length)
+        found_2V = logits_of(self.weights, torch.stack([before_BH[-1], after_BH[-1]])).float()
+        for greedy in (True, False) if self._kernels is not None else ():
+            emit(self.weights, state, after_BH, greedy)
+            state.step_1.zero_()
+        # The root mean square, not the largest: of fifty thousand bf16 logits some are far off after thirty layers.
+        return float((found_2V - expected_2V).square().mean().sqrt() / expected_2V.std())
+
+
+def kernels_for(weights: Weights) -> Any:
+    """kernels.py where device, numbers and model allow for it, else None."""
+    if weights.device.type != "cuda" or weights.dtype not in KINDS or not weights.gated_by_silu:
+        return None
+    if torch.cuda.get_device_capability(weights.device) < (8, 0):
+        return None  # neither bfloat16 nor the flash kernel that reads prompts
+    try:
+        from text2grad.models.sampling import kernels
+    except ImportError as problem:
+        log.warning("sampling without its own kernels, which is slower: no Triton here (%s)", problem)
+        return None
+    return kernels

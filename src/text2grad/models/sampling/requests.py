@@ -16,8 +16,6 @@ from text2grad.errors import InvalidData
 GROWTH, SLACK = 1.25, 16
 """A group of prompts read at once holds lengths up to GROWTH times its shortest, or SLACK tokens more: so at most a
 fifth of it is padding, or SLACK tokens a prompt."""
-WIDE = 1.6
-"""GROWTH on a GPU, where starting the many small operations of a pass costs more than a third of padding in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +75,12 @@ def batches(order: Sequence[int], batch: int) -> Iterator[list[int]]:
         yield list(order[start : start + batch])
 
 
-def alike(lengths: Sequence[int], budget: int, growth: float = GROWTH) -> Iterator[tuple[int, int]]:
-    """(start, end) of runs of ascending lengths that are read at once: within `growth` or SLACK of the shortest, and
+def alike(lengths: Sequence[int], budget: int, slack: int = SLACK) -> Iterator[tuple[int, int]]:
+    """(start, end) of runs of ascending lengths that are read at once: within GROWTH or `slack` of the shortest, and
     `budget` tokens in all, padding included (a single prompt may be longer)."""
     start = 0
     for end, length in enumerate(lengths):
-        most = max(int(lengths[start] * growth), lengths[start] + SLACK)
+        most = max(int(lengths[start] * GROWTH), lengths[start] + slack)
         if end > start and (length > most or length * (end - start + 1) > budget):
             yield start, end
             start = end

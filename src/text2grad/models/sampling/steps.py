@@ -7,6 +7,7 @@ No row is padded on the left: each writes its keys and values at its own positio
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,6 +40,8 @@ class State:
     """What the logits came from; kept for a value head alone."""
     temperature: float
     pad_id: int
+    kernels: Any = None
+    """kernels.py, where steps are to go by it; None: by PyTorch's operations, anywhere."""
 
     def moving(self) -> tuple[Tensor, ...]:
         """What a step changes and reads again."""
@@ -60,6 +63,7 @@ class State:
             hidden_BTH=None if self.hidden_BTH is None else self.hidden_BTH[rows_A],
             temperature=self.temperature,
             pad_id=self.pad_id,
+            kernels=self.kernels,
         )
 
 
@@ -73,6 +77,7 @@ def new_state(
     pad_id: int,
     temperature: float,
     keep_hidden: bool,
+    kernels: Any = None,
 ) -> State:
     device = weights.device
     hidden = (rows, new_tokens, weights.embed.shape[1])
@@ -93,6 +98,7 @@ def new_state(
         hidden_BTH=torch.zeros(hidden, dtype=weights.dtype, device=device) if keep_hidden else None,
         temperature=temperature,
         pad_id=pad_id,
+        kernels=kernels,
     )
 
 
@@ -103,6 +109,17 @@ def step(weights: Weights, state: State, span: int, greedy: bool) -> None:
 
 def advance(weights: Weights, state: State, span: int) -> Tensor:
     """The hidden state (B, H) after the last token of each row, which gets its place in the cache."""
+    hidden_BH = functional.embedding(state.ids_B, weights.embed)
+    if state.kernels is None:
+        _layers(weights, state, hidden_BH, span)
+    else:
+        state.kernels.layers(weights, state, hidden_BH)
+    state.position_B += 1
+    return functional.rms_norm(hidden_BH, hidden_BH.shape[-1:], weights.norm, weights.shape.eps)
+
+
+def _layers(weights: Weights, state: State, hidden_BH: Tensor, span: int) -> None:
+    """All layers over the last token of each row, in place."""
     shape, position_B = weights.shape, state.position_B
     rows, places = state.cache[0].shape[:2]
     device = position_B.device
@@ -111,7 +128,6 @@ def advance(weights: Weights, state: State, span: int) -> Tensor:
     later_BS = torch.arange(span, device=device) > position_B[:, None]
     mask_BS = torch.zeros(rows, span, dtype=weights.dtype, device=device).masked_fill_(later_BS, -torch.inf)
     slot_B = torch.arange(rows, device=device) * places + position_B
-    hidden_BH = functional.embedding(state.ids_B, weights.embed)
     for layer, cache_BSC in zip(weights.layers, state.cache, strict=True):
         qkv_BC = _project(weights, layer, hidden_BH, cos_B1D, sin_B1D)
         queries = shape.query_heads * shape.head_dim
@@ -126,23 +142,29 @@ def advance(weights: Weights, state: State, span: int) -> Tensor:
             scale=shape.scaling,
         )
         _finish_layer(weights, layer, hidden_BH, attended.reshape(rows, -1))
-    state.position_B += 1
-    return functional.rms_norm(hidden_BH, hidden_BH.shape[-1:], weights.norm, shape.eps)
 
 
 def emit(weights: Weights, state: State, hidden_BH: Tensor, greedy: bool) -> None:
     """Draw a token of each row from its hidden state, and write it down. Rows that have ended go on with padding."""
+    logits_BV = logits_of(weights, hidden_BH)
+    if state.kernels is None:
+        _draw(state, logits_BV, greedy)
+    else:
+        state.kernels.draw(logits_BV, state, greedy)
+    if state.hidden_BTH is not None:
+        state.hidden_BTH.index_copy_(1, state.step_1, hidden_BH[:, None])
+    state.step_1 += 1
+
+
+def _draw(state: State, logits_BV: Tensor, greedy: bool) -> None:
     uniform_B = None if greedy else state.uniform_BT.index_select(1, state.step_1).squeeze(1)
-    ids_B, logprobs_B = pick(logits_of(weights, hidden_BH), uniform_B, state.temperature)
+    ids_B, logprobs_B = pick(logits_BV, uniform_B, state.temperature)
     ids_B = ids_B.masked_fill(state.finished_B, state.pad_id)
     state.ids_BT.index_copy_(1, state.step_1, ids_B[:, None])
     state.logprobs_BT.index_copy_(1, state.step_1, logprobs_B[:, None])
-    if state.hidden_BTH is not None:
-        state.hidden_BTH.index_copy_(1, state.step_1, hidden_BH[:, None])
     state.lengths_B += ~state.finished_B
     state.finished_B |= (ids_B[:, None] == state.ended_by_E).any(1)
     state.ids_B.copy_(ids_B)
-    state.step_1 += 1
 
 
 def logits_of(weights: Weights, hidden_BH: Tensor) -> Tensor:
@@ -162,30 +184,38 @@ def prefill(weights: Weights, state: State, ids_UP: Tensor, lengths_U: Tensor, w
     cos_P1D, sin_P1D = cos_SD[:width, None], sin_SD[:width, None]
     group = shape.query_heads // shape.kv_heads
     queries = shape.query_heads * shape.head_dim
+    # The flash kernel, which is for 16-bit numbers on a GPU, reads a key head once for all its query heads.
+    shared = state.kernels is not None and weights.dtype.itemsize == 2
     hidden_UPH = functional.embedding(ids_UP, weights.embed)
     for layer, cache_BSC in zip(weights.layers, state.cache, strict=True):
-        qkv_UPC = _project(weights, layer, hidden_UPH, cos_P1D, sin_P1D)
+        qkv_UPC = _project(weights, layer, hidden_UPH, cos_P1D, sin_P1D, state.kernels)
         kv_UPC = qkv_UPC[..., queries:]
         cache_BSC[start : start + rows, :width] = kv_UPC if count == rows else kv_UPC.index_select(0, which_R)
-        kv = kv_UPC.reshape(count, width, 2, shape.kv_heads, shape.head_dim).repeat_interleave(group, dim=3)
+        kv = kv_UPC.reshape(count, width, 2, shape.kv_heads, shape.head_dim)
+        if not shared:
+            kv = kv.repeat_interleave(group, dim=3)
         attended = functional.scaled_dot_product_attention(
             qkv_UPC[..., :queries].view(count, width, shape.query_heads, shape.head_dim).transpose(1, 2),
             kv[:, :, 0].transpose(1, 2),
             kv[:, :, 1].transpose(1, 2),
             is_causal=True,
             scale=shape.scaling,
+            enable_gqa=shared,
         )
-        _finish_layer(weights, layer, hidden_UPH, attended.transpose(1, 2).reshape(count, width, -1))
+        _finish_layer(weights, layer, hidden_UPH, attended.transpose(1, 2).reshape(count, width, -1), state.kernels)
     state.position_B[start : start + rows] = lengths_U[which_R]
     last_UH = hidden_UPH[torch.arange(count, device=ids_UP.device), lengths_U - 1]
     return functional.rms_norm(last_UH, last_UH.shape[-1:], weights.norm, shape.eps)[which_R]
 
 
-def _project(weights: Weights, layer: Layer, hidden: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def _project(weights: Weights, layer: Layer, hidden: Tensor, cos: Tensor, sin: Tensor, kernels: Any = None) -> Tensor:
     """Queries, keys and values (…, C) of all heads, the first two rotated to their positions."""
     shape = weights.shape
     normed = functional.rms_norm(hidden, hidden.shape[-1:], layer.attention_norm, shape.eps)
     qkv = functional.linear(normed, layer.qkv, layer.qkv_bias)
+    if kernels is not None:
+        kernels.turn(qkv, cos, sin, shape)
+        return qkv
     turned = shape.query_heads + shape.kv_heads
     heads = qkv[..., : turned * shape.head_dim].view(*hidden.shape[:-1], turned, shape.head_dim)
     # Not `roll`, which copies twice on a GPU where its input has gaps.
@@ -195,15 +225,20 @@ def _project(weights: Weights, layer: Layer, hidden: Tensor, cos: Tensor, sin: T
     return qkv
 
 
-def _finish_layer(weights: Weights, layer: Layer, hidden: Tensor, attended: Tensor) -> None:
+def _finish_layer(weights: Weights, layer: Layer, hidden: Tensor, attended: Tensor, kernels: Any = None) -> None:
     """The output projection and the MLP, added to `hidden` in place."""
-    _add_product(hidden, attended, layer.out, layer.out_bias)
+    add_product(hidden, attended, layer.out, layer.out_bias)
     normed = functional.rms_norm(hidden, hidden.shape[-1:], layer.mlp_norm, weights.shape.eps)
-    gate, up = functional.linear(normed, layer.gate_up, layer.gate_up_bias).chunk(2, -1)
-    _add_product(hidden, weights.activation(gate).mul_(up), layer.down, layer.down_bias)
+    gate_up = functional.linear(normed, layer.gate_up, layer.gate_up_bias)
+    if kernels is not None:
+        inner = kernels.gated(gate_up)
+    else:
+        gate, up = gate_up.chunk(2, -1)
+        inner = weights.activation(gate).mul_(up)
+    add_product(hidden, inner, layer.down, layer.down_bias)
 
 
-def _add_product(target: Tensor, inputs: Tensor, matrix: Tensor, bias: Tensor | None) -> None:
+def add_product(target: Tensor, inputs: Tensor, matrix: Tensor, bias: Tensor | None) -> None:
     target.view(-1, target.shape[-1]).addmm_(inputs.view(-1, inputs.shape[-1]), matrix.t())
     if bias is not None:
         target += bias

@@ -71,10 +71,13 @@ class Weights:
         self.dtype: torch.dtype = dtype or self.inner.dtype
         self.device: torch.device = self.inner.device
         self.activation = self.inner.model.layers[0].mlp.act_fn
+        self.gated_by_silu = self.inner.config.hidden_act in ("silu", "swish")
         self.version = 0
         """Moves when a tensor came to lie elsewhere: what was captured before must be captured again."""
         self._tensors: dict[str, Tensor] = {}
         self._owned: set[str] = set()
+        self._copies: list[tuple[Tensor, Tensor]] = []
+        """(target, part) of what this `sync` has yet to copy."""
 
     @torch.no_grad()
     def sync(self) -> None:
@@ -83,6 +86,7 @@ class Weights:
         if (dtype, device) != (self.dtype, self.device):
             self._tensors, self._owned = {}, set()
             self.dtype, self.device, self.version = dtype, device, self.version + 1
+        self._copies = []
         body = self.inner.model
         self.embed = self._one("embed", body.embed_tokens.weight)
         self.layers = [self._layer(f"{place}", layer) for place, layer in enumerate(body.layers)]
@@ -92,6 +96,11 @@ class Weights:
             self.head, self.head_bias = self.embed, None
         else:
             self.head, self.head_bias = self._matrix("head", [head])
+        if self._copies:
+            # On a GPU few launches instead of one a matrix.
+            targets, parts = zip(*self._copies, strict=True)
+            torch._foreach_copy_(targets, parts)
+            self._copies = []
 
     def rope(self, length: int) -> tuple[Tensor, Tensor]:
         """(cos, sin) of the first `length` positions by the model's own module, (length, head_dim) each. The first half
@@ -141,22 +150,24 @@ class Weights:
     def _place(self, key: str, parts: list[Tensor], deltas: list[list[tuple[Tensor, Tensor, float]]]) -> Tensor:
         known = self._tensors.get(key)
         first = parts[0].detach()
-        plain = len(parts) == 1 and not deltas[0] and first.dtype == self.dtype and not hasattr(first, "full_tensor")
+        plain = len(parts) == 1 and not deltas[0] and first.dtype == self.dtype and not _sharded(first)
         if plain and key not in self._owned:
             if known is None or known.data_ptr() != first.data_ptr() or known.shape != first.shape:
                 self.version += 1
             self._tensors[key] = first
             return first
-        rows = sum(len(part) for part in parts)
+        heights = [part.shape[0] for part in parts]
+        rows = sum(heights)
         if key not in self._owned or known is None or known.shape != (rows, *first.shape[1:]):
             known = torch.empty(rows, *first.shape[1:], dtype=self.dtype, device=self.device)
             self._tensors[key] = known
             self._owned.add(key)
             self.version += 1
-        start = 0
-        for part, added in zip(parts, deltas, strict=True):
-            _merge(known[start : start + len(part)], part.detach(), added)
-            start += len(part)
+        for target, part, added in zip(known.split_with_sizes(heights), parts, deltas, strict=True):
+            if added or _sharded(part):
+                _merge(target, part.detach(), added)
+            else:
+                self._copies.append((target, part.detach()))
         return known
 
 
@@ -187,8 +198,17 @@ def shape_of(inner: Any) -> Shape:
     )
 
 
+def _adapted(module: Any) -> bool:
+    # The type first: asking a module for what it has not is slow, and there are hundreds of them.
+    return type(module) is not nn.Linear and hasattr(module, "lora_A")
+
+
+def _sharded(tensor: Tensor) -> bool:
+    return type(tensor) not in (Tensor, nn.Parameter) and hasattr(tensor, "full_tensor")
+
+
 def _base(module: Any) -> Any:
-    base = module.base_layer if hasattr(module, "lora_A") else module
+    base = module.base_layer if _adapted(module) else module
     if not isinstance(base, nn.Linear) or not base.weight.is_floating_point():
         raise UnsupportedModel(f"one of its layers is a {type(base).__name__}, not a Linear of floating-point numbers")
     if tuple(base.weight.shape) != (base.out_features, base.in_features):
@@ -198,7 +218,7 @@ def _base(module: Any) -> Any:
 
 def _adapters(module: Any) -> list[tuple[Tensor, Tensor, float]]:
     """(A, B, scale) of each LoRA adapter that is active and not merged into the weight already."""
-    if not hasattr(module, "lora_A"):
+    if not _adapted(module):
         return []
     merged = set(module.merged_adapters)
     if module.disable_adapters:
