@@ -140,7 +140,7 @@ def _curves(out: Path, part: str, support: dict[str, float]) -> list[str]:
         precisions = ", ".join(f"{run['average_precision']:.3f}" for run in runs)
         errors = ", ".join(f"{run['calibration_error']:.3f}" for run in runs)
         lines += [
-            f"{title}, by seed: recall **{recalls}** at precision {wanted}, where `support` has {support['recall']:.3f} "
+            f"{title}, by seed: recall **{recalls}** at precision {wanted}; `support` has {support['recall']:.3f} there "
             f"(characters of content words); average precision {precisions} (base rate {runs[0]['base']:.3f}); "
             f"expected calibration error {errors}.",
             "",
