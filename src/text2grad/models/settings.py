@@ -39,7 +39,7 @@ class PolicySettings:
     gradient_checkpointing: Flag = False
     """Recompute activations in the backward pass: less memory, about a third more time."""
     compile: Flag = False
-    """Compile the decoder layers for the update (torch.compile): faster on a GPU, after some minutes of compiling. Sums
-    are taken in another order, so the last bits of the weights differ."""
+    """Compile the decoder layers for the update (torch.compile): fewer and larger operations, meant for GPUs. The first
+    update waits for the compiler, and the last bits of the weights differ."""
     value_gradient: Flag = True
     """Let the value loss train the backbone as well as the value head."""
