@@ -10,10 +10,10 @@ import pytest
 from tests.models.reward.made import rows
 from tests.stages.test_reward_model import settings, start
 from text2grad import config
-from text2grad.feedback.critics.named import CriticSettings
 from text2grad.feedback.lessons import Calibration
 from text2grad.runs import read_jsonl
 from text2grad.stages.reward_model import RewardModelSettings
+from text2grad.stages.train import TrainSettings
 from text2grad.types import Critique
 
 TEXT = (Path(__file__).parent.parent.parent / "docs" / "reward-model.md").read_text(encoding="utf-8")
@@ -48,8 +48,7 @@ def test_every_metric_is_explained_and_exists(tmp_path: Path) -> None:
 
 
 def test_every_setting_that_is_named_exists_and_has_the_value_that_is_said() -> None:
-    known = config.flat(config.plain(RewardModelSettings()))
-    known |= config.flat({"critics": config.plain(CriticSettings())})
+    known = config.flat(config.plain(TrainSettings())) | config.flat(config.plain(RewardModelSettings()))
     groups = {key.split(".")[0] for key in known}
     words = re.findall(r"`([a-z_]+\.[a-z_.]+)(?:=[^`]*)?`", TEXT) + re.findall(r" ([a-z_]+\.[a-z_.]+)=", TEXT)
     named = {word for word in words if word.split(".")[0] in groups}
