@@ -205,6 +205,12 @@ def test_q_rises_where_tokens_end_and_pieces_of_a_character_end_with_it() -> Non
     offsets = pairs((0, 1), (1, 2), (1, 2))
     said = critique_of("a🙂", offsets, probs, np.full((4, 2), 0.25), Calibration(kind="score", start=1.0))
     assert said.quality == ((0, 1.0), (1, 1.25), (2, 1.75)) and said.score == 1.5
+    code = critique_of(
+        "a;\n\nb", pairs((0, 1), (1, 4), (4, 5)), probs, np.full((4, 2), 0.25), Calibration(kind="score")
+    )
+    assert code.quality == ((0, 0.0), (1, 0.25), (2, 0.5), (5, 0.75)), (
+        "a quote that ends with “;” has what “;⏎⏎” earned"
+    )
     empty = critique_of("", pairs(), probs[3:], np.ones((1, 2)), Calibration(kind="score"))
     assert (empty.quality, empty.score, empty.quotes) == (((0, 0.0),), -1.0, ())
 

@@ -223,3 +223,12 @@ def test_clauses_lie_in_order_inside_the_critique_and_hold_every_quote(critique:
         assert clause.text == critique[clause.start : clause.end].strip()
         position = clause.end
     assert [quote.text for quote in parsed.quotes] == [quote.text for quote in find_quotes(critique, completion)]
+
+
+def test_a_sentence_that_begins_with_a_quote_is_one_of_its_own() -> None:
+    """Else the verdict of the last would be that of all."""
+    said = '"From 7 to 10" is right. "at 6:30" is invented. “Enjoy!” is nice.'
+    found = [(clause.verdict, [quote.text for quote in clause.quotes]) for clause in parse(said).clauses]
+    assert found == [("good", ["From 7 to 10"]), ("poor", ["at 6:30"]), ("good", ["Enjoy!"])]
+    (one,) = parse('It says e.g. "at 6:30", which is wrong.').clauses[:1]
+    assert [quote.text for quote in one.quotes] == ["at 6:30"]

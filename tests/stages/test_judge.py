@@ -8,6 +8,7 @@ import pytest
 
 from text2grad.errors import CriticError
 from text2grad.feedback.align.settings import AlignSettings
+from text2grad.feedback.critics.protocol import Answers
 from text2grad.models.offsets import completion_of
 from text2grad.stages._judge import Judge, score_of, verdicts_of
 from text2grad.stages._watch import GuardSettings, Watch
@@ -147,3 +148,13 @@ def test_spans_that_add_variance_are_told_when_they_keep_doing_so(judge: Any) ->
         told.append(judge(critic).complaints(metrics, watch, EXAMPLES))
     assert [bool(words) for words in told] == [False, False, False, True, False]
     assert "set scoring.scale lower" in told[3][0]
+
+
+def test_a_critic_that_scores_nothing_is_quoted_with_its_reason(judge: Any, completions: list[Completion]) -> None:
+    def unsure(_prompts: Any, completions: Sequence[str], **_: Any) -> Answers:
+        return Answers([None] * len(completions), dict.fromkeys(range(len(completions)), "only 0.41 sure"))
+
+    one = judge(unsure)
+    one(EXAMPLES, completions)
+    (said,) = one.complaints({"critic/unscored_frac": 1.0}, Watch(GuardSettings()), [])
+    assert "the critic unsure scored no completion" in said and "It says: only 0.41 sure." in said

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -243,3 +244,15 @@ def test_the_report_of_its_run_has_curves(here: Path, capsys: pytest.CaptureFixt
     assert "run: average precision on poor tokens rose from" in capsys.readouterr().out
     html = (here / "page.html").read_text()
     assert all(title in html for title in ("Held-out loss", "Poor tokens found", "Good tokens found"))
+
+
+def test_the_time_of_writing_is_the_critics(here: Path, tmp_path: Path) -> None:
+    class Slow(RewardCritic):
+        def explain(self, _prompts: Any, _completions: Any, critiques: Any) -> Any:
+            time.sleep(0.3)
+            return critiques
+
+    critic = Slow(here / "judge", LearnedSettings(confidence=0.0))
+    trainer(tmp_path / "run", "updates=1", critic=critic, examples=EXAMPLES).train()
+    (row,) = read_jsonl(tmp_path / "run" / "metrics.jsonl")
+    assert row["time/critic"] > 0.3 > row["time/other"]

@@ -152,6 +152,10 @@ def test_long_completions_are_counted_and_long_critiques_leave_the_head_its_less
         "skipped": 2,
         "without_critique": 1,
     }
+    with start(tmp_path / "counted", options, rows=[wordy, *rows(3)], held_out=rows(2)) as loop:
+        batch, marks = loop._batch(loop.items)
+    assert batch.rewards_BT.sum(1).tolist() == [0, *batch.lengths_B.tolist()[1:]]
+    assert marks.verdict_BL[0].eq(0).any(), "its spans are taught all the same"
     with pytest.raises(InvalidData, match=r"row 'long': the completion has \d+ tokens.*set too_long=skip"):
         start(tmp_path / "strict", settings(too_long="error"), rows=[*rows(6), long])
     with pytest.raises(InvalidData, match=r"none of 1 completions has room in template\.max_tokens=200"):
@@ -209,6 +213,22 @@ def test_it_stops_when_the_held_out_loss_rises_keeps_the_best_and_stays_stopped(
         assert torch.equal(weight, best[at][name])
     assert any(not torch.equal(weight, best[-1][name]) for name, weight in kept.named_parameters())
     assert start(tmp_path, options, held_out=CONTRARY).train() == outcome
+
+
+def test_the_best_weights_and_the_patience_outlast_an_interruption(tmp_path: Path) -> None:
+    options = settings(updates=40, evaluate_every=1, patience=3, head_learning_rate=5e-2)
+    whole = start(tmp_path / "whole", options, held_out=CONTRARY).train()
+    looks = [row["held_out/joint"] for row in metrics_of(tmp_path / "whole" / "run")]
+    behind = looks.index(min(looks)) + 1
+
+    def press(_: object, metrics: Any) -> None:
+        if metrics["update"] == behind:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    assert start(tmp_path, options, held_out=CONTRARY, callbacks=[press]).train().status == 130
+    assert start(tmp_path, options, held_out=CONTRARY).train().updates == whole.updates
+    assert metrics_of(tmp_path / "run") == metrics_of(tmp_path / "whole" / "run")
+    assert files_of(tmp_path / "run") == files_of(tmp_path / "whole" / "run")
 
 
 def test_the_last_weights_are_kept_where_asked(tmp_path: Path) -> None:

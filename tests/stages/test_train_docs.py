@@ -13,7 +13,7 @@ from text2grad import config
 from text2grad.runs import read_jsonl
 from text2grad.stages._setup import FREE
 from text2grad.stages.train import TrainSettings
-from text2grad.types import Critique
+from text2grad.types import Critique, Example
 
 TEXT = (Path(__file__).parent.parent.parent / "docs" / "training.md").read_text(encoding="utf-8")
 
@@ -42,7 +42,14 @@ def test_every_metric_is_explained_and_exists(tmp_path: Path) -> None:
 
     trainer(tmp_path / "gae", "updates=3", "scoring.scale=0.1", critic=silent_first, held_out=HELD_OUT).train()
     trainer(tmp_path / "group", "updates=1", "credit.kind=group").train()
-    written = {key for run in ("gae", "group") for row in read_jsonl(tmp_path / run / "metrics.jsonl") for key in row}
+    words = ("updates=1", "evaluation.critic=reference")
+    trainer(tmp_path / "examined", *words, held_out=[Example("h", "Name it.", reference="The crane.")]).train()
+    written = {
+        key
+        for run in ("gae", "group", "examined")
+        for row in read_jsonl(tmp_path / run / "metrics.jsonl")
+        for key in row
+    }
     rows = re.findall(r"^\| (`.*?) \| (.+) \|$", section("Metrics"), re.MULTILINE)
     explained = [key for keys, _ in rows for key in re.findall(r"`(.+?)`", keys)]
     assert len(explained) == len(set(explained))

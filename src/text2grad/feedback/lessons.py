@@ -153,7 +153,7 @@ def critique_of(
     if read.kind == "score":
         sums = read.start + np.cumsum(expected)
         score = float(sums[-1])
-        quality = _curve(offsets, sums[:-1], read.start)
+        quality = _curve(text, offsets, sums[:-1], read.start)
     return Critique(_feedback(quotes, omissions), quotes, omissions, score, quality, quotes_only=True)
 
 
@@ -195,9 +195,11 @@ def _quotes(
     return found
 
 
-def _curve(offsets: NDArray[np.int64], sums: Numbers, start: float) -> tuple[tuple[int, float], ...]:
-    """Q at the end of each character that a token ends with; of tokens that share it, after the last of them."""
-    ends = np.maximum.accumulate(offsets[:, 1]) if len(offsets) else np.zeros(0, dtype=np.int64)
+def _curve(text: str, offsets: NDArray[np.int64], sums: Numbers, start: float) -> tuple[tuple[int, float], ...]:
+    """Q at the end of each character that a token ends with, white space behind it apart, as in quotes: a quote has
+    all that its tokens earn. Of tokens that share a character, after the last of them."""
+    solid = [a + (len(text[a:b].rstrip()) or b - a) for a, b in offsets.tolist()]
+    ends = np.maximum.accumulate(np.array(solid, dtype=np.int64))
     keep = (np.append(ends[1:], np.iinfo(np.int64).max) > ends) & (ends > 0)
     return ((0, start), *zip(ends[keep].tolist(), sums[keep].tolist(), strict=True))
 

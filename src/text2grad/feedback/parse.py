@@ -19,7 +19,7 @@ Role = Literal["meant", "offered", "source"]
 
 _SENTENCE_END = re.compile(
     # Possessive, and begun only where a run of blanks begins: a run is read once, however long.
-    r"(?<=[.!?])[\"'”’)\]]*\s++(?=[\"'“‘(\[`]?[^\W_])|(?<=[。！？；])|\n++(?:[—–]\s++)?|;\s++"
+    r"(?<=[.!?])[\"'”’)\]]*\s++(?=\x00|[\"'“‘(\[`]?[^\W_])|(?<=[。！？；])|\n++(?:[—–]\s++)?|;\s++"
     r"|(?<![^\S\n])[^\S\n]++[—–]\s++|(?<=[^\d]):\s++(?=[A-Z0-9(])"
 )
 _ABBREVIATION = re.compile(

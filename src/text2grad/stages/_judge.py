@@ -35,6 +35,8 @@ class Judge(Closable):
         """Of score on verdicts, over the completions that `learn` has seen."""
         self.times = {"critic": 0.0, "align": 0.0}
         """Seconds of the last call."""
+        self._why = ""
+        """Why something was not scored the last time, in the critic's own words, if it had any."""
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __call__(
@@ -87,9 +89,9 @@ class Judge(Closable):
         if metrics["critic/unscored_frac"] == 1 and watch.first_time("unscored"):
             columns = ", ".join(f"`{name}`" for name in columns_of(list(examples))) or "none"
             said.append(
-                f"the critic {name_of(self.critic)} scored no completion of this update, so nothing was learned. It "
-                f"does so where it lacks what it judges by: the columns that the examples bring it are: {columns} "
-                f"(docs/critics.md says what each critic needs)"
+                f"the critic {name_of(self.critic)} scored no completion of this update, so nothing was learned."
+                f"{self._why and ' It says: ' + self._why + '.'} Critics do so where they lack what they judge by: the "
+                f"columns that the examples bring it are: {columns} (docs/critics.md says what each critic needs)"
             )
         if watch.recent("reward/residual_ratio") > 1 and watch.first_time("residual"):
             said.append("span rewards add variance instead of removing it; set scoring.scale lower")
@@ -108,7 +110,9 @@ class Judge(Closable):
         prompts = [example.prompt for example in examples]
         texts = [completion.text for completion in completions]
         self._loop = self._loop or asyncio.new_event_loop()
-        return self._loop.run_until_complete(ask(self.critic, prompts, texts, columns_of(list(examples))))
+        found = self._loop.run_until_complete(ask(self.critic, prompts, texts, columns_of(list(examples))))
+        self._why = next(iter(found.reasons.values()), "")
+        return found
 
     def _learn(self, found: Sequence[tuple[Critique, Alignment]], among: Exchange) -> None:
         seen = Slope()

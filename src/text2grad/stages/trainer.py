@@ -260,7 +260,9 @@ class Trainer(Loop):
         metrics |= moved
         mine = [one.seen(*seen[one.number]) for one in rolled[1] if one.number in logged & seen.keys()]
         times["forward"] += time.perf_counter() - began
+        writing = time.perf_counter()
         told = [one.logged(number) for one in explained(mine, self.judge)]
+        times["critic"] += time.perf_counter() - writing
         everybody = [row for part in self.others.gathered(told) for row in part]
         return sorted(everybody, key=lambda row: int(row["index"]))
 

@@ -67,7 +67,9 @@ def test_low_confidence_is_not_scored_and_says_so(checkpoint: Path) -> None:
     critic = RewardCritic(checkpoint, LearnedSettings(confidence=1.0))
     found = critic(PROMPTS[:2], TEXTS[:2])
     assert found == [None, None]
-    assert found.reasons[1].startswith("the reward model is only 0.") and found.reasons[1].endswith("1.00 is wanted")
+    assert found.reasons[1].startswith("the reward model is only 0.") and found.reasons[1].endswith(
+        "1.00 is wanted (critics.learned.confidence)"
+    )
     trained = RewardCritic(checkpoint)
     trained.model.calibration = replace(trained.model.calibration, confidence=1.0)
     assert trained(PROMPTS[:1], TEXTS[:1]) == [None], "the floor of training holds where none is set"

@@ -106,7 +106,9 @@ class RewardCritic:
             sure, wanted = confidence_of(probs), read.confidence if floor is None else floor
             one = encoded[place]
             if one is None or sure < wanted:
-                reasons[place] = f"the reward model is only {sure:.2f} sure, and {wanted:.2f} is wanted"
+                reasons[place] = (
+                    f"the reward model is only {sure:.2f} sure, and {wanted:.2f} is wanted (critics.learned.confidence)"
+                )
             elif not np.isfinite(probs).all() or not np.isfinite(worths).all():
                 reasons[place] = "the reward model gave numbers that are not finite"
             else:
