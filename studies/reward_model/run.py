@@ -136,11 +136,11 @@ def _curves(out: Path, part: str, support: dict[str, float]) -> list[str]:
     for title, runs in _learned(out, part).items():
         if "curve" not in runs[0]:
             continue
-        recalls = ", ".join(f"{run['recall_at_precision'][wanted]:.3f}" for run in runs)
+        recalls, theirs = ", ".join(f"{r['recall_at_precision'][wanted]:.3f}" for r in runs), support["recall"]
         precisions = ", ".join(f"{run['average_precision']:.3f}" for run in runs)
         errors = ", ".join(f"{run['calibration_error']:.3f}" for run in runs)
         lines += [
-            f"{title}, by seed: recall **{recalls}** at precision {wanted}; `support` has {support['recall']:.3f} there "
+            f"{title}, by seed: recall **{recalls}** at precision {wanted}; `support` has {theirs:.3f} there "
             f"(characters of content words); average precision {precisions} (base rate {runs[0]['base']:.3f}); "
             f"expected calibration error {errors}.",
             "",
