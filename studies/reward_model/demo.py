@@ -109,7 +109,13 @@ def prepare(args: argparse.Namespace) -> None:
     model, tokenizer = load_model(str(start))
     # Rotary positions go on; the second reading and the critique want more of them than bulletins do.
     model.config.max_position_embeddings = 512
-    words = [*REWARD_MODEL, f"seed={args.seed}", f"device={args.device}", f"updates={args.updates or 1500}"]
+    words = [
+        *REWARD_MODEL,
+        f"seed={args.seed}",
+        f"device={args.device}",
+        f"updates={args.updates or 1500}",
+        *args.settings,
+    ]
     chosen = config.load(RewardModelSettings, None, words)
     RewardTrainer(chosen, folder / "reward", model=model, tokenizer=tokenizer, rows=rows, show=True).train()
 
@@ -191,7 +197,8 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, default=HERE)
-    args = parser.parse_args()
+    parser.add_argument("settings", nargs="*", help="key=value settings of the reward model")
+    args = parser.parse_intermixed_args()
     {"prepare": prepare, "arm": arm, "collect": collect}[args.what](args)
 
 

@@ -30,7 +30,7 @@ class LossSettings:
     worth: Annotated[Real, Ge(0)] = 0.5
     """Of how much a poor or a good token is worth: its share of the score, or its severity."""
     language: Annotated[Real, Ge(0)] = 0.5
-    """Of the critique's own words. 0 leaves the language head as it is."""
+    """Of the critique's own words. 0 leaves the language head as it is, and reads no critique: about half the work."""
     imbalance: Annotated[Real, Ge(0), Le(1)] = 0.5
     """Most tokens are neutral. A class counts by its rarity to this power: 0, as often as it comes; 1, all alike. The
     probabilities are put right again when the model judges."""

@@ -43,7 +43,7 @@ class Item:
     encoded: Encoded
     lesson: Lesson
     critique: tuple[int, ...] | None
-    """None: there was no room for it; the span head learns all the same."""
+    """None: there was no room for it, or nobody learns it; the span head learns all the same."""
 
 
 class RewardTrainer(Loop):
@@ -142,7 +142,9 @@ class RewardTrainer(Loop):
                 self.skipped += 1
                 continue
             lesson = lesson_of(row.critique, row.alignment, encoded.offsets, self.kind, self.unit)
-            written = self.reader.critique_ids(row.critique, row.alignment, row.completion)
+            written = None
+            if self.settings.loss.language:
+                written = self.reader.critique_ids(row.critique, row.alignment, row.completion)
             found.append(Item(encoded, lesson, written))
         if not found:
             raise InvalidData(
