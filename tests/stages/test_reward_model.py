@@ -15,6 +15,7 @@ from tests.models.reward.made import FAST, FULL, TEMPLATE, rows, write_rows
 from tests.stages.trainings import Driver, metrics_of
 from text2grad.errors import ConfigError, InvalidData, RunError
 from text2grad.feedback.lessons import verdicts_of
+from text2grad.models.parallel import Processes
 from text2grad.models.reward.critic import RewardCritic
 from text2grad.models.reward.model import RewardModel
 from text2grad.models.settings import LoraSettings, PolicySettings
@@ -315,6 +316,18 @@ def test_other_rows_are_another_run(tmp_path: Path) -> None:
     start(tmp_path, settings(updates=1)).train()
     with pytest.raises(RunError, match="another content of rows"):
         start(tmp_path, settings(updates=1), rows=rows(24, seed=1))
+
+
+def test_weights_that_are_shared_out_have_no_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Processes.__init__
+
+    def sharded(self: Any, *words: Any, **named: Any) -> None:
+        real(self, *words, **named)
+        self.sharded = True
+
+    monkeypatch.setattr(Processes, "__init__", sharded)
+    with pytest.raises(ConfigError, match="with --launch fsdp2 set keep=last"):
+        start(tmp_path)
 
 
 def test_nothing_to_learn_from_is_refused(tmp_path: Path) -> None:
