@@ -43,8 +43,8 @@ class RewardCritic:
         self.reader = self.model.reader(self.tokenizer)
         if self.options.by == "head" and not self.model.span_head.linear.weight.any():
             raise CriticError(
-                f"{path}: its span head was never trained (loss.span=0), so it judges nothing; set "
-                f"critics.learned.by=generation to have it write its critiques"
+                f"{path}: its span head was never trained (loss.span=0, or no look at the held-out loss was below the "
+                f"first), so it judges nothing; critics.learned.by=generation has it write its critiques instead"
             )
 
     def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **_: Sequence[Any]) -> Answers:
