@@ -13,7 +13,7 @@ import torch
 
 from tests.models.reward.made import FAST, FULL, TEMPLATE, rows, write_rows
 from tests.stages.trainings import Driver, metrics_of
-from text2grad.errors import ConfigError, InvalidData, RunError
+from text2grad.errors import ConfigError, CriticError, InvalidData, RunError
 from text2grad.feedback.lessons import verdicts_of
 from text2grad.models.parallel import Processes
 from text2grad.models.reward.critic import RewardCritic
@@ -230,6 +230,16 @@ def test_the_best_weights_and_the_patience_outlast_an_interruption(tmp_path: Pat
     assert start(tmp_path, options, held_out=CONTRARY).train().updates == whole.updates
     assert metrics_of(tmp_path / "run") == metrics_of(tmp_path / "whole" / "run")
     assert files_of(tmp_path / "run") == files_of(tmp_path / "whole" / "run")
+
+
+def test_a_run_that_only_made_things_worse_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = settings(updates=2, evaluate_every=1, head_learning_rate=9.0, update=replace(FAST, learning_rate=1.0))
+    outcome = start(tmp_path, options).train()
+    assert "no look found the held-out loss below where it began" in capsys.readouterr().err
+    with pytest.raises(CriticError, match="no look at the held-out loss was below the first"):
+        RewardCritic(outcome.model or "")
+    start(tmp_path / "better", settings(updates=2)).train()
+    assert "no look" not in capsys.readouterr().err
 
 
 def test_the_last_weights_are_kept_where_asked(tmp_path: Path) -> None:

@@ -80,6 +80,8 @@ class RewardTrainer(Loop):
         """The lowest held-out loss so far, and how many looks since have found it higher."""
         self.best: dict[str, Tensor] | None = None
         """The trained weights as they were then, where they are kept."""
+        self.best_at = 0
+        """The update after which they were so."""
         data = digests(("rows", settings.data, None), ("held-out", settings.held_out, None))
         data |= {name: digest_of(part) for name, part in (("rows", rows), ("held-out", held_out)) if part}
         super().__init__(
@@ -250,6 +252,7 @@ class RewardTrainer(Loop):
         if loss < self.lowest:
             self.lowest = loss
             if self.settings.keep == "best":
+                self.best_at = metrics["update"]
                 self.best = {name: weight.detach().clone() for name, weight in self.policy.trainable().items()}
 
     def _watch(self, metrics: dict[str, Any], rows: list[dict[str, Any]], display: Display) -> Stop | None:  # noqa: ARG002
@@ -263,10 +266,11 @@ class RewardTrainer(Loop):
         return None
 
     def _own_state(self) -> dict[str, Any]:
-        return {"lowest": self.lowest, "above": self.above, "best": self.best}
+        return {"lowest": self.lowest, "above": self.above, "best": self.best, "best_at": self.best_at}
 
     def _restore(self, state: Mapping[str, Any]) -> None:
-        self.lowest, self.above, self.best = state["lowest"], state["above"], state["best"]
+        self.lowest, self.above = state["lowest"], state["above"]
+        self.best, self.best_at = state["best"], state["best_at"]
 
     def _end(self, display: Display, *, again: bool = False) -> Outcome:
         """The best weights, calibrated on the held-out prompts."""
@@ -279,6 +283,11 @@ class RewardTrainer(Loop):
         verdicts = [torch.from_numpy(item.lesson.verdicts) for item in self.held_items]
         self.policy.calibration = calibrated(self.policy, [out.cpu() for out in outs], verdicts)
         self.policy.settle()
+        if self.best is not None and not self.best_at:
+            display.note(
+                "no look found the held-out loss below where it began, so the model is the one that it began with; "
+                "lower update.learning_rate, or give it more completions"
+            )
         return super()._end(display, again=again)
 
 

@@ -17,6 +17,7 @@ from text2grad.feedback.critics.named import CriticSettings, critic_named, sourc
 from text2grad.feedback.critics.protocol import Answers, ask
 from text2grad.models.reward import open_critic
 from text2grad.models.reward.critic import RewardCritic
+from text2grad.models.reward.model import RewardModel
 from text2grad.types import Critique, Message
 
 MADE = rows(7, seed=3)
@@ -182,6 +183,24 @@ def test_names_that_lead_nowhere(checkpoint: Path, tmp_path: Path) -> None:
     assert not is_checkpoint("\0") and not is_checkpoint("x" * 5000)
     with pytest.raises(ModelError, match="warp"):
         RewardCritic(checkpoint, LearnedSettings(device="warp"))
+
+
+@pytest.mark.parametrize(("rank", "device"), [(None, "cuda:0"), ("1", "cuda:1"), ("3", "cuda:1")])
+def test_each_process_of_a_machine_judges_on_its_own_gpu(
+    monkeypatch: pytest.MonkeyPatch, rank: str | None, device: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    if rank is not None:
+        monkeypatch.setenv("LOCAL_RANK", rank)
+
+    def opened(*_: Any, **named: Any) -> Any:
+        raise LookupError(named["device"])
+
+    monkeypatch.setattr(RewardModel, "from_pretrained", opened)
+    with pytest.raises(LookupError, match=device):
+        RewardCritic("anywhere")
 
 
 def test_a_critique_that_was_made_from_numbers_is_json_both_ways(checkpoint: Path) -> None:

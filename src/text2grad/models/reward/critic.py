@@ -36,14 +36,15 @@ class RewardCritic:
         self.__name__ = f"reward model {path}"
         device = self.options.device
         if device == "auto":
-            # Of several processes on a machine, each has a GPU of its own.
-            device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"
+            # Of several processes on a machine, each has a GPU of its own, as far as there are enough.
+            place = int(os.environ.get("LOCAL_RANK", "0")) % max(torch.cuda.device_count(), 1)
+            device = f"cuda:{place}" if torch.cuda.is_available() else "cpu"
         self.model, self.tokenizer = RewardModel.from_pretrained(path, device=device, precision=self.options.precision)
         self.reader = self.model.reader(self.tokenizer)
         if self.options.by == "head" and not self.model.span_head.linear.weight.any():
             raise CriticError(
-                f"{path}: its span head was never trained (loss.span=0), so it judges nothing; set "
-                f"critics.learned.by=generation to have it write its critiques"
+                f"{path}: its span head was never trained (loss.span=0, or no look at the held-out loss was below the "
+                f"first), so it judges nothing; critics.learned.by=generation has it write its critiques instead"
             )
 
     def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **_: Sequence[Any]) -> Answers:
