@@ -25,11 +25,11 @@ from text2grad.models.reward.template import Encoded
 from text2grad.optim.batch import Batch, blank, collate, micro_batches
 from text2grad.optim.reward import Weighing, counts_of, losses_of, reward_update
 from text2grad.optim.spans import Marks, class_weights, collate_marks
-from text2grad.optim.update import learning_rate_factor
 from text2grad.stages._display import Display
-from text2grad.stages._loop import Callback, Loop, Outcome, Stop
+from text2grad.stages._loop import Callback, Outcome
 from text2grad.stages._run import digests, memory_named
 from text2grad.stages._setup import make_optimizer
+from text2grad.stages._supervised import Supervised
 from text2grad.stages.reward_model import RewardModelSettings
 from text2grad.tasks.annotated import Annotated, digest_of, load_annotated, split_by_prompt
 from text2grad.tasks.examples import Stream
@@ -46,10 +46,11 @@ class Item:
     """None: there was no room for it, or nobody learns it; the span head learns all the same."""
 
 
-class RewardTrainer(Loop):
+class RewardTrainer(Supervised):
     """One run. Everything that is not given is loaded by the names in the settings."""
 
     stage = "reward-model"
+    watched = "held_out/joint"
     settings: RewardModelSettings
     policy: RewardModel
 
@@ -76,8 +77,6 @@ class RewardTrainer(Loop):
         else:
             self.rows, self.held_out = split_by_prompt(given, settings.validation, settings.seed)
         self._goes_on = model is None and is_checkpoint(settings.model)
-        self.lowest, self.above = math.inf, 0
-        """The lowest held-out loss so far, and how many looks since have found it higher."""
         self.best: dict[str, Tensor] | None = None
         """The trained weights as they were then, where they are kept."""
         self.best_at = 0
@@ -173,38 +172,25 @@ class RewardTrainer(Loop):
 
     # ------------------------------------------------------------------------------------------------ the loop
 
-    def _start(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        unwritten = sum(item.critique is None for item in self.items)
-        counts = {"data/rows": len(self.items), "data/held_out": len(self.held_items), "data/skipped": self.skipped}
-        metrics = {"update": 0, **counts, "data/without_critique": unwritten, **self._evaluate()}
-        self._see(metrics)
-        return metrics, []
+    def _counts(self) -> dict[str, int]:
+        return {
+            "data/rows": len(self.items),
+            "data/held_out": len(self.held_items),
+            "data/skipped": self.skipped,
+            "data/without_critique": sum(item.critique is None for item in self.items),
+        }
 
-    def _step(self, number: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        began, options = time.perf_counter(), self.settings.update
-        factor = learning_rate_factor(number, self.updates, options)
-        self._set_rate(factor)
-        first, size = (number - 1) * options.batch, self.others.processes
-        mine = [self.stream.at(first + place) for place in range(self.others.rank, options.batch, size)]
-        batch, marks = self._batch(mine)
-        with memory_named("the update", "update.micro_batch, or set policy.gradient_checkpointing=true"):
-            self.module.train()
-            found = reward_update(
-                self.module,
-                self.optimizer,
-                batch,
-                marks,
-                self.weighing,
-                micro_batch=options.micro_batch,
-                max_grad_norm=options.max_grad_norm,
-                among=self.others,
-            )
-            self.module.eval()
-        metrics = {"update": number, **found, "update/learning_rate": options.learning_rate * factor}
-        metrics["time/update"] = time.perf_counter() - began
-        if number % self.settings.evaluate_every == 0 or number == self.updates:
-            metrics |= self._evaluate()
-        return metrics, []
+    def _learn(self, items: Sequence[Item]) -> dict[str, float]:
+        options = self.settings.update
+        return reward_update(
+            self.module,
+            self.optimizer,
+            *self._batch(items),
+            self.weighing,
+            micro_batch=options.micro_batch,
+            max_grad_norm=options.max_grad_norm,
+            among=self.others,
+        )
 
     def _evaluate(self) -> dict[str, float]:
         """Losses on the held-out prompts, and how well their tokens are told apart."""
@@ -245,31 +231,17 @@ class RewardTrainer(Loop):
         return sums_3, counts_3, found
 
     def _see(self, metrics: Mapping[str, Any]) -> None:
-        if "held_out/joint" not in metrics:
-            return
-        loss = metrics["held_out/joint"]
-        self.above = self.above + 1 if loss > self.lowest else 0
-        if loss < self.lowest:
-            self.lowest = loss
-            if self.settings.keep == "best":
-                self.best_at = metrics["update"]
-                self.best = {name: weight.detach().clone() for name, weight in self.policy.trainable().items()}
-
-    def _watch(self, metrics: dict[str, Any], rows: list[dict[str, Any]], display: Display) -> Stop | None:  # noqa: ARG002
-        self._see(metrics)
-        if self.settings.patience and self.above >= self.settings.patience:
-            return Stop(
-                f"the held-out loss is {metrics['held_out/joint']:.4g}, and was {self.lowest:.4g} (patience="
-                f"{self.settings.patience})",
-                status=0,
-            )
-        return None
+        before = self.lowest
+        super()._see(metrics)
+        if self.lowest < before and self.settings.keep == "best":
+            self.best_at = metrics["update"]
+            self.best = {name: weight.detach().clone() for name, weight in self.policy.trainable().items()}
 
     def _own_state(self) -> dict[str, Any]:
-        return {"lowest": self.lowest, "above": self.above, "best": self.best, "best_at": self.best_at}
+        return {**super()._own_state(), "best": self.best, "best_at": self.best_at}
 
     def _restore(self, state: Mapping[str, Any]) -> None:
-        self.lowest, self.above = state["lowest"], state["above"]
+        super()._restore(state)
         self.best, self.best_at = state["best"], state["best_at"]
 
     def _end(self, display: Display, *, again: bool = False) -> Outcome:

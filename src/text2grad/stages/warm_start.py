@@ -6,7 +6,7 @@ Only completions are trained, the end token among them: never a prompt, never an
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +17,20 @@ from text2grad.models.policy import Policy
 from text2grad.optim.batch import Batch, blank, collate
 from text2grad.optim.reduce import masked_mean
 from text2grad.optim.supervised import supervised_update
-from text2grad.optim.update import learning_rate_factor
-from text2grad.stages._display import Display
-from text2grad.stages._loop import Callback, Loop, Stop
+from text2grad.stages._loop import Callback
 from text2grad.stages._run import digests, memory_named
 from text2grad.stages._setup import make_optimizer
+from text2grad.stages._supervised import Supervised
 from text2grad.stages.sft import SftSettings
 from text2grad.tasks.examples import Stream, load_examples
 from text2grad.types import Example, Rollout
 
 
-class WarmStart(Loop):
+class WarmStart(Supervised):
     """One run. Everything that is not given is loaded by the names in the settings."""
 
     stage = "sft"
+    watched = "held_out/loss"
     settings: SftSettings
 
     def __init__(
@@ -50,8 +50,6 @@ class WarmStart(Loop):
         if not self.examples:
             raise InvalidData("`examples` should hold at least one example, got none")
         self.held_out = list(held_out or ()) if held_out or not settings.held_out else load_examples(settings.held_out)
-        self.lowest, self.above = math.inf, 0
-        """The lowest held-out loss so far, and how many looks since have found it higher."""
         self.skipped = 0
         """Examples that were too long, held-out ones among them."""
         super().__init__(
@@ -111,34 +109,19 @@ class WarmStart(Loop):
 
     # ------------------------------------------------------------------------------------------------ the loop
 
-    def _start(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        counts = {"data/examples": len(self.rows), "data/held_out": len(self.held_rows), "data/skipped": self.skipped}
-        metrics = {"update": 0, **counts, **self._evaluate()}
-        self._see(metrics)
-        return metrics, []
+    def _counts(self) -> dict[str, int]:
+        return {"data/examples": len(self.rows), "data/held_out": len(self.held_rows), "data/skipped": self.skipped}
 
-    def _step(self, number: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        began, options = time.perf_counter(), self.settings.update
-        factor = learning_rate_factor(number, self.updates, options)
-        self._set_rate(factor)
-        first, size = (number - 1) * options.batch, self.others.processes
-        batch = self._batch([self.stream.at(first + place) for place in range(self.others.rank, options.batch, size)])
-        with memory_named("the update", "update.micro_batch, or set policy.gradient_checkpointing=true"):
-            self.module.train()
-            found = supervised_update(
-                self.module,
-                self.optimizer,
-                batch,
-                micro_batch=options.micro_batch,
-                max_grad_norm=options.max_grad_norm,
-                among=self.others,
-            )
-            self.module.eval()
-        metrics = {"update": number, **found, "update/learning_rate": options.learning_rate * factor}
-        metrics["time/update"] = time.perf_counter() - began
-        if number % self.settings.evaluate_every == 0 or number == self.updates:
-            metrics |= self._evaluate()
-        return metrics, []
+    def _learn(self, items: Sequence[Rollout]) -> dict[str, float]:
+        options = self.settings.update
+        return supervised_update(
+            self.module,
+            self.optimizer,
+            self._batch(items),
+            micro_batch=options.micro_batch,
+            max_grad_norm=options.max_grad_norm,
+            among=self.others,
+        )
 
     def _evaluate(self) -> dict[str, float]:
         """The mean loss a token of the held-out examples."""
@@ -150,27 +133,6 @@ class WarmStart(Loop):
             logprobs_BT, _ = self.policy.look(batch, self.settings.update.micro_batch, self.others)
         loss = float(masked_mean(-logprobs_BT, batch.mask_BT, self.others))
         return {"held_out/loss": loss, "time/evaluate": time.perf_counter() - began}
-
-    def _see(self, metrics: Mapping[str, Any]) -> None:
-        if "held_out/loss" in metrics:
-            self.above = self.above + 1 if metrics["held_out/loss"] > self.lowest else 0
-            self.lowest = min(self.lowest, metrics["held_out/loss"])
-
-    def _watch(self, metrics: dict[str, Any], rows: list[dict[str, Any]], display: Display) -> Stop | None:  # noqa: ARG002
-        self._see(metrics)
-        if self.settings.patience and self.above >= self.settings.patience:
-            return Stop(
-                f"the held-out loss is {metrics['held_out/loss']:.4g}, and was {self.lowest:.4g} (patience="
-                f"{self.settings.patience})",
-                status=0,
-            )
-        return None
-
-    def _own_state(self) -> dict[str, Any]:
-        return {"lowest": self.lowest, "above": self.above}
-
-    def _restore(self, state: Mapping[str, Any]) -> None:
-        self.lowest, self.above = state["lowest"], state["above"]
 
 
 def _target(example: Example) -> str:
