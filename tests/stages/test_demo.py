@@ -18,7 +18,7 @@ import yaml
 from text2grad.cli import main
 from text2grad.models.offsets import completion_of
 from text2grad.models.sampling import SamplingSettings, make_sampler
-from text2grad.stages._demo import curve, load, patience, right, verdict
+from text2grad.stages._demo import curve, load, patience, right, settle, verdict
 from text2grad.stages.demo import DemoSettings
 from text2grad.tasks.bulletin import bulletins
 from text2grad.tasks.bulletin_critic import bulletin
@@ -109,6 +109,55 @@ def test_after_ctrl_c_the_command_that_is_printed_goes_on(
     assert summary == undisturbed
 
 
+def test_ctrl_c_in_the_last_update_of_an_arm_begins_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, asked = tmp_path / "out", []
+
+    def stopped(*args: Any, **columns: Any) -> Any:
+        # Held-out reports, then each of two updates and the reports after it: the fourth call is the last update's.
+        asked.append(1)
+        if len(asked) == 4:
+            signal.raise_signal(signal.SIGINT)
+        return bulletin(*args, **columns)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("text2grad.stages._demo.bulletin", stopped)
+        assert main(["demo", "--out", str(out), *SHORT]) == 130
+    assert (out / "text2grad" / "model").is_dir() and not (out / "scalar").exists()
+    assert f"go on with: text2grad demo --out {out}" in capsys.readouterr().err
+
+
+def test_a_folder_in_which_nothing_was_begun_is_held_to_nothing(tmp_path: Path) -> None:
+    """As a kill leaves it while the model is loaded."""
+    (tmp_path / "settings.yaml").write_text("updates: 77\n")
+    settle(DemoSettings(updates=2), tmp_path)
+    assert yaml.safe_load((tmp_path / "settings.yaml").read_text())["updates"] == 2
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"seconds": "x"}', "[]"])
+def test_a_broken_note_of_the_time_is_no_time_at_all(shown: Path, tmp_path: Path, content: str) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(shown, out)
+    (out / "time.json").write_text(content)
+    assert main(["demo", "--out", str(out), *SHORT]) == 0
+    assert json.loads((out / "summary.json").read_text())["seconds"] is None
+
+
+@pytest.mark.parametrize("name", ["x[/foo]", "123", "null", "a b: c", ""])
+def test_odd_names_of_models_are_names(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--out", str(tmp_path / "out"), "--model", name, "--device", "cpu", *SHORT[:-1]]) == 2
+    said = capsys.readouterr().err
+    assert "valid string" not in said and (name or "the empty name") in said
+
+
+def test_what_is_no_folder_is_said_of_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    for out in (str(tmp_path / "file"), str(tmp_path / ("x" * 300))):
+        assert main(["demo", "--out", out, *SHORT]) == 2
+        assert "--out should name a folder that can be written to" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("other", ["held_out_seed=9", "start_updates=3", "model=no-such-model"])
 def test_other_settings_are_not_mixed_into_a_demo(shown: Path, other: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--out", str(shown), *SHORT, other]) == 2
@@ -180,8 +229,8 @@ def test_a_larger_model_on_a_cpu_does_less_unless_it_is_told_and_says_how_long_i
     assert counts("--model", "smollm2-135m", "--device", "cpu") == smaller
     assert counts("--model", "smollm2-135m", "device=cpu", "updates=48") == (8, 48, 4, 16, 2)
     given = tmp_path / "all.yaml"
-    given.write_text("model: smollm2-135m\ndevice: cpu\n")
-    assert counts("--config", str(given)) == usual
+    given.write_text("model: smollm2-135m\ndevice: cpu\nupdates: 48\n")
+    assert counts("--config", str(given)) == (8, 48, 4, 16, 2)
     minutes, small_run = [], {"start_updates": 8, "updates": 4, "prompts": 4, "held_out": 16, "evaluate_every": 2}
     for more in (small_run, {}):
         options = DemoSettings(model="smollm2-135m", device="cpu", **more)

@@ -63,4 +63,5 @@ def value_loss(values_N: Tensor, old_N: Tensor, returns_N: Tensor, clip: float) 
 def approximate_kl(logprobs_N: Tensor, old_N: Tensor) -> Tensor:
     """ratio − 1 − log ratio: never negative, unbiased for KL(old ‖ new) on tokens drawn from old."""
     log_ratio_N = logprobs_N - old_N
-    return log_ratio_N.exp() - 1 - log_ratio_N
+    # As written above it would be rounding where the two are near, and that can be below 0; nan stays nan.
+    return (torch.expm1(log_ratio_N) - log_ratio_N).clamp(min=0.0)

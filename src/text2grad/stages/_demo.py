@@ -6,6 +6,7 @@ the sum. The study over seeds (studies/demo) is made of the same functions.
 """
 
 import json
+import sys
 import time
 import webbrowser
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from typing import Any
 from rich.console import Console
 
 from text2grad import config
-from text2grad.errors import RunError
+from text2grad.errors import RunError, Text2GradError, UsageError
 from text2grad.models.load import load_model
 from text2grad.models.sampling.settings import SamplingSettings
 from text2grad.models.settings import LoraSettings, PolicySettings
@@ -49,11 +50,14 @@ _TRAINING_SEEDS = 100
 def show(options: DemoSettings, out: str | Path, *, display: bool, browser: bool) -> int:
     """All of it; prints the verdict."""
     console, again, out = Console(quiet=not display), command(options, str(out)), Path(out)
-    settle(options, out)
-    console.print(_BEFORE.format(model=options.model, updates=options.updates), highlight=False)
-    if slow(options):
-        console.print("\n" + patience(options, str(out)), highlight=False, markup=False, soft_wrap=True)
-    with _begun(out):
+    try:
+        settle(options, out)
+    except OSError as problem:
+        raise UsageError(f"--out should name a folder that can be written to, got {out}: {problem.strerror}") from None
+    with _begun(out, again):
+        console.print(_BEFORE.format(model=options.model, updates=options.updates), highlight=False, markup=False)
+        if slow(options):
+            console.print("\n" + patience(options, str(out)), highlight=False, markup=False, soft_wrap=True)
         base = start(options, out / "start", show=display, again=again)
         for name in ARMS:
             console.print(f"\n[bold]{NAMES[name]}[/bold]: {_ABOUT[name]}", highlight=False)
@@ -75,9 +79,13 @@ def patience(options: DemoSettings, out: str) -> str:
     reports = (options.updates // options.evaluate_every + 1) * options.held_out
     seconds = options.start_updates * _START + 2 * (completions * _COMPLETION + reports * _REPORT)
     everything = DemoSettings(model=options.model, device="cuda", seed=options.seed)
+    minutes = max(1, round(seconds / 60))
+    few = (
+        " What so few updates show is that it works, not how well." if options.updates < DemoSettings().updates else ""
+    )
     said = [
-        f"This is slow without a GPU: about {max(1, round(seconds / 60))} minutes on one or two cores for 135 million "
-        f"parameters, in proportion for others. What so few updates show is that it works, not how well.",
+        f"This is slow without a GPU: about {minutes} minute{'s'[: minutes > 1]} on one or two free cores for 135 "
+        f"million parameters, in proportion for others.{few}",
         f"  with a GPU, all of it:  {command(everything, f'{out}-cuda')}",
     ]
     most = {"start_updates": 2, "updates": 2, "prompts": 2, "held_out": 8}
@@ -87,15 +95,22 @@ def patience(options: DemoSettings, out: str) -> str:
     return "\n".join(said)
 
 
+class Told(KeyboardInterrupt):
+    """Ctrl-C, of which it has been said how to go on."""
+
+
 @contextmanager
-def _begun(out: Path) -> Iterator[None]:
-    """Add up what the trainings take, also over several calls; a call that finds them done adds nothing. One that fails
-    before there is a run leaves the folder free."""
+def _begun(out: Path, again: str) -> Iterator[None]:
+    """Add up what the trainings take, also over several calls; a call that finds them done, or that is refused, adds
+    nothing. One that fails before there is a run leaves the folder free. Ctrl-C says how to go on."""
     over = all((out / name / "model").is_dir() for name in ("start", *ARMS))
     began = time.perf_counter()
     try:
         yield
-    except BaseException:
+    except BaseException as problem:
+        over = over or isinstance(problem, Text2GradError)
+        if isinstance(problem, KeyboardInterrupt) and not isinstance(problem, Told):
+            print(f"go on with: {again}", file=sys.stderr)
         if not any((out / name).exists() for name in ("start", *ARMS)):
             # Nothing has begun (there is no such model, no such device): the mended command may have this folder.
             (out / "settings.yaml").unlink()
@@ -103,21 +118,24 @@ def _begun(out: Path) -> Iterator[None]:
         raise
     finally:
         if not over:
-            spent = _seconds(out) + time.perf_counter() - began
+            spent = (_seconds(out) or 0.0) + time.perf_counter() - began
             write_atomic(out / "time.json", json.dumps({"seconds": round(spent, 1)}).encode() + b"\n")
 
 
-def _seconds(out: Path) -> float:
-    path = out / "time.json"
-    return float(json.loads(path.read_bytes())["seconds"]) if path.exists() else 0.0
+def _seconds(out: Path) -> float | None:
+    """What the trainings took so far; none: not known."""
+    try:
+        return float(json.loads((out / "time.json").read_bytes())["seconds"])
+    except (OSError, ValueError, TypeError, LookupError):
+        return None
 
 
 def settle(options: DemoSettings, out: Path) -> None:
     """One folder, one demo: what it was begun with is kept there, and nothing else is mixed into it."""
-    path = out / "settings.yaml"
-    if not path.exists() and out.is_dir() and any((out / name).exists() for name in ("start", *ARMS)):
+    path, begun = out / "settings.yaml", any((out / name).exists() for name in ("start", *ARMS))
+    if not path.exists() and begun:
         raise RunError(f"{out} holds runs, but not the settings of a demo; name another folder with --out")
-    if path.exists():
+    if begun:
         there, now = config.read(path), config.plain(options)
         changed = [f"  {key}: {there.get(key)!r} there, {now[key]!r} now" for key in now if there.get(key) != now[key]]
         if changed:
@@ -260,11 +278,12 @@ def curve(folder: Path) -> list[dict[str, Any]]:
 def verdict(summary: dict[str, Any]) -> str:
     """What a person wants to know, in plain words."""
     before, span, scalar = summary["before"], summary["arms"]["text2grad"], summary["arms"]["scalar"]
+    after = f"after {summary['updates']} update{'s'[: summary['updates'] > 1]}"
     said = [
         f"Facts right on {summary['held_out_reports']} reports never seen in training:",
         f"  before           {before['facts_right']:.0%}",
-        f"  scalar PPO       {scalar['facts_right']:.0%} after {summary['updates']} updates",
-        f"  Text2Grad        {span['facts_right']:.0%} after {summary['updates']} updates",
+        f"  scalar PPO       {scalar['facts_right']:.0%} {after}",
+        f"  Text2Grad        {span['facts_right']:.0%} {after}",
         "",
     ]
     goal, reached = summary["goal"]["score"], span["reached_goal_at_update"]
@@ -288,6 +307,8 @@ def _policy(options: DemoSettings) -> PolicySettings:
 
 def _went(outcome: Any) -> Path:
     if outcome.status == 130:
+        raise Told
+    if outcome.interrupted:
         raise KeyboardInterrupt
     if outcome.model is None:
         raise RunError("the run ended without a model; run the same command again to go on")

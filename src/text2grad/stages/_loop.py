@@ -6,7 +6,7 @@ what its checkpoints hold beside weights and random numbers (`_own_state`, `_res
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -37,6 +37,8 @@ class Outcome:
     """0: it went all the way. 1: it was stopped by a guard rail or by KL. 130: somebody pressed Ctrl-C."""
     model: Path | None
     """The trained policy, for plain transformers; none while the run is not over."""
+    interrupted: bool = False
+    """Somebody pressed Ctrl-C, be it so late that the run was over anyway: nothing else should be begun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,7 @@ class Loop(Closable, ABC):
         self._trained = True
         with self, stoppable(self.run) as asked:
             try:
-                return self._train(asked)
+                return replace(self._train(asked), interrupted=asked())
             except BaseException:
                 self.run.abandon()
                 raise

@@ -73,7 +73,8 @@ def command(options: DemoSettings, out: str) -> str:
     changed = {key: config.inline(value) for key, value in now.items() if value != before[key]}
     flags = [word for key in ("model", "device") if key in changed for word in (f"--{key}", now[key])]
     words = [f"{key}={value}" for key, value in changed.items() if key not in ("model", "device")]
-    return shlex.join(["text2grad", "demo", "--out", out, *flags, *words])
+    named = ["--out", out] if not out.startswith("-") else [f"--out={out}"]
+    return shlex.join(["text2grad", "demo", *named, *flags, *words])
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,9 +90,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     others, overrides = _settings.split_overrides(args.words)
-    overrides += [f"{name}={value}" for name in ("model", "device") if (value := getattr(args, name)) is not None]
-    if args.config is None and slow(config.load(DemoSettings, None, overrides)):
-        overrides = [*SMALLER, *overrides]
+    for name in ("model", "device"):
+        if (value := getattr(args, name)) is not None:
+            overrides.append(f"{name}={config.inline(value)}")
+    if slow(config.load(DemoSettings, args.config, overrides)):
+        given = config.read(args.config) if args.config is not None else {}
+        overrides = [*(word for word in SMALLER if word.partition("=")[0] not in given), *overrides]
     options = _settings.resolve(args, DemoSettings, overrides)
     if options is None:
         return 0
