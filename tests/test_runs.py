@@ -209,6 +209,15 @@ def test_a_run_does_not_go_on_with_other_settings(tmp_path: Path) -> None:
     RunFolder(tmp_path / "run", Settings(5)).close()
 
 
+def test_a_setting_that_is_new_since_was_what_its_default_says(tmp_path: Path) -> None:
+    RunFolder(tmp_path / "run", Settings()).close()
+    (tmp_path / "run/config.yaml").write_text("{}\n")
+    RunFolder(tmp_path / "run", Settings()).close()
+    (tmp_path / "run/config.yaml").write_text("{}\n")
+    with pytest.raises(RunError, match="other settings"):
+        RunFolder(tmp_path / "run", Settings(77))
+
+
 def test_a_checkpoint_that_fails_half_way_does_not_appear(tmp_path: Path) -> None:
     def write(folder: Path) -> None:
         (folder / "half").write_text("half")

@@ -318,7 +318,8 @@ class RunFolder(Closable):
         if not path.exists():
             write_atomic(path, config.dump(settings).encode())
             return
-        there = config.flat(config.read(path))
+        # A setting that an older version did not know was what its default says.
+        there = config.flat(config.plain(type(settings)())) | config.flat(config.read(path))
         changed = [
             f"  {key}: {there.get(key)!r} there, {value!r} now"
             for key, value in config.flat(wanted).items()

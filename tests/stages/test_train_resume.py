@@ -134,3 +134,12 @@ def test_a_corrupt_checkpoint_says_what_to_do(driver: Driver, undisturbed: dict[
     newest.rmdir()
     assert driver(run, KINDS["group"]) == 0, said(run)
     assert_same(run, undisturbed["group"])
+
+
+def test_why_nothing_was_scored_outlasts_a_kill(driver: Driver, tmp_path: Path) -> None:
+    undisturbed, run = tmp_path / "undisturbed", tmp_path / "run"
+    assert driver(undisturbed, critic="refusing") == 0
+    assert driver(run, critic="refusing", die=["log", 1]) == KILLED
+    assert driver(run, critic="refusing") == 0
+    assert_same(run, undisturbed)
+    assert "It says: the harbour is closed." in str(metrics_of(run))

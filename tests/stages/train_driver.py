@@ -24,6 +24,7 @@ import transformers
 
 import text2grad.cli
 from text2grad import config
+from text2grad.feedback.critics.protocol import Answers
 from text2grad.models.policy import Policy
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.stages import _state
@@ -75,7 +76,12 @@ def unwilling(_prompts: Any, completions: Sequence[str], **_: Any) -> list[Criti
     return [said if place % 2 else None for place, said in enumerate(steady(None, completions))]
 
 
-CRITICS = {"steady": steady, "drawing": drawing, "counting": counting, "unwilling": unwilling}
+def refusing(_prompts: Any, completions: Sequence[str], **_: Any) -> list[Critique | None]:
+    """Scores nothing, and says why."""
+    return Answers([None] * len(completions), {0: "the harbour is closed"})
+
+
+CRITICS = {"refusing": refusing, "steady": steady, "drawing": drawing, "counting": counting, "unwilling": unwilling}
 
 
 class Die:

@@ -6,6 +6,7 @@ The reference is the same model with its adapter off, or a frozen copy.
 """
 
 import copy
+import logging
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -23,6 +24,8 @@ from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.optim.batch import Batch, micro_batches
 from text2grad.optim.head import Head, LossOf, log_probs, token_losses
 from text2grad.optim.reduce import ALONE, Exchange
+
+log = logging.getLogger("text2grad")
 
 
 class Forward(NamedTuple):
@@ -138,6 +141,7 @@ class Policy(nn.Module):
         if model.generation_config is not None and len(ends := end_ids(tokenizer, model)) > 1:
             # What ended completions in training ends them in `generate`.
             model.generation_config.eos_token_id = list(ends)
+        _make_savable(model)
         with quiet_bars():
             model.save_pretrained(path)
             tokenizer.save_pretrained(path)
@@ -236,6 +240,24 @@ def layers_of(model: Any) -> list[nn.Module]:
     number = model.config.get_text_config().num_hidden_layers
     lists = [part for part in model.base_model.modules() if isinstance(part, nn.ModuleList) and len(part) == number]
     return [layer for part in lists for layer in part]
+
+
+def _make_savable(model: Any) -> None:
+    """transformers reads generation settings that it refuses to write: a temperature without sampling, for one."""
+    given = model.generation_config
+    if given is None:
+        return
+    try:
+        given.validate(strict=True)
+    except ValueError:
+        kept = {name: getattr(given, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
+        sampling = {name: getattr(given, name, None) for name in ("temperature", "top_p", "top_k")}
+        model.generation_config = type(given)(**kept, do_sample=True, **sampling)
+        try:
+            model.generation_config.validate(strict=True)
+        except ValueError:
+            model.generation_config = type(given)(**kept)
+        log.warning("the model's generation settings contradict each other and could not be saved; they were put right")
 
 
 def _keeps_all_keys(model: Any) -> bool:

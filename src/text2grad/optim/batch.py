@@ -45,6 +45,9 @@ class Batch:
     """The value head's at sampling, before each token."""
     reference_BT: Tensor | None = None
     """Log-probs of the reference policy."""
+    own_BT: Tensor | None = None
+    """Those of the policy as the reference's were computed, where sampling computes in other numbers: the two are held
+    against each other, and what is rounding must cancel."""
 
     def __len__(self) -> int:
         return len(self.ids_BS)

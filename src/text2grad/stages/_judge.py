@@ -16,7 +16,7 @@ import torch
 from text2grad.feedback.align.batch import Pair, align_many
 from text2grad.feedback.align.project import project
 from text2grad.feedback.align.settings import AlignSettings
-from text2grad.feedback.critics.protocol import Critic, Critiques, ask, name_of
+from text2grad.feedback.critics.protocol import Answers, Critic, ask, name_of
 from text2grad.feedback.critics.words import prompt_text
 from text2grad.feedback.score import Slope, kind_of, on_last_token, token_rewards, total_of, verdict_sum
 from text2grad.optim.reduce import ALONE, Exchange
@@ -35,8 +35,8 @@ class Judge(Closable):
         """Of score on verdicts, over the completions that `learn` has seen."""
         self.times = {"critic": 0.0, "align": 0.0}
         """Seconds of the last call."""
-        self._why = ""
-        """Why something was not scored the last time, in the critic's own words, if it had any."""
+        self.why = ""
+        """Why something of an update was not scored, in the critic's own words, if it had any."""
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __call__(
@@ -50,6 +50,8 @@ class Judge(Closable):
         """Judge them all. `learn`: let the slope see them, those of the other processes as well."""
         began = time.perf_counter()
         critiques = self._ask(examples, completions)
+        if learn:
+            self.why = next(iter(critiques.reasons.values()), "")
         judged = time.perf_counter()
         scored = [index for index, critique in enumerate(critiques) if critique is not None]
         pairs = [Pair(completions[i], _said(critiques[i]), source=prompt_text(examples[i].prompt)) for i in scored]
@@ -90,7 +92,7 @@ class Judge(Closable):
             columns = ", ".join(f"`{name}`" for name in columns_of(list(examples))) or "none"
             said.append(
                 f"the critic {name_of(self.critic)} scored no completion of this update, so nothing was learned."
-                f"{self._why and ' It says: ' + self._why + '.'} Critics do so where they lack what they judge by: the "
+                f"{self.why and ' It says: ' + self.why + '.'} Critics do so where they lack what they judge by: the "
                 f"columns that the examples bring it are: {columns} (docs/critics.md says what each critic needs)"
             )
         if watch.recent("reward/residual_ratio") > 1 and watch.first_time("residual"):
@@ -106,13 +108,11 @@ class Judge(Closable):
         self._loop.close()
         self._loop = None
 
-    def _ask(self, examples: Sequence[Example], completions: Sequence[Completion]) -> Critiques:
+    def _ask(self, examples: Sequence[Example], completions: Sequence[Completion]) -> Answers:
         prompts = [example.prompt for example in examples]
         texts = [completion.text for completion in completions]
         self._loop = self._loop or asyncio.new_event_loop()
-        found = self._loop.run_until_complete(ask(self.critic, prompts, texts, columns_of(list(examples))))
-        self._why = next(iter(found.reasons.values()), "")
-        return found
+        return self._loop.run_until_complete(ask(self.critic, prompts, texts, columns_of(list(examples))))
 
     def _learn(self, found: Sequence[tuple[Critique, Alignment]], among: Exchange) -> None:
         seen = Slope()

@@ -58,7 +58,10 @@ class Run(Closable):
         if not path.exists():
             write_atomic(path, encode_row(now))
             return
-        there = json.loads(path.read_bytes())
+        try:
+            there = json.loads(path.read_bytes())
+        except ValueError as problem:
+            raise RunError(f"{path}: cannot be read ({problem}); put it back, or choose another folder") from None
         changed = [name for name, digest in now["data"].items() if there["data"].get(name, digest) != digest]
         if changed:
             raise RunError(
@@ -213,6 +216,12 @@ def memory_named(doing: str, setting: str) -> Iterator[None]:
     except (torch.OutOfMemoryError, MemoryError) as problem:
         raise RunError(_memory(doing, setting, problem)) from problem
     except RuntimeError as problem:
+        if type(problem).__module__.startswith(("torch._dynamo", "torch._inductor")):
+            first = (str(problem).strip().splitlines() or [""])[0][:160]
+            raise RunError(
+                f"policy.compile=true: torch could not compile the layers ({first}); set it to false and run the same "
+                f"command again, or install a C++ compiler"
+            ) from problem
         if "can't allocate memory" not in str(problem) and "not enough memory" not in str(problem):
             raise
         raise RunError(_memory(doing, setting, problem)) from problem

@@ -13,6 +13,7 @@ FREE = (
     "sampling.batch",
     "sampling.prefill_tokens",
     "policy.gradient_checkpointing",
+    "policy.compile",
     "checkpoint_every",
     "keep_checkpoints",
 )

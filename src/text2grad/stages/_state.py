@@ -139,7 +139,8 @@ class Buffer:
     def get(self, update: int) -> dict[str, Any] | None:
         try:
             found: dict[str, Any] = json.loads(self._file(update).read_bytes())
-        except FileNotFoundError:
+        except (FileNotFoundError, ValueError):
+            # Torn by something stronger than a kill: sampled and judged again.
             return None
         return found
 

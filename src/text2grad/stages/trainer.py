@@ -160,6 +160,7 @@ class Trainer(Loop):
             kept = {
                 "rolled": sorted(everybody, key=lambda one: int(one["number"])),
                 "slope": self.judge.slope.sums,
+                "why": self.others.shared(self.judge.why),
                 "random": self.others.gathered(_state.random_states()),
             }
             if self.others.first:
@@ -167,6 +168,7 @@ class Trainer(Loop):
         else:
             self.judge.slope = Slope(*kept["slope"])
             _state.restore_random_states(kept["random"][self.others.rank])
+        self.judge.why = kept.get("why", "")
         rolled = [Rolled.from_json(one) for one in kept["rolled"]]
         mine = set(self._numbers())
         return rolled, [one for one in rolled if one.number in mine]
@@ -206,19 +208,22 @@ class Trainer(Loop):
                 batch = replace(batch, values_BT=self.policy.look(batch, size, self.others)[1])
             if self.reference is not None and (needs_reference(self.settings.kl) or self._is_evaluated(number)):
                 batch = replace(batch, reference_BT=self.reference.logprobs(batch, size, self.others))
+                if self.settings.policy.precision != "float32":
+                    batch = replace(batch, own_BT=self.policy.look(batch, size, self.others)[0])
         times["forward"] += time.perf_counter() - began
         return batch
 
     def _advantages(self, batch: Batch, metrics: dict[str, Any]) -> Advantages:
         beta = metrics["kl/coefficient"] = self.beta.value
+        own_BT = batch.logprobs_BT if batch.own_BT is None else batch.own_BT
         if batch.reference_BT is not None:
             # Of each token that was sampled: unbiased, and never negative.
-            kl_BT = approximate_kl(batch.reference_BT, batch.logprobs_BT)
+            kl_BT = approximate_kl(batch.reference_BT, own_BT)
             metrics["kl/reference"] = float(masked_mean(kl_BT, batch.mask_BT, self.others))
             self.beta.follow(metrics["kl/reference"])
         resolution = RESOLUTION[self.settings.policy.precision]
         earned_BT = credited(batch, self.settings.credit)
-        rewards_BT = penalised(earned_BT, batch.logprobs_BT, batch.reference_BT, beta, resolution)
+        rewards_BT = penalised(earned_BT, own_BT, batch.reference_BT, beta, resolution)
         found = advantages(batch, rewards_BT, self.settings.credit, self.others)
         if self.settings.credit.kind == "group":
             kept = masked_mean(found.mask_BT.float(), batch.mask_BT, self.others)
