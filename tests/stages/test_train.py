@@ -13,7 +13,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from tests.stages.trainings import EXAMPLES, HELD_OUT, metrics_of, rows_of, trainer, vowels, weights_of
-from text2grad.errors import CriticError, InvalidData
+from text2grad.errors import CriticError, InvalidData, RunError
 from text2grad.models.load import load_model
 from text2grad.models.sampling.types import Sampled
 from text2grad.models.tiny import tiny_model
@@ -196,6 +196,14 @@ def test_rounding_of_sixteen_bits_is_no_signal_either(tmp_path: Path) -> None:
     trainer(tmp_path / "run", *words, critic=all_zero, model=model, tokenizer=tokenizer).train()
     assert not any(any(row["advantages"]) for row in rows_of(tmp_path / "run"))
     assert metrics_of(tmp_path / "run")[0]["kl/reference"] == 0
+
+
+def test_weights_that_have_run_away_are_said_to(tmp_path: Path) -> None:
+    one = trainer(tmp_path / "run", "updates=1")
+    nothing = Sampled((5, 6), (-1.0, math.nan), (0.0, 0.0), truncated=True)
+    one.sampler = lambda prompts, _: [nothing] * len(prompts)
+    with pytest.raises(RunError, match="not finite: its weights have run away"):
+        one.train()
 
 
 def test_generation_settings_that_cannot_be_saved_do_not_lose_the_run(tmp_path: Path, tokenizer: Any) -> None:

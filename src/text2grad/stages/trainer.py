@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from text2grad.errors import InvalidData
+from text2grad.errors import InvalidData, RunError
 from text2grad.feedback.critics.learned import is_checkpoint
 from text2grad.feedback.critics.named import critic_named, sources_of
 from text2grad.feedback.critics.protocol import Critic
@@ -121,7 +121,13 @@ class Trainer(Loop):
             evaluating(self.policy),
             gathered_ends(self.policy),
         ):
-            return list(zip(prompts, self.sampler(asked, draws), strict=False))
+            drawn = list(zip(prompts, self.sampler(asked, draws), strict=False))
+        if not all(np.isfinite(sampled.logprobs).all() for _, sampled in drawn):
+            raise RunError(
+                f"at update {step} the policy gives log-probs that are not finite: its weights have run away, or were so "
+                f"from the start. Begin again in another folder with a lower update.learning_rate"
+            )
+        return drawn
 
     def _prompt(self, example: Example) -> list[int]:
         try:
