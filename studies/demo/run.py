@@ -29,7 +29,7 @@ from typing import Any
 from text2grad import __version__
 
 HERE = Path(__file__).parent
-RATES, LAMS, SPAN_LAMS = (1e-4, 2e-4, 4e-4), (0.95, 1.0), (0.5, 0.8, 0.95)
+RATES, LAMS, SPAN_LAMS = (5e-5, 1e-4, 2e-4, 4e-4), (0.95, 1.0), (0.5, 0.8, 0.95)
 TUNE_SEEDS, STUDY_SEEDS = (20, 21), (0, 1, 2, 3, 4)
 TUNE_REPORTS, STUDY_REPORTS = 7, 8
 """Seeds of the held-out reports."""

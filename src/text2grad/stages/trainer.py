@@ -124,8 +124,8 @@ class Trainer(Loop):
             drawn = list(zip(prompts, self.sampler(asked, draws), strict=False))
         if not all(np.isfinite(sampled.logprobs).all() for _, sampled in drawn):
             raise RunError(
-                f"at update {step} the policy gives log-probs that are not finite: its weights have run away, or were so at "
-                f"the start. Begin again in another folder with a lower update.learning_rate"
+                f"at update {step} the policy gives log-probs that are not finite: its weights have run away, or were "
+                f"so when it began. Begin again in another folder with a lower update.learning_rate"
             )
         return drawn
 
