@@ -25,7 +25,7 @@ from text2grad.report.completions import BYTES, Shown, embedded, read_completion
 from text2grad.report.folders import Run
 from text2grad.report.words import Comparison, compare, counted, number, signed
 
-WIDE, NARROW, SMALL = (960, 380), (400, 300), (440, 236)
+WIDE, NARROW, SMALL, TALL = (960, 380), (400, 300), (440, 236), (440, 300)
 _SCRIPTS = ("base.js", "charts.js", "completions.js")
 _VERSIONS = ("text2grad", "torch", "transformers", "python", "platform", "device", "started")
 
@@ -60,7 +60,7 @@ def build(runs: Sequence[Run], budget: int = BYTES) -> Page:
         key=[(swatch(panels.style_of(index)), arm.name) for index, arm in enumerate(arms)],
         over_updates=[_figure(chart) for chart in charts],
         locality=[_figure(chart, labels=True) for chart in panels.locality(arms)],
-        truth=[_figure(chart, labels=True) for chart in panels.against_truth(arms)],
+        examined=[_figure(chart, labels=True) for chart in panels.against_examiner(arms)],
         drawing=_drawing(charts),
         time=_figure(bars) if (bars := panels.time_by_part(arms)) else None,
         shared=shared,
@@ -165,7 +165,7 @@ def _figure(chart: Chart | Bars, labels: bool = False) -> dict[str, Any]:
     figure = {"title": chart.title, "note": chart.note, "header": header, "rows": rows, "remark": remark}
     if isinstance(chart, Bars):
         return {**figure, "wide": chart.svg(WIDE[0]), "narrow": chart.svg(NARROW[0]), "parts": chart.parts}
-    return {**figure, "svg": chart.svg(*SMALL, labels=labels)}
+    return {**figure, "svg": chart.svg(*(TALL if chart.stacked else SMALL), labels=labels)}
 
 
 def _arm(index: int, arm: Arm, comparison: Comparison) -> dict[str, Any]:

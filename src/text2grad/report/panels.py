@@ -39,17 +39,8 @@ _OVER_UPDATES = (
     ),
 )
 _AGAINST = (
-    (
-        ("held_out/critic_score", "critic"),
-        ("held_out/score", "examiner"),
-        "Held-out score by the critic that is trained on, and by the examiner (evaluation.critic), each on its own "
-        "scale. Where the critic rises and the examiner does not, the policy pleases the critic and nobody else.",
-    ),
-    (
-        ("held_out/score", "learned"),
-        ("held_out/true_score", "true"),
-        "Held-out score by the learned critic and by the true one. Apart: the policy fools the critic.",
-    ),
+    "Held-out score by the critic that is trained on, above, and by the examiner (evaluation.critic), below, each on a "
+    "scale of its own. Where the critic rises and the examiner does not, the policy pleases the critic and nobody else."
 )
 _LOCALITY = (("good", GOOD), ("poor", POOR), ("unlabelled", PLAIN))
 _PARTS = ("sample", "critic", "align", "forward", "update", "evaluate", "other")
@@ -84,13 +75,13 @@ def locality(arms: Sequence[Arm]) -> Iterator[Chart]:
     yield from (Chart(name, note, lines, everything) for name, lines in drawn.items() if lines)
 
 
-def against_truth(arms: Sequence[Arm]) -> Iterator[Chart]:
+def against_examiner(arms: Sequence[Arm]) -> Iterator[Chart]:
     """One chart an arm that knows both: what the critic gives that is trained on, and what another one would."""
     for arm in arms:
-        for (learned, mine), (true, other), note in _AGAINST:
-            given, right = arm.series(learned), arm.series(true)
-            if given and right:
-                yield Chart(arm.name, note, [Line(mine, given, POOR), Line(other, right, GOOD)])
+        given, right = arm.series("held_out/critic_score"), arm.series("held_out/score")
+        if given and right:
+            lines = [Line("critic", given, POOR), Line("examiner", right, GOOD)]
+            yield Chart(arm.name, _AGAINST, lines, stacked=True)
 
 
 def time_by_part(arms: Sequence[Arm]) -> Bars | None:
