@@ -193,7 +193,7 @@ class _Frame:
         for tick in self.y_ticks:
             kind = "zero" if tick == 0 else "grid"
             shape = '<path class="{}" d="M{} {}H{}"/><text class="tick end" x="{}" y="{}">{}</text>'
-            label = f"{tick:,.{digits}f}".replace("-", "−") if digits < 5 else number(tick)
+            label = f"{tick:,.{digits}f}".replace("-", "−") if digits < 5 and abs(tick) < 1e15 else number(tick)
             yield Markup(shape).format(
                 kind, self.left, _px(self.y(tick)), self.width - self.right, self.left - 8, _px(self.y(tick) + 4), label
             )

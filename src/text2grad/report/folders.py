@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import yaml
 
@@ -18,6 +18,10 @@ from text2grad.errors import RunError
 
 Metrics = dict[int, dict[str, float]]
 """Update → name → number."""
+LARGEST = 1e100
+"""Numbers beyond it are taken for mistakes: differences and sums of them are no numbers any more."""
+_SETTINGS = 10_000
+"""Settings that a run has at most; one that refers to itself has no end of them."""
 
 
 @dataclass(frozen=True)
@@ -148,25 +152,36 @@ def _metrics(path: Path, trouble: list[str]) -> tuple[Metrics, list[tuple[int, s
     if not path.is_file():
         trouble.append("no metrics.jsonl, so there is nothing to draw")
         return metrics, warnings
-    bad = 0
+    bad = large = 0
     for _, _, row in lines(path):
         update = row.get("update") if row else None
-        if row is None or not isinstance(update, int) or isinstance(update, bool) or update < 0:
+        if row is None or not is_update(update):
             bad += 1
             continue
-        numbers = {key: float(value) for key, value in row.items() if key != "update" and _is_number(value)}
-        metrics.setdefault(update, {}).update(numbers)
+        numbers = {key: value for key, value in row.items() if key != "update" and _is_number(value)}
+        kept = {key: float(value) for key, value in numbers.items() if abs(value) <= LARGEST}
+        large += len(numbers) - len(kept)
+        metrics.setdefault(update, {}).update(kept)
         said = row.get("warnings")
         warnings += [(update, str(text)) for text in said] if isinstance(said, list) else []
+    if large:
+        trouble.append(f"metrics.jsonl: numbers beyond ±{LARGEST:g} were passed over: {large}")
     if bad:
-        trouble.append(f"metrics.jsonl: {bad} lines without an update's numbers were passed over")
+        trouble.append(f"metrics.jsonl: lines without an update's numbers were passed over: {bad}")
     elif not metrics:
         trouble.append("metrics.jsonl is empty: no update is finished yet")
     return dict(sorted(metrics.items())), warnings
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def is_update(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 10**18
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    """An integer may be too long for a float, and then math knows no answer."""
+    return (isinstance(value, int) and not isinstance(value, bool)) or (
+        isinstance(value, float) and math.isfinite(value)
+    )
 
 
 def _config(path: Path, trouble: list[str]) -> tuple[dict[str, Any], str]:
@@ -176,10 +191,24 @@ def _config(path: Path, trouble: list[str]) -> tuple[dict[str, Any], str]:
     text = path.read_text(encoding="utf-8", errors="replace")
     try:
         tree = yaml.safe_load(text)
-    except yaml.YAMLError:
-        trouble.append("config.yaml is not YAML, so the settings are shown but not compared")
-        tree = {}
-    return _flat(tree) if isinstance(tree, dict) else {}, text
+        flat = _flat(tree) if isinstance(tree, dict) and _is_finite(tree) else {}
+        str(flat)  # What cannot be written down cannot be compared.
+    except (yaml.YAMLError, ValueError, RecursionError):
+        # A date that there is not, an integer of thousands of digits, nesting without end.
+        flat, tree = {}, None
+    if not flat and tree != {}:
+        trouble.append("config.yaml is no YAML of settings, so it is shown but not compared")
+    return flat, text
+
+
+def _is_finite(tree: object) -> bool:
+    """Whether a tree has an end: YAML can refer to itself."""
+    waiting, count = [tree], 0
+    while waiting and count <= _SETTINGS:
+        count += 1
+        node = waiting.pop()
+        waiting += node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    return not waiting
 
 
 def _flat(tree: Mapping[Any, Any], above: str = "") -> dict[str, Any]:

@@ -24,13 +24,13 @@ MEASURES = {
 def number(value: float) -> str:
     """About three digits, with a real minus.
 
-    >>> [number(x) for x in (1234.5, 12.345, 1.2345, 0.31415, -0.5, 0.0, 0.00021)]
-    ['1,234', '12.3', '1.23', '0.314', '−0.500', '0', '2.1e−4']
+    >>> [number(x) for x in (1234.5, 12.345, 1.2345, 0.31415, -0.5, 0.0, 0.00021, 4e90)]
+    ['1,234', '12.3', '1.23', '0.314', '−0.500', '0', '2.1e−4', '4.0e90']
     """
     size = abs(value)
     if size == 0:
         return "0"
-    if size < 0.0005:
+    if size < 0.0005 or size >= 1e15:
         mantissa, exponent = f"{value:.1e}".split("e")
         return f"{mantissa}e{int(exponent)}".replace("-", "−")
     digits = 0 if size >= 99.95 else 1 if size >= 9.995 else 2 if size >= 0.9995 else 3
