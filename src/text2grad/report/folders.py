@@ -66,15 +66,50 @@ class Run:
         return self.facts.get("seed", self.config.get("seed"))
 
 
-def find_folders(paths: Sequence[str | Path]) -> tuple[list[Path], list[Path]]:
-    """(run folders, files that were passed over): of a folder that is none itself, those in it, by name. Files are what
-    `runs/*` names beside them; one that stands alone is refused later, with the reason."""
-    folders: list[Path] = []
-    files = [path for path in map(Path, paths) if path.is_file()]
-    for path in map(Path, paths):
-        below = [] if _is_run(path) else sorted(path.glob("*/"))
-        folders += [folder for folder in below if _is_run(folder)] or ([] if path in files else [path])
-    return (folders, files) if folders else (files, [])
+def find_folders(paths: Sequence[str | Path]) -> tuple[list[Path], list[str]]:
+    """(run folders, a line for each thing that was passed over). A folder that is no run stands for the runs in it, in
+    the order in which they were begun. Where there is no run at all, what was named comes back, to be refused with the
+    reason; so does a name of nothing."""
+    named = [Path(path) for path in paths]
+    found: list[tuple[Path, bool]] = []
+    left_out: list[str] = []
+    for path in named:
+        inside = [] if _is_run(path) or not path.is_dir() else sorted(path.glob("*/"))
+        runs = [folder for folder in inside if _is_run(folder)]
+        if _is_run(path) or not path.exists():
+            found.append((path, True))
+        elif runs:
+            found += [(folder, False) for folder in sorted(runs, key=_begun)]
+            left_out += [_no_run(folder) for folder in inside if folder not in runs and folder.name[0] != "."]
+        else:
+            left_out.append(_no_run(path))
+    folders, again = _once(found)
+    return (folders, left_out + again) if folders else (named, [])
+
+
+def _no_run(path: Path) -> str:
+    return f"{path}: left out, {'a folder without metrics.jsonl' if path.is_dir() else 'a file'} is no run"
+
+
+def _begun(folder: Path) -> tuple[str, str]:
+    """By `run.json`; those that do not say come last, by name."""
+    return str(_facts(folder / "run.json", []).get("started", "~")), folder.name
+
+
+def _once(found: Sequence[tuple[Path, bool]]) -> tuple[list[Path], list[str]]:
+    """(folders, a line for each that leads to a run that is there already): links, and what was not named but found.
+    What was itself named twice stays, to be refused."""
+    kept: dict[int, Path] = {}
+    again = []
+    order = sorted(range(len(found)), key=lambda index: (not found[index][1], found[index][0].is_symlink()))
+    for index in order:
+        path, named = found[index]
+        same = next((other for other in kept.values() if other.resolve() == path.resolve()), None)
+        if same is None or (named and not path.is_symlink()):
+            kept[index] = path
+        else:
+            again.append(f"{path}: left out, the same run as {same}")
+    return [kept[index] for index in sorted(kept)], again
 
 
 def read_runs(paths: Sequence[str | Path]) -> list[Run]:
