@@ -121,13 +121,23 @@ def test_the_run_of_a_reward_model_shows_how_well_it_finds_what_is_poor(tmp_path
     folder = write_run(tmp_path / "a", updates=4)
     rows = [
         {"update": n, "held_out/joint": 3.0 - n / 2, "held_out/poor_ap": 0.2 * n, "held_out/good_ap": 0.3 * n}
+        | ({"loss/joint": 3.0 - n / 2} if n else {})
         for n in range(4)
     ]
     write_rows(folder / "metrics.jsonl", rows)
     html = html_of(folder)
-    assert re.findall(r"<h4>([^<]+)</h4>", html)[:3] == ["Held-out loss", "Poor tokens found", "Good tokens found"]
+    assert re.findall(r"<h4>([^<]+)</h4>", html)[:3] == ["Training loss", "Held-out loss", "Good tokens found"]
+    assert "Poor tokens found" not in html, "it is the chart at the top"
     assert "a: average precision on poor tokens rose from 0 to 0.600 in 3 updates." in html
     assert "No scores yet" not in html
+
+
+def test_a_supervised_start_is_shown_by_its_loss(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "start", updates=1)
+    write_rows(folder / "metrics.jsonl", [{"update": 0, "held_out/loss": 2.5}, {"update": 1, "loss/mean": 2.0}])
+    html = html_of(folder)
+    assert "start: held-out loss 2.50 at update 0." in html and "No scores yet" not in html
+    assert re.findall(r"<h4>([^<]+)</h4>", html)[0] == "Training loss" and re.search(r"seed 1, 1 update\b", html)
 
 
 def test_seeds_are_one_line_with_a_band(page_file: Path) -> None:

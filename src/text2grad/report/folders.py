@@ -157,7 +157,8 @@ def _read(path: Path, name: str) -> Run:
         trouble.append("no rollouts.jsonl, so there are no completions to show")
     run = Run(path, name, metrics, config, config_text, facts, tuple(warnings), ())
     if run.planned is not None and run.last_update < run.planned:
-        trouble.append(f"not finished: {run.last_update} of {run.planned} updates so far")
+        noun = "update" if run.planned == 1 else "updates"
+        trouble.append(f"not finished: {run.last_update} of {run.planned} {noun} so far")
     return Run(path, name, metrics, config, config_text, facts, tuple(warnings), tuple(trouble))
 
 

@@ -45,7 +45,7 @@ def build(runs: Sequence[Run], budget: int = BYTES) -> Page:
     shared = _shared(runs)
     same_data = len(runs) > 1 and all(_hashes(run) == _hashes(runs[0]) for run in runs)
     said = {*shared, *(("data",) if same_data else ())}
-    charts = list(panels.over_updates(arms))
+    charts = list(panels.over_updates(arms, besides=comparison.key))
     style, script = _asset("report.css"), "\n".join(map(_asset, _SCRIPTS))
     page = _environment().get_template("report.html.j2")
     html = page.render(
@@ -211,7 +211,7 @@ def _run(run: Run, shown: Shown, said: set[str]) -> dict[str, Any]:
         "name": run.name,
         "path": str(run.path),
         "seed": "–" if run.seed is None else str(run.seed),
-        "updates": run.last_update,
+        "updates": counted(run.last_update, "update"),
         "facts": [
             (key, str(run.facts[key])) for key in _VERSIONS if key not in said and run.facts.get(key) is not None
         ],

@@ -26,6 +26,9 @@ _OVER_UPDATES = (
     ("text/repetition", "Repetition", "Share of tokens in stretches of four that occur again."),
     ("critic/unscored_frac", "Unscored", "Share of completions that the critic did not score; they train nothing."),
     ("align/missed_frac", "Missed quotes", "Share of the critiques’ quotes that were found nowhere."),
+    ("loss/mean", "Training loss", "Mean loss of a token that is learned from, at each update."),
+    ("held_out/loss", "Held-out loss", "Mean loss of a token, on examples that are not learned from."),
+    ("loss/joint", "Training loss", "Of a reward model, both heads, at each update."),
     ("held_out/joint", "Held-out loss", "Of a reward model, on prompts that it does not learn from."),
     (
         "held_out/poor_ap",
@@ -55,9 +58,11 @@ def lines_of(arms: Sequence[Arm], key: str) -> list[Line]:
     return [Line(arm.name, points, style_of(i)) for i, arm in enumerate(arms) if (points := arm.series(key))]
 
 
-def over_updates(arms: Sequence[Arm]) -> Iterator[Chart]:
-    """One chart a metric, one line an arm."""
+def over_updates(arms: Sequence[Arm], besides: str = "") -> Iterator[Chart]:
+    """One chart a metric, one line an arm; but for the one that is drawn already."""
     for key, title, note in _OVER_UPDATES:
+        if key == besides:
+            continue
         lines = lines_of(arms, key)
         constant_zero = all(point.high == point.low == 0 for line in lines for point in line.points)
         if lines and not (constant_zero and key in ("critic/unscored_frac", "align/missed_frac")):
