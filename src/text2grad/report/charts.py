@@ -79,7 +79,7 @@ class Chart:
             return
         each = (frame.height - frame.top - frame.bottom) / len(self.lines)
         for row, line in enumerate(self.lines):
-            top = round(frame.top + row * each) + (10 if row else 0)
+            top = round(frame.top + row * each) + (22 if row else 0)
             foot = round(frame.top + (row + 1) * each)
             panel = _Frame.around([line], frame.width, frame.height, frame.right, (top, frame.height - foot))
             yield replace(panel, x_ticks=frame.x_ticks), [line]

@@ -25,7 +25,7 @@ from text2grad.report.completions import BYTES, Shown, embedded, read_completion
 from text2grad.report.folders import Run
 from text2grad.report.words import Comparison, compare, counted, number, signed
 
-WIDE, NARROW, SMALL, TALL = (960, 380), (400, 300), (440, 236), (440, 300)
+WIDE, NARROW, SMALL, TALL = (960, 380), (400, 300), (440, 236), (440, 312)
 _SCRIPTS = ("base.js", "charts.js", "completions.js")
 _VERSIONS = ("text2grad", "torch", "transformers", "python", "platform", "device", "started")
 
