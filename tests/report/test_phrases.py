@@ -172,6 +172,12 @@ def test_a_quote_is_linked_in_the_role_that_its_comment_gives_it() -> None:
     assert links("“on” contradicts “on”.", "on, on", Alignment(twice)) == [(1, "on", "span", (0, 1))]
 
 
+def test_capitals_and_noughts_between_quotes_are_no_error() -> None:
+    found = Alignment(spans("a b", ("a", "good", "“a” is right.")))
+    assert links("“a” AND “b” are right.", "a b", found) == [(1, "a", "span", (0,))]
+    assert links("\x00 is right. “a” \x00 are right.", "a b", found) == [(13, "a", "span", (0,))]
+
+
 def test_quotes_that_were_cut_to_the_same_words_are_taken_in_order() -> None:
     cut, completion = "x" * 60, f"{'x' * 60}1 and {'x' * 60}2"
     comment = f"“{cut}…” is wrong."

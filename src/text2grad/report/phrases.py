@@ -8,7 +8,10 @@ to none. Knows nothing of colours.
 """
 
 import re
+import sys
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
@@ -110,13 +113,14 @@ class _Reading:
         self.critique = critique
         self.quotes = _quotes(critique)
         self.masked = _masked(critique)
-        edges = [0, *(end.end() for end in _SENTENCE_END.finditer(self.masked)), len(critique)]
+        self.clause_ends = [end.end() for end in _CLAUSE_END.finditer(self.masked)]
+        self.sentence_ends = [end.end() for end in _SENTENCE_END.finditer(self.masked)]
+        edges = [0, *self.sentence_ends, len(critique)]
         self.sentences = [(start, end, _form(self.masked[start:end])) for start, end in pairwise(edges) if start < end]
 
     def about(self, comment: str, words: str, spans: int) -> list[Place]:
         """Where the critique says this comment, which so many spans have, of these words."""
-        said = re.finditer(_bounded(comment), self.critique)
-        verbatim = [match.span() for match in said if not _NEGATED.search(self.critique[: match.start()])]
+        verbatim = [place for place in _occurrences(comment, self.critique) if not self._is_denied(place[0])]
         if verbatim:
             # Words that a comment quotes twice are what it is about where they come first: “x” contradicts “x”.
             cited = [runs[0] for place in verbatim if (runs := self._runs_with(words, *place))]
@@ -125,14 +129,17 @@ class _Reading:
         alike = [(start, end) for start, end, said_here in self.sentences if said_here == form]
         return [place for start, end in alike for place in self._alike(comment, words, start, end)]
 
+    def _is_denied(self, start: int) -> bool:
+        return _NEGATED.search(self.critique[max(0, start - 40) : start]) is not None
+
     def _unquoted(self, verbatim: Sequence[Place], words: str, spans: int) -> list[Place]:
         """Places of a comment that does not quote the words: none whose clause is about another quote, and where there
         are more than spans, those in a clause or a sentence with the words."""
-        clauses = [(place, self._around(place, _CLAUSE_END)) for place in verbatim]
+        clauses = [(place, _around(place, self.clause_ends)) for place in verbatim]
         of_it = [place for place, clause in clauses if self.cited(words, *clause)]
         places = [place for place, (a, b) in clauses if place in of_it or not self._quoted(a, b, place)]
         if len(places) > spans:
-            near = [place for place in places if self.cited(words, *self._around(place, _SENTENCE_END))]
+            near = [place for place in places if self.cited(words, *_around(place, self.sentence_ends))]
             places = next((kept for kept in (of_it, near) if 0 < len(kept) <= spans), [])
         return [next(self._plainly(words, *place), place) for place in places]
 
@@ -140,15 +147,12 @@ class _Reading:
         """Whether there are quotes between, other than in a place."""
         return any(first <= a and b <= last and not (beside[0] <= a and b <= beside[1]) for a, b in self.quotes)
 
-    def _around(self, place: Place, ends: re.Pattern[str]) -> Place:
-        before = [end.end() for end in ends.finditer(self.masked, 0, place[0])]
-        behind = ends.search(self.masked, max(place[1] - 1, place[0]))
-        return (before[-1] if before else 0), (behind.start() if behind else len(self.masked))
-
     def _alike(self, comment: str, words: str, start: int, end: int) -> list[Place]:
         """Quotes of the words in a sentence of the comment's form, if it says of them what the comment does."""
         sentence = self.critique[start:end]
         told, here = _runs(comment), _runs(sentence)
+        if len(told) != len(here):
+            return []
         mine = [number for number, run in enumerate(told) if any(_cites(comment[a:b], words) for a, b in run)][:1]
         for number, (one, other) in enumerate(zip(told, here, strict=True)):
             same = {_plain(comment[a:b]) for a, b in one} == {_plain(sentence[a:b]) for a, b in other}
@@ -176,23 +180,31 @@ class _Reading:
     def lacking(self, place: Place) -> tuple[bool, bool, bool, int]:
         """How much speaks for words here being what is left out: a sentence that says so, and that is not about other
         words; the last of several."""
-        start, end = self._around(place, _SENTENCE_END)
+        start, end = _around(place, self.sentence_ends)
         inside = any(a <= place[0] and place[1] <= b and (a, b) != place for a, b in self.quotes)
         lacks = _LACKING.search(self.masked, start, end) is not None
         return not inside, lacks, not self._quoted(start, end, place), place[0]
 
     def _plainly(self, words: str, first: int, last: int) -> Iterator[Place]:
-        """The words as such, and not as a part of other words. Searched as they are: lower case may be longer than what
-        it is the lower case of."""
-        for found in re.compile(_bounded(words), re.IGNORECASE).finditer(self.critique, first, last):
+        for start, end in _occurrences(words, self.critique[first:last], re.IGNORECASE):
+            yield first + start, first + end
+
+
+def _around(place: Place, ends: Sequence[int]) -> Place:
+    """From the last of the ends before a place to the first at its own end or behind it."""
+    before, behind = bisect_right(ends, place[0]), bisect_right(ends, place[1] - 1)
+    return (ends[before - 1] if before else 0), (ends[behind] if behind < len(ends) else sys.maxsize)
+
+
+def _occurrences(words: str, text: str, flags: int = 0) -> Iterator[Place]:
+    """The words as such, and not as a part of other words. Searched as they are: lower case may be longer than what it
+    is the lower case of."""
+    open_start, open_end = re.match(_LETTER, words), re.search(f"{_LETTER}$", words)
+    for found in re.compile(re.escape(words), flags).finditer(text):
+        before, behind = text[max(found.start() - 1, 0) : found.start()], text[found.end() : found.end() + 1]
+        joined = (open_start and re.match(_LETTER, before)) or (open_end and re.match(_LETTER, behind))
+        if not joined:
             yield found.span()
-
-
-def _bounded(words: str) -> str:
-    """A pattern of the words, not as a part of longer ones."""
-    before = f"(?<!{_LETTER})" if re.match(_LETTER, words) else ""
-    behind = f"(?!{_LETTER})" if re.search(f"{_LETTER}$", words) else ""
-    return before + re.escape(words) + behind
 
 
 def _quotes(text: str) -> list[Place]:
@@ -217,17 +229,19 @@ def _form(masked: str) -> tuple[str, ...]:
     return tuple(word for before, word in pairwise(["x", *plain]) if word or before)
 
 
+@lru_cache(256)
 def _runs(text: str) -> list[list[Place]]:
     """Quotes with nothing between them but what joins them are one run: they have one role."""
     masked, runs = _masked(text), list[list[Place]]()
     for a, b in _quotes(text):
         between = masked[runs[-1][-1][1] : a] if runs else "x"
-        if re.search(r"\w", _JOINING.sub(" ", between)):
+        if re.search(r"\w", _JOINING.sub(" ", between.lower())):
             runs.append([])
         runs[-1].append((a, b))
     return runs
 
 
+@lru_cache(4096)
 def _plain(words: str) -> str:
     return " ".join(words.casefold().split())
 
