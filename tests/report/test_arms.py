@@ -93,6 +93,19 @@ def test_without_held_out_scores_it_says_what_it_compares_instead() -> None:
     assert "No scores yet" in compare(arms_of([run("a", {})])).sentences[0]
 
 
+def test_of_losses_the_lower_one_is_better() -> None:
+    key = "held_out/loss"
+    said = compare(
+        arms_of([run("a", {0: 3.0, 5: 2.0, 9: 1.5}, key, x=1), run("b", {0: 3.0, 5: 2.5, 9: 2.0}, key, x=2)])
+    )
+    assert said.headline == "a reaches b’s final loss in 5 of 9 updates"
+    assert said.sentences == (
+        "a: held-out loss fell from 3.00 to 1.50 in 9 updates.",
+        "b: held-out loss fell from 3.00 to 2.00 in 9 updates.",
+        "a reached the final loss of b, 2.00, by update 5, 56 % of the 9 updates that b had.",
+    )
+
+
 def test_runs_of_the_same_seed_are_not_called_seeds() -> None:
     (arm,) = arms_of([run("a-1", {0: 0.0, 4: 0.5}, seed=1), run("a-2", {0: 0.0, 4: 0.5}, seed=1)])
     assert compare([arm]).sentences == ("a: held-out score rose from 0 to 0.500 in 4 updates (2 runs).",)

@@ -265,6 +265,15 @@ def test_500_completions_are_drawn_as_they_are_asked_for(open_page: Open, tmp_pa
     assert page.locator(".card .t").count() > 12 * 150
 
 
+def test_one_update_is_one_update(open_page: Open, tmp_path: Path) -> None:
+    page_file = tmp_path / "report.html"
+    page_file.write_bytes(build(read_runs([write_run(tmp_path / "a", updates=1)])).html)
+    page = open_page(page_file)
+    expect(page.locator(".side h4").nth(1)).to_contain_text("After 1 update")
+    assert re.findall(r"\b1 updates?\b", page.inner_text("body")).count("1 update") > 6
+    assert not re.search(r"\b1 updates\b", page.inner_text("body"))
+
+
 def test_what_did_not_fit_is_said(open_page: Open, tmp_path: Path) -> None:
     run = write_run(tmp_path / "long", updates=40, sampled=5)
     page_file = tmp_path / "report.html"

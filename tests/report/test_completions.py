@@ -1,5 +1,7 @@
 """Rollouts as the page gets them: tokens, spans, phrases; and which of too many are chosen."""
 
+import json
+import math
 import random
 from itertools import pairwise
 from pathlib import Path
@@ -132,3 +134,35 @@ def test_text_that_grows_when_it_is_escaped_stays_within_the_budget(tmp_path: Pa
     write_rows(tmp_path / "rollouts.jsonl", [odd_row(n, "word" + "<" * 500, f"x{n}") for n in range(1, 50)])
     shown = read_completions(tmp_path / "rollouts.jsonl", budget=60_000)
     assert 0 < len(embedded(shown.during)) <= 62_000 and len(shown.during) < 49
+
+
+BIG = 10**400
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("score", BIG),
+        ("score", 1e308),
+        ("token_rewards", [BIG]),
+        ("token_rewards", [1e308, 1e308]),
+        ("token_rewards", [math.inf, -math.inf]),
+        ("logprobs_before", [BIG]),
+        ("logprobs_before", [-math.inf]),
+        ("logprobs_after", [-1.7e308]),
+    ],
+)
+def test_a_row_with_numbers_that_nobody_can_reckon_with_is_said_not_to_be_read(
+    tmp_path: Path, field: str, values: Any
+) -> None:
+    good, bad = row(1, random.Random(1), 0.5), row(2, random.Random(2), 0.5)
+    if field == "score":
+        bad["critique"]["score"] = values
+    else:
+        bad["critique"].pop("score")
+        bad[field][: len(values)] = values
+    path = tmp_path / "rollouts.jsonl"
+    path.write_text(f"{json.dumps(bad)}\n{json.dumps(good)}\n")
+    shown = read_completions(path)
+    assert [one["update"] for one in shown.during] == [1]
+    assert shown.unreadable == 1 and field in shown.reason

@@ -7,6 +7,7 @@ import pytest
 from tests.report.made_runs import write_run
 from text2grad.errors import RunError
 from text2grad.report.folders import read_runs
+from text2grad.report.page import build
 
 
 def test_a_whole_run_has_its_numbers_settings_and_facts(tmp_path: Path) -> None:
@@ -38,10 +39,22 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("config.yaml", b"a: [", "config.yaml is not YAML"),
+        ("config.yaml", b"a: [", "config.yaml is no YAML of settings"),
+        ("config.yaml", b"a: 2026-99-99", "config.yaml is no YAML of settings"),
+        ("config.yaml", b"a: &a {b: *a}", "config.yaml is no YAML of settings"),
+        ("config.yaml", b"a: &a [*a]", "config.yaml is no YAML of settings"),
+        ("config.yaml", b"[" * 5000, "config.yaml is no YAML of settings"),
+        ("config.yaml", b"a: 0x" + b"f" * 5000, "config.yaml is no YAML of settings"),
+        ("config.yaml", b"[1]", "config.yaml is no YAML of settings"),
+        ("metrics.jsonl", b'{"update": 1%s, "a": 1}\n' % (b"0" * 400), "numbers were passed over: 1"),
+        ("metrics.jsonl", b'{"update": 1, "a": 1%s, "b": -1e308}\n' % (b"0" * 400), "±1e+100 were passed over: 2"),
         ("run.json", b"[1]", "run.json is not a JSON object"),
         ("metrics.jsonl", b"", "metrics.jsonl is empty"),
-        ("metrics.jsonl", b'{"update": 1, "score/mean": 0.5}\nrubbish\n{"update": true}\n', "2 lines without"),
+        (
+            "metrics.jsonl",
+            b'{"update": 1, "score/mean": 0.5}\nrubbish\n{"update": true}\n',
+            "numbers were passed over: 2",
+        ),
     ],
 )
 def test_what_cannot_be_read_is_said(tmp_path: Path, name: str, content: bytes, said: str) -> None:
@@ -49,6 +62,7 @@ def test_what_cannot_be_read_is_said(tmp_path: Path, name: str, content: bytes, 
     (folder / name).write_bytes(content)
     (run,) = read_runs([folder])
     assert any(said in words for words in run.trouble)
+    assert said.split(":")[-1] in build([run]).html.decode(), "and there is a page that says it"
 
 
 def test_numbers_that_are_none_are_left_out(tmp_path: Path) -> None:

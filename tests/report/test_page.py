@@ -89,39 +89,55 @@ def test_charts_are_there_for_what_was_measured_and_for_nothing_else(tmp_path: P
     html = html_of(folder)
     titles = re.findall(r"<h4>([^<]+)</h4>", html)
     assert titles[:6] == ["Score in training", "Reward", "KL to the reference", "Length", "Diversity", "Repetition"]
-    assert "Learned against true score" not in html and "Time by part" in html and "Locality" in html
+    assert "Critic against examiner" not in html and "Time by part" in html and "Locality" in html
     assert html.count("<figure") == html.count("The numbers as a table</summary>") > 8
-    rows = [{"update": n, "held_out/score": 0.1 * n, "held_out/true_score": 0.05 * n} for n in range(4)]
+    rows = [{"update": n, "held_out/score": 0.1 * n, "held_out/critic_score": 0.05 * n} for n in range(4)]
     write_rows(folder / "metrics.jsonl", rows)
     html = html_of(folder)
-    assert "Learned against true score" in html
+    assert "Critic against examiner" in html
     assert "Time by part" not in html and "KL to the reference" not in html and "Locality" not in html
 
 
 def test_the_critic_that_is_trained_on_is_drawn_against_the_examiner(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "a", updates=4)
-    rows = [{"update": n, "held_out/score": 0.1 * n, "held_out/critic_score": 0.5 * n} for n in range(4)]
+    rows = [{"update": n, "held_out/score": 60 - 3 * n, "held_out/critic_score": 0.2 + 0.1 * n} for n in range(4)]
     write_rows(folder / "metrics.jsonl", rows)
     html = html_of(folder)
-    assert html.count("Learned against true score") == 1
-    section = html.split("Learned against true score")[1].split("</figure>")[0]
+    assert html.count("Critic against examiner") == 1
+    section = html.split("Critic against examiner")[1].split("</figure>")[0]
     assert "by the examiner (evaluation.critic)" in section
     table = re.findall(r"<t[hd][^>]*>([^<]*)</t[hd]>", section)
     assert table[:3] == ["update", "critic", "examiner"]
-    assert table[-3:] == ["3", "1.50", "0.300"]
+    assert table[-3:] == ["3", "0.500", "51.0"]
+    assert "each on a scale of its own" in section
+    critic, examiner = re.findall(r'class="line c\d d\d" d="M([^"]+)"', section)
+    for line, rises in ((critic, True), (examiner, False)):
+        heights = [float(place.split()[1]) for place in line.split("L")]
+        assert abs(heights[0] - heights[-1]) > 70 and (heights[-1] < heights[0]) == rises
+    assert max(float(place.split()[1]) for place in critic.split("L")) < 150, "above the examiner's"
 
 
 def test_the_run_of_a_reward_model_shows_how_well_it_finds_what_is_poor(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "a", updates=4)
     rows = [
         {"update": n, "held_out/joint": 3.0 - n / 2, "held_out/poor_ap": 0.2 * n, "held_out/good_ap": 0.3 * n}
+        | ({"loss/joint": 3.0 - n / 2} if n else {})
         for n in range(4)
     ]
     write_rows(folder / "metrics.jsonl", rows)
     html = html_of(folder)
-    assert re.findall(r"<h4>([^<]+)</h4>", html)[:3] == ["Held-out loss", "Poor tokens found", "Good tokens found"]
+    assert re.findall(r"<h4>([^<]+)</h4>", html)[:3] == ["Training loss", "Held-out loss", "Good tokens found"]
+    assert "Poor tokens found" not in html, "it is the chart at the top"
     assert "a: average precision on poor tokens rose from 0 to 0.600 in 3 updates." in html
     assert "No scores yet" not in html
+
+
+def test_a_supervised_start_is_shown_by_its_loss(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "start", updates=1)
+    write_rows(folder / "metrics.jsonl", [{"update": 0, "held_out/loss": 2.5}, {"update": 1, "loss/mean": 2.0}])
+    html = html_of(folder)
+    assert "start: held-out loss 2.50 at update 0." in html and "No scores yet" not in html
+    assert re.findall(r"<h4>([^<]+)</h4>", html)[0] == "Training loss" and re.search(r"seed 1, 1 update\b", html)
 
 
 def test_seeds_are_one_line_with_a_band(page_file: Path) -> None:

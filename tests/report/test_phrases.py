@@ -117,13 +117,102 @@ def test_missed_quotes_stay_missed() -> None:
 
 def test_without_a_comment_words_are_linked_if_they_are_quoted_as_often_as_marked() -> None:
     completion = "a b a"
-    found = spans(completion, ("a", "good", ""), ("b", "poor", ""), ("a", "poor", ""))
+    found = spans(completion, ("a", "poor", ""), ("b", "poor", ""), ("a", "poor", ""))
     assert links("See 'b'; then 'a' and 'a'.", completion, Alignment(found)) == [
         (5, "b", "span", (1,)),
         (15, "a", "span", (0,)),
         (23, "a", "span", (2,)),
     ]
     assert links("'a' is good.", completion, Alignment(found)) == []
+    mixed = spans("A b a", ("A", "poor", ""), ("a", "poor", ""))
+    assert [one[2:] for one in links("'a', then 'A'.", "A b a", Alignment(mixed))] == [("span", (0,)), ("span", (1,))]
+
+
+def test_order_does_not_tell_praise_from_blame() -> None:
+    completion, critique = "A fire, a fire.", "In the second sentence “fire” is wrong, in the first “fire” is right."
+    for comment in ("", critique):
+        found = spans(completion, ("fire", "good", comment), ("fire", "poor", comment))
+        assert links(critique, completion, Alignment(found)) == []
+    told = spans(completion, ("fire", "good", "in the first “fire” is right"), ("fire", "poor", ""))
+    assert links(critique, completion, Alignment(told)) == [(54, "fire", "span", (0,))]
+    both = spans(completion, ("A", "good", "Good start, bad end"), ("fire", "poor", "Good start, bad end"))
+    assert [one[2:] for one in links("Good start, bad end.", completion, Alignment(both))] == [("span", (0, 1))]
+
+
+@pytest.mark.parametrize(
+    ("critique", "comment", "linked"),
+    [
+        ("It reads badly. “Norwick” is bad.", "bad", [(29, "bad")]),
+        ("“fire” is not right; “Norwick” — right.", "right", [(33, "right")]),
+        ("“Norwick” is not right.", "right", []),
+        ("Neither “fire” nor “Norwick” is right.", "“Norwick” is right", []),
+        ("“fire” is right.", "right", []),
+        ("It is bad, bad.", "bad", []),
+        ("So bad. The place “Norwick” is bad.", "bad", [(31, "bad")]),
+        ("“fire” is right, but the place is wrong.", "but the place is wrong", [(17, "but the place is wrong")]),
+    ],
+)
+def test_a_comment_without_a_quote_is_a_whole_word_not_denied_and_not_of_another_quote(
+    critique: str, comment: str, linked: list[tuple[int, str]]
+) -> None:
+    completion = "A fire in Norwick."
+    found = links(critique, completion, Alignment(spans(completion, ("Norwick", "good", comment))))
+    assert [one[:2] for one in found] == linked
+
+
+def test_a_quote_is_linked_in_the_role_that_its_comment_gives_it() -> None:
+    completion = "5 people, then 7 people."
+    found = Alignment(spans(completion, ("5 people", "poor", "“5 people” contradicts “7 people”: wrong.")))
+    assert links("“7 people” contradicts “5 people”: wrong.", completion, found) == []
+    assert links("“5 people” contradicts “6 people”: wrong.", completion, found) == []
+    assert links("“9” and “5 people” contradict “7 people”: wrong.", completion, found) == [
+        (9, "5 people", "span", (0,))
+    ]
+    twice = spans("on, on", *[("on", "poor", "“on” contradicts “on”.")] * 2)
+    assert links("“on” contradicts “on”.", "on, on", Alignment(twice)) == [(1, "on", "span", (0, 1))]
+
+
+def test_capitals_and_noughts_between_quotes_are_no_error() -> None:
+    found = Alignment(spans("a b", ("a", "good", "“a” is right.")))
+    assert links("“a” AND “b” are right.", "a b", found) == [(1, "a", "span", (0,))]
+    assert links("\x00 is right. “a” \x00 are right.", "a b", found) == [(13, "a", "span", (0,))]
+
+
+def test_quotes_that_were_cut_to_the_same_words_are_taken_in_order() -> None:
+    cut, completion = "x" * 60, f"{'x' * 60}1 and {'x' * 60}2"
+    comment = f"“{cut}…” is wrong."
+    found = Alignment((Span(66, 127, "poor", comment=comment), Span(0, 61, "poor", comment=comment)))
+    assert [one[::3] for one in links(f"{comment} {comment}", completion, found)] == [(1, (1,)), (75, (0,))]
+
+
+@pytest.mark.parametrize(
+    ("critique", "place"),
+    [
+        ("“12 farms” is right, but does not fit where it stands. It does not say where.", 71),
+        ("It does not say where. “12 farms” is right, but does not fit where it stands.", 16),
+        ("It does not say where. That is where it fails.", 16),
+        ("That is where it is poor: it leaves out the date, and where.", 54),
+        ("“where it was” is right. “where” is missing.", 26),
+    ],
+)
+def test_what_is_left_out_is_linked_where_the_critique_says_so(critique: str, place: int) -> None:
+    completion = "12 farms"
+    alignment = Alignment(spans(completion, ("12 farms", "good", "“12 farms” is right.")), (), ("where",))
+    assert (place, "where", "omission", (0,)) in links(critique, completion, alignment)
+
+
+@pytest.mark.parametrize(
+    ("critique", "quote", "place"),
+    [
+        ("закон плох, он лжёт", "он", 12),
+        ("यह किताब, कि", "कि", 10),
+        ("火灾は北京で", "北京", 3),
+        ("the ships, the ship", "ship", 15),
+    ],
+)
+def test_words_are_no_part_of_longer_words_in_any_script_with_spaces(critique: str, quote: str, place: int) -> None:
+    found = links(critique, "x", Alignment((), (Missed(quote, "found nowhere"),)))
+    assert found == [(place, quote, "missed", (0,))]
 
 
 def test_a_quote_that_was_cut_short_is_linked() -> None:

@@ -38,16 +38,43 @@ def test_a_folder_of_runs_is_its_runs_and_files_beside_them_are_left_out(
     assert main(["report", str(tmp_path / "demo")]) == 0
     whole = capsys.readouterr()
     assert "final score of scalar" in (tmp_path / "demo" / "report.html").read_text(encoding="utf-8")
-    assert whole.err.splitlines() == [f"{start}: left out, a supervised start has no scores"]
+    assert whole.err.splitlines() == [
+        f"{tmp_path / 'demo' / 'cache'}: left out, a folder without metrics.jsonl is no run",
+        f"{start}: left out, a supervised start has no scores",
+    ]
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "demo" / "cache").rmdir()
     assert main(["report", *(f"demo/{path.name}" for path in sorted((tmp_path / "demo").iterdir()))]) == 0
     starred = capsys.readouterr()
     assert starred.out.splitlines()[:-1] == whole.out.splitlines()[:-1]
     assert [line.split(":")[0] for line in starred.err.splitlines()] == [
-        *("demo/report.html", "demo/settings.yaml", "demo/summary.json", "demo/start"),
+        *("demo/cache", "demo/report.html", "demo/settings.yaml", "demo/summary.json", "demo/start"),
     ]
     assert main(["report", "demo/start"]) == 0, "named alone, it is what is wanted"
+
+
+def test_a_folder_keeps_the_order_in_which_its_runs_were_begun(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for hour, arm in enumerate(("text2grad", "scalar")):
+        facts = write_run(tmp_path / arm, arm, updates=2) / "run.json"
+        facts.write_text(facts.read_text().replace("T16:", f"T1{hour}:"))
+    write_run(tmp_path / "aside", "none", updates=2)
+    (tmp_path / "aside" / "run.json").unlink()
+    assert main(["report", str(tmp_path)]) == 0
+    said = [line.split(":")[0] for line in capsys.readouterr().out.splitlines()]
+    assert said[:3] == ["text2grad", "scalar", "aside"]
+
+
+def test_a_link_to_a_run_beside_it_is_the_same_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(tmp_path / "run-1", updates=2)
+    (tmp_path / "latest").symlink_to("run-1")
+    monkeypatch.chdir(tmp_path)
+    for words in (["."], ["latest", "run-1"], [".", "run-1"], [".", "."]):
+        assert main(["report", *words]) == 0
+        said = capsys.readouterr()
+        assert said.out.startswith("run-1: held-out score") and "latest: left out, the same run as run-1" in said.err
 
 
 def test_out_names_the_file_and_an_old_page_is_replaced(tmp_path: Path) -> None:

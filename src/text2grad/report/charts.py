@@ -6,7 +6,7 @@ for light, dark and print. Lines differ in dash and mark as well as in colour. K
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
@@ -51,6 +51,8 @@ class Chart:
     lines: Sequence[Line]
     beside: Sequence[Line] = ()
     """Lines of charts that stand beside this one, so that all of them have the same axes."""
+    stacked: bool = False
+    """Each line on a scale of its own, one above the other: of numbers that no one scale can hold."""
 
     @property
     def smoothed(self) -> bool:
@@ -59,15 +61,28 @@ class Chart:
     def svg(self, width: int, height: int, labels: bool = False) -> Markup:
         """`labels`: names at the ends of the lines, where there is room for them."""
         frame = _Frame.around([*self.lines, *self.beside], width, height, 44 + 7 * self._longest() if labels else 14)
-        parts = [*frame.axes()]
-        for line in self.lines:
-            parts += _drawn(line, frame)
-        if labels:
-            parts += _end_labels(self.lines, frame)
+        parts = [*frame.x_axis()]
+        for panel, lines in self._panels(frame):
+            parts += panel.y_axis()
+            for line in lines:
+                parts += _drawn(line, panel)
+            if labels:
+                parts += _end_labels(lines, panel)
         places = Markup('data-left="{}" data-right="{}" data-last="{}" data-foot="{}"').format(
             frame.left, width - frame.right, frame.x_ticks[-1], height - frame.bottom
         )
         return _svg(width, height, f"{self.title}. {self.note} The table below holds the numbers.", parts, places)
+
+    def _panels(self, frame: "_Frame") -> Iterator[tuple["_Frame", Sequence[Line]]]:
+        if not self.stacked:
+            yield frame, self.lines
+            return
+        each = (frame.height - frame.top - frame.bottom) / len(self.lines)
+        for row, line in enumerate(self.lines):
+            top = round(frame.top + row * each) + (22 if row else 0)
+            foot = round(frame.top + (row + 1) * each)
+            panel = _Frame.around([line], frame.width, frame.height, frame.right, (top, frame.height - foot))
+            yield replace(panel, x_ticks=frame.x_ticks), [line]
 
     def _longest(self) -> int:
         return min(max((len(line.label) for line in self.lines), default=0), 20)
@@ -139,12 +154,14 @@ class _Frame:
     y_ticks: Sequence[float]
     low: float
     high: float
-    left: int = 46
     top: int = 10
     bottom: int = 30
+    left: int = 46
 
     @classmethod
-    def around(cls, lines: Sequence[Line], width: int, height: int, right: int) -> "_Frame":
+    def around(
+        cls, lines: Sequence[Line], width: int, height: int, right: int, margins: tuple[int, int] = (10, 30)
+    ) -> "_Frame":
         points = [point for line in lines for point in line.points]
         last = max((point.update for point in points), default=1) or 1
         x_ticks = [tick for tick in ticks(0, last, 5) if tick == int(tick) and tick <= last]
@@ -152,12 +169,14 @@ class _Frame:
         low, high = min((p.low for p in points), default=0.0), max((p.high for p in points), default=1.0)
         if 0 < low < high / 3 or 0 < low == high:
             low = 0.0  # Close to nothing, or flat: then nothing is on the paper, too, as the measure.
-        y_ticks = ticks(low, high, 5 if height < 350 else 6)
+        tall = height - sum(margins)
+        y_ticks = ticks(low, high, 3 if tall < 150 else 5 if tall < 310 else 6)
         room = (y_ticks[-1] - y_ticks[0]) / 40
         inside = [tick for tick in y_ticks if low - room <= tick <= high + room]
         if len(inside) < 3:
-            return cls(width, height, right, x_ticks, y_ticks, y_ticks[0], y_ticks[-1])
-        return cls(width, height, right, x_ticks, inside, min(low - room, inside[0]), max(high + room, inside[-1]))
+            return cls(width, height, right, x_ticks, y_ticks, y_ticks[0], y_ticks[-1], *margins)
+        bottom, top = min(low - room, inside[0]), max(high + room, inside[-1])
+        return cls(width, height, right, x_ticks, inside, bottom, top, *margins)
 
     def x(self, update: float) -> float:
         return self.left + (self.width - self.left - self.right) * update / self.x_ticks[-1]
@@ -166,7 +185,7 @@ class _Frame:
         share = (value - self.low) / (self.high - self.low)
         return self.height - self.bottom - (self.height - self.top - self.bottom) * share
 
-    def axes(self) -> Iterator[Markup]:
+    def y_axis(self) -> Iterator[Markup]:
         step = self.y_ticks[1] - self.y_ticks[0]
         digits = max(0, -math.floor(math.log10(step) + 1e-9)) if step < 1 else 0
         if step < 1 and abs(round(step, digits) - step) > step / 100:
@@ -174,10 +193,12 @@ class _Frame:
         for tick in self.y_ticks:
             kind = "zero" if tick == 0 else "grid"
             shape = '<path class="{}" d="M{} {}H{}"/><text class="tick end" x="{}" y="{}">{}</text>'
-            label = f"{tick:,.{digits}f}".replace("-", "−") if digits < 5 else number(tick)
+            label = f"{tick:,.{digits}f}".replace("-", "−") if digits < 5 and abs(tick) < 1e15 else number(tick)
             yield Markup(shape).format(
                 kind, self.left, _px(self.y(tick)), self.width - self.right, self.left - 8, _px(self.y(tick) + 4), label
             )
+
+    def x_axis(self) -> Iterator[Markup]:
         for tick in self.x_ticks:
             if 0 < self.x(tick) - self.left < 66 and tick != self.x_ticks[-1]:
                 continue  # No room beside "update 0".
@@ -256,16 +277,34 @@ def _mark(style: int, x: float, y: float) -> Markup:
 
 
 def _end_labels(lines: Sequence[Line], frame: _Frame) -> Iterator[Markup]:
-    """Name and last value beside the end of each line, moved apart where they would meet."""
-    ends = [(line, line.drawn[-1]) for line in lines if line.points]
-    lowest = -math.inf
-    for line, end in sorted(ends, key=lambda item: -item[1].mean):
-        y = max(frame.y(end.mean), lowest + 32)
-        lowest = y
+    """Name and last value beside the end of each line, moved apart where they would meet; names alone where there is no
+    room for more, and none where there is none: the table of the arms has them."""
+    ends = sorted(((line, line.drawn[-1]) for line in lines if line.points), key=lambda item: -item[1].mean)
+    lowest = frame.height - frame.bottom - 6
+    gap = min(32.0, (lowest - frame.top) / max(len(ends) - 1, 1))
+    if gap < 15:
+        return
+    heights = apart([frame.y(end.mean) for _, end in ends], gap, lowest)
+    for (line, end), y in zip(ends, heights, strict=True):
         label = line.label if len(line.label) <= 20 else f"{line.label[:19]}…"
         x = _px(frame.x(end.update) + 12)
-        shape = '<text class="label t{}" x="{}" y="{}">{}</text><text class="value" x="{}" y="{}">{}</text>'
-        yield Markup(shape).format(line.style, x, _px(y), label, x, _px(y + 15), number(end.mean))
+        yield Markup('<text class="label t{}" x="{}" y="{}">{}</text>').format(line.style, x, _px(y), label)
+        if gap >= 31:
+            yield Markup('<text class="value" x="{}" y="{}">{}</text>').format(x, _px(y + 15), number(end.mean))
+
+
+def apart(heights: Sequence[float], gap: float, lowest: float) -> list[float]:
+    """Heights from the top down, at least a gap between them, none below the lowest.
+
+    >>> apart([10, 90, 95], 30, 100)
+    [10, 70, 100]
+    """
+    made: list[float] = []
+    for height in heights:
+        made.append(max(height, made[-1] + gap) if made else height)
+    for index in reversed(range(len(made))):
+        made[index] = min(made[index], made[index + 1] - gap if index + 1 < len(made) else lowest)
+    return made
 
 
 def swatch(style: int) -> Markup:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from text2grad.errors import InvalidData
-from text2grad.report.folders import lines, parse
+from text2grad.report.folders import LARGEST, is_update, lines, parse
 from text2grad.report.phrases import phrases
 from text2grad.report.terminal import visible
 from text2grad.types import Completion, Example, RewardedCompletion, Span
@@ -135,7 +135,7 @@ def embedded(data: object) -> str:
 
 def _entries(path: Path, shown: Shown) -> Iterator[Entry]:
     for place, number, row in lines(path):
-        if row is None or not isinstance(row.get("update"), int):
+        if row is None or not is_update(row.get("update")):
             shown.unreadable += 1
             shown.reason = shown.reason or f"line {number} is no row of an update"
             continue
@@ -149,9 +149,8 @@ def _score(row: dict[str, Any]) -> float | None:
     critique = row.get("critique")
     if not isinstance(critique, dict):
         return None
-    score = critique.get("score")
-    if isinstance(score, int | float):
-        return float(score)
+    if score := _numbers([critique.get("score")]):
+        return float(score[0])
     return math.fsum(_numbers(row.get("token_rewards")))
 
 
@@ -161,8 +160,10 @@ def _change(row: dict[str, Any]) -> float:
 
 
 def _numbers(value: object) -> list[float]:
-    """Of a row that has not been checked yet: what is no number is passed over, the row is refused later."""
-    return [item for item in value if isinstance(item, int | float)] if isinstance(value, list) else []
+    """Of a row that has not been checked yet: what is no number, or none to reckon with, is passed over; the row is
+    refused later."""
+    found = [item for item in value if isinstance(item, int | float)] if isinstance(value, list) else []
+    return [item for item in found if abs(item) <= LARGEST]
 
 
 def _pairs(entries: Iterable[Entry]) -> list[tuple[Entry, ...]]:
@@ -222,14 +223,21 @@ def encode(row: dict[str, Any]) -> dict[str, Any]:
         ("logprobs_after", "after", 3),
     ):
         if (stream := getattr(noun, name)) is not None:
+            _reckonable(name, stream)
             made[key] = [_short(value, digits) for value in stream]
     if noun.critique is not None and noun.alignment is not None:
+        _reckonable("score", (noun.critique.score or 0.0,))
         made["score"] = _short(_score(row) or 0.0, 4)
         made["critique"] = _critique(noun)
         made["spans"] = [_span(span, completion) for span in noun.alignment.spans]
         made["missed"] = [[visible(missed.quote), visible(missed.reason)] for missed in noun.alignment.missed]
         made["omissions"] = [visible(omission) for omission in noun.alignment.omissions]
     return made
+
+
+def _reckonable(name: str, values: Sequence[float]) -> None:
+    if any(abs(value) > LARGEST for value in values):
+        raise InvalidData(f"{name}: should be numbers within ±{LARGEST:g}, got {max(values, key=abs):g}")
 
 
 def pieces(completion: Completion) -> list[str]:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import yaml
 
@@ -18,6 +18,10 @@ from text2grad.errors import RunError
 
 Metrics = dict[int, dict[str, float]]
 """Update → name → number."""
+LARGEST = 1e100
+"""Numbers beyond it are taken for mistakes: differences and sums of them are no numbers any more."""
+_SETTINGS = 10_000
+"""Settings that a run has at most; one that refers to itself has no end of them."""
 
 
 @dataclass(frozen=True)
@@ -62,15 +66,50 @@ class Run:
         return self.facts.get("seed", self.config.get("seed"))
 
 
-def find_folders(paths: Sequence[str | Path]) -> tuple[list[Path], list[Path]]:
-    """(run folders, files that were passed over): of a folder that is none itself, those in it, by name. Files are what
-    `runs/*` names beside them; one that stands alone is refused later, with the reason."""
-    folders: list[Path] = []
-    files = [path for path in map(Path, paths) if path.is_file()]
-    for path in map(Path, paths):
-        below = [] if _is_run(path) else sorted(path.glob("*/"))
-        folders += [folder for folder in below if _is_run(folder)] or ([] if path in files else [path])
-    return (folders, files) if folders else (files, [])
+def find_folders(paths: Sequence[str | Path]) -> tuple[list[Path], list[str]]:
+    """(run folders, a line for each thing that was passed over). A folder that is no run stands for the runs in it, in
+    the order in which they were begun. Where there is no run at all, what was named comes back, to be refused with the
+    reason; so does a name of nothing."""
+    named = [Path(path) for path in paths]
+    found: list[tuple[Path, bool]] = []
+    left_out: list[str] = []
+    for path in named:
+        inside = [] if _is_run(path) or not path.is_dir() else sorted(path.glob("*/"))
+        runs = [folder for folder in inside if _is_run(folder)]
+        if _is_run(path) or not path.exists():
+            found.append((path, True))
+        elif runs:
+            found += [(folder, False) for folder in sorted(runs, key=_begun)]
+            left_out += [_no_run(folder) for folder in inside if folder not in runs and folder.name[0] != "."]
+        else:
+            left_out.append(_no_run(path))
+    folders, again = _once(found)
+    return (folders, left_out + again) if folders else (named, [])
+
+
+def _no_run(path: Path) -> str:
+    return f"{path}: left out, {'a folder without metrics.jsonl' if path.is_dir() else 'a file'} is no run"
+
+
+def _begun(folder: Path) -> tuple[str, str]:
+    """By `run.json`; those that do not say come last, by name."""
+    return str(_facts(folder / "run.json", []).get("started", "~")), folder.name
+
+
+def _once(found: Sequence[tuple[Path, bool]]) -> tuple[list[Path], list[str]]:
+    """(folders, a line for each that leads to a run that is there already): links, and what was not named but found.
+    What was itself named twice stays, to be refused."""
+    kept: dict[int, Path] = {}
+    again = []
+    order = sorted(range(len(found)), key=lambda index: (not found[index][1], found[index][0].is_symlink()))
+    for index in order:
+        path, named = found[index]
+        same = next((other for other in kept.values() if other.resolve() == path.resolve()), None)
+        if same is None or (named and not path.is_symlink()):
+            kept[index] = path
+        else:
+            again.append(f"{path}: left out, the same run as {same}")
+    return [kept[index] for index in sorted(kept)], again
 
 
 def read_runs(paths: Sequence[str | Path]) -> list[Run]:
@@ -118,7 +157,8 @@ def _read(path: Path, name: str) -> Run:
         trouble.append("no rollouts.jsonl, so there are no completions to show")
     run = Run(path, name, metrics, config, config_text, facts, tuple(warnings), ())
     if run.planned is not None and run.last_update < run.planned:
-        trouble.append(f"not finished: {run.last_update} of {run.planned} updates so far")
+        noun = "update" if run.planned == 1 else "updates"
+        trouble.append(f"not finished: {run.last_update} of {run.planned} {noun} so far")
     return Run(path, name, metrics, config, config_text, facts, tuple(warnings), tuple(trouble))
 
 
@@ -148,25 +188,36 @@ def _metrics(path: Path, trouble: list[str]) -> tuple[Metrics, list[tuple[int, s
     if not path.is_file():
         trouble.append("no metrics.jsonl, so there is nothing to draw")
         return metrics, warnings
-    bad = 0
+    bad = large = 0
     for _, _, row in lines(path):
         update = row.get("update") if row else None
-        if row is None or not isinstance(update, int) or isinstance(update, bool) or update < 0:
+        if row is None or not is_update(update):
             bad += 1
             continue
-        numbers = {key: float(value) for key, value in row.items() if key != "update" and _is_number(value)}
-        metrics.setdefault(update, {}).update(numbers)
+        numbers = {key: value for key, value in row.items() if key != "update" and _is_number(value)}
+        kept = {key: float(value) for key, value in numbers.items() if abs(value) <= LARGEST}
+        large += len(numbers) - len(kept)
+        metrics.setdefault(update, {}).update(kept)
         said = row.get("warnings")
         warnings += [(update, str(text)) for text in said] if isinstance(said, list) else []
+    if large:
+        trouble.append(f"metrics.jsonl: numbers beyond ±{LARGEST:g} were passed over: {large}")
     if bad:
-        trouble.append(f"metrics.jsonl: {bad} lines without an update's numbers were passed over")
+        trouble.append(f"metrics.jsonl: lines without an update's numbers were passed over: {bad}")
     elif not metrics:
         trouble.append("metrics.jsonl is empty: no update is finished yet")
     return dict(sorted(metrics.items())), warnings
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def is_update(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 10**18
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    """An integer may be too long for a float, and then math knows no answer."""
+    return (isinstance(value, int) and not isinstance(value, bool)) or (
+        isinstance(value, float) and math.isfinite(value)
+    )
 
 
 def _config(path: Path, trouble: list[str]) -> tuple[dict[str, Any], str]:
@@ -176,10 +227,24 @@ def _config(path: Path, trouble: list[str]) -> tuple[dict[str, Any], str]:
     text = path.read_text(encoding="utf-8", errors="replace")
     try:
         tree = yaml.safe_load(text)
-    except yaml.YAMLError:
-        trouble.append("config.yaml is not YAML, so the settings are shown but not compared")
-        tree = {}
-    return _flat(tree) if isinstance(tree, dict) else {}, text
+        flat = _flat(tree) if isinstance(tree, dict) and _is_finite(tree) else {}
+        str(flat)  # What cannot be written down cannot be compared.
+    except (yaml.YAMLError, ValueError, RecursionError):
+        # A date that there is not, an integer of thousands of digits, nesting without end.
+        flat, tree = {}, None
+    if not flat and tree != {}:
+        trouble.append("config.yaml is no YAML of settings, so it is shown but not compared")
+    return flat, text
+
+
+def _is_finite(tree: object) -> bool:
+    """Whether a tree has an end: YAML can refer to itself."""
+    waiting, count = [tree], 0
+    while waiting and count <= _SETTINGS:
+        count += 1
+        node = waiting.pop()
+        waiting += node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    return not waiting
 
 
 def _flat(tree: Mapping[Any, Any], above: str = "") -> dict[str, Any]:

@@ -25,7 +25,7 @@ from text2grad.report.completions import BYTES, Shown, embedded, read_completion
 from text2grad.report.folders import Run
 from text2grad.report.words import Comparison, compare, counted, number, signed
 
-WIDE, NARROW, SMALL = (960, 380), (400, 300), (440, 236)
+WIDE, NARROW, SMALL, TALL = (960, 380), (400, 300), (440, 236), (440, 312)
 _SCRIPTS = ("base.js", "charts.js", "completions.js")
 _VERSIONS = ("text2grad", "torch", "transformers", "python", "platform", "device", "started")
 
@@ -45,7 +45,7 @@ def build(runs: Sequence[Run], budget: int = BYTES) -> Page:
     shared = _shared(runs)
     same_data = len(runs) > 1 and all(_hashes(run) == _hashes(runs[0]) for run in runs)
     said = {*shared, *(("data",) if same_data else ())}
-    charts = list(panels.over_updates(arms))
+    charts = list(panels.over_updates(arms, besides=comparison.key))
     style, script = _asset("report.css"), "\n".join(map(_asset, _SCRIPTS))
     page = _environment().get_template("report.html.j2")
     html = page.render(
@@ -60,7 +60,7 @@ def build(runs: Sequence[Run], budget: int = BYTES) -> Page:
         key=[(swatch(panels.style_of(index)), arm.name) for index, arm in enumerate(arms)],
         over_updates=[_figure(chart) for chart in charts],
         locality=[_figure(chart, labels=True) for chart in panels.locality(arms)],
-        truth=[_figure(chart, labels=True) for chart in panels.against_truth(arms)],
+        examined=[_figure(chart, labels=True) for chart in panels.against_examiner(arms)],
         drawing=_drawing(charts),
         time=_figure(bars) if (bars := panels.time_by_part(arms)) else None,
         shared=shared,
@@ -165,7 +165,7 @@ def _figure(chart: Chart | Bars, labels: bool = False) -> dict[str, Any]:
     figure = {"title": chart.title, "note": chart.note, "header": header, "rows": rows, "remark": remark}
     if isinstance(chart, Bars):
         return {**figure, "wide": chart.svg(WIDE[0]), "narrow": chart.svg(NARROW[0]), "parts": chart.parts}
-    return {**figure, "svg": chart.svg(*SMALL, labels=labels)}
+    return {**figure, "svg": chart.svg(*(TALL if chart.stacked else SMALL), labels=labels)}
 
 
 def _arm(index: int, arm: Arm, comparison: Comparison) -> dict[str, Any]:
@@ -211,7 +211,7 @@ def _run(run: Run, shown: Shown, said: set[str]) -> dict[str, Any]:
         "name": run.name,
         "path": str(run.path),
         "seed": "–" if run.seed is None else str(run.seed),
-        "updates": run.last_update,
+        "updates": counted(run.last_update, "update"),
         "facts": [
             (key, str(run.facts[key])) for key in _VERSIONS if key not in said and run.facts.get(key) is not None
         ],

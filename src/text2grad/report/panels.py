@@ -26,6 +26,9 @@ _OVER_UPDATES = (
     ("text/repetition", "Repetition", "Share of tokens in stretches of four that occur again."),
     ("critic/unscored_frac", "Unscored", "Share of completions that the critic did not score; they train nothing."),
     ("align/missed_frac", "Missed quotes", "Share of the critiques’ quotes that were found nowhere."),
+    ("loss/mean", "Training loss", "Mean loss of a token that is learned from, at each update."),
+    ("held_out/loss", "Held-out loss", "Mean loss of a token, on examples that are not learned from."),
+    ("loss/joint", "Training loss", "Of a reward model, both heads, at each update."),
     ("held_out/joint", "Held-out loss", "Of a reward model, on prompts that it does not learn from."),
     (
         "held_out/poor_ap",
@@ -39,17 +42,8 @@ _OVER_UPDATES = (
     ),
 )
 _AGAINST = (
-    (
-        ("held_out/critic_score", "critic"),
-        ("held_out/score", "examiner"),
-        "Held-out score by the critic that is trained on, and by the examiner (evaluation.critic), each on its own "
-        "scale. Where the critic rises and the examiner does not, the policy pleases the critic and nobody else.",
-    ),
-    (
-        ("held_out/score", "learned"),
-        ("held_out/true_score", "true"),
-        "Held-out score by the learned critic and by the true one. Apart: the policy fools the critic.",
-    ),
+    "Held-out score by the critic that is trained on, above, and by the examiner (evaluation.critic), below, each on a "
+    "scale of its own. Where the critic rises and the examiner does not, the policy pleases the critic and nobody else."
 )
 _LOCALITY = (("good", GOOD), ("poor", POOR), ("unlabelled", PLAIN))
 _PARTS = ("sample", "critic", "align", "forward", "update", "evaluate", "other")
@@ -64,9 +58,11 @@ def lines_of(arms: Sequence[Arm], key: str) -> list[Line]:
     return [Line(arm.name, points, style_of(i)) for i, arm in enumerate(arms) if (points := arm.series(key))]
 
 
-def over_updates(arms: Sequence[Arm]) -> Iterator[Chart]:
-    """One chart a metric, one line an arm."""
+def over_updates(arms: Sequence[Arm], besides: str = "") -> Iterator[Chart]:
+    """One chart a metric, one line an arm; but for the one that is drawn already."""
     for key, title, note in _OVER_UPDATES:
+        if key == besides:
+            continue
         lines = lines_of(arms, key)
         constant_zero = all(point.high == point.low == 0 for line in lines for point in line.points)
         if lines and not (constant_zero and key in ("critic/unscored_frac", "align/missed_frac")):
@@ -84,13 +80,13 @@ def locality(arms: Sequence[Arm]) -> Iterator[Chart]:
     yield from (Chart(name, note, lines, everything) for name, lines in drawn.items() if lines)
 
 
-def against_truth(arms: Sequence[Arm]) -> Iterator[Chart]:
+def against_examiner(arms: Sequence[Arm]) -> Iterator[Chart]:
     """One chart an arm that knows both: what the critic gives that is trained on, and what another one would."""
     for arm in arms:
-        for (learned, mine), (true, other), note in _AGAINST:
-            given, right = arm.series(learned), arm.series(true)
-            if given and right:
-                yield Chart(arm.name, note, [Line(mine, given, POOR), Line(other, right, GOOD)])
+        given, right = arm.series("held_out/critic_score"), arm.series("held_out/score")
+        if given and right:
+            lines = [Line("critic", given, POOR), Line("examiner", right, GOOD)]
+            yield Chart(arm.name, _AGAINST, lines, stacked=True)
 
 
 def time_by_part(arms: Sequence[Arm]) -> Bars | None:

@@ -17,20 +17,24 @@ MEASURES = {
     TRAINING: "score of the completions trained on",
     "held_out/poor_ap": "average precision on poor tokens",
     "held_out/good_ap": "average precision on good tokens",
+    "held_out/joint": "held-out loss",
+    "held_out/loss": "held-out loss",
+    "loss/joint": "training loss",
+    "loss/mean": "training loss",
 }
-"""What is compared, by the first of these that an arm has. The last two are those of reward models."""
+"""What is compared, by the first of these that an arm has. From precision on: reward models, then supervised starts."""
 
 
 def number(value: float) -> str:
     """About three digits, with a real minus.
 
-    >>> [number(x) for x in (1234.5, 12.345, 1.2345, 0.31415, -0.5, 0.0, 0.00021)]
-    ['1,234', '12.3', '1.23', '0.314', '−0.500', '0', '2.1e−4']
+    >>> [number(x) for x in (1234.5, 12.345, 1.2345, 0.31415, -0.5, 0.0, 0.00021, 4e90)]
+    ['1,234', '12.3', '1.23', '0.314', '−0.500', '0', '2.1e−4', '4.0e90']
     """
     size = abs(value)
     if size == 0:
         return "0"
-    if size < 0.0005:
+    if size < 0.0005 or size >= 1e15:
         mantissa, exponent = f"{value:.1e}".split("e")
         return f"{mantissa}e{int(exponent)}".replace("-", "−")
     digits = 0 if size >= 99.95 else 1 if size >= 9.995 else 2 if size >= 0.9995 else 3
@@ -72,20 +76,25 @@ def compare(arms: Sequence[Arm]) -> Comparison:
     measure = MEASURES[key]
     sentences = [_journey(arm, points, measure) for arm, points in curves]
     # The best arm against each of the others: every pair would be more than anybody reads.
-    best, points = max(curves, key=lambda item: item[1][-1].mean)
+    best, points = max(curves, key=lambda item: _worth(key, item[1][-1].mean))
     if len(points) > 1:
-        sentences += [_reach(best, points, other, target) for other, target in curves if other is not best]
+        sentences += [_reach(best, points, other, target, key) for other, target in curves if other is not best]
     if key == TRAINING:
         sentences.append("There are no held-out scores in these runs, so these are scores on what was trained on.")
     silent = [arm.name for arm in arms if not arm.series(key)]
     if silent:
         sentences.append(f"No {measure} in {', '.join(silent)}.")
-    return Comparison(key, measure, _headline(curves, measure), tuple(sentences))
+    return Comparison(key, measure, _headline(curves, key), tuple(sentences))
 
 
-def reached(points: Sequence[Point], score: float) -> int | None:
-    """The first update at which a curve is at the score or above it."""
-    return next((point.update for point in points if point.mean >= score), None)
+def _worth(key: str, value: float) -> float:
+    """More is better, of losses less."""
+    return -value if MEASURES[key].endswith("loss") else value
+
+
+def reached(points: Sequence[Point], score: float, key: str = HELD_OUT) -> int | None:
+    """The first update at which a curve is at the score or better."""
+    return next((point.update for point in points if _worth(key, point.mean) >= _worth(key, score)), None)
 
 
 def _journey(arm: Arm, points: Sequence[Point], measure: str) -> str:
@@ -105,26 +114,30 @@ def _journey(arm: Arm, points: Sequence[Point], measure: str) -> str:
     )
 
 
-def _reach(arm: Arm, points: Sequence[Point], other: Arm, target: Sequence[Point]) -> str:
-    score, theirs = target[-1].mean, target[-1].update
+def _reach(arm: Arm, points: Sequence[Point], other: Arm, target: Sequence[Point], key: str) -> str:
+    score, theirs, noun = target[-1].mean, target[-1].update, _noun(key)
     if points[-1].mean == score:
-        return f"{arm.name} and {other.name} end at the same score, {number(score)}."
-    update = reached(points, score)
-    assert update is not None, "asked only of curves that end at the score or above it"
+        return f"{arm.name} and {other.name} end at the same {noun}, {number(score)}."
+    update = reached(points, score, key)
+    assert update is not None, "asked only of curves that end at the score or better"
     if update == points[0].update:
-        return f"{arm.name} was at the final score of {other.name}, {number(score)}, from the start."
-    sentence = f"{arm.name} reached the final score of {other.name}, {number(score)}, by update {update}"
+        return f"{arm.name} was at the final {noun} of {other.name}, {number(score)}, from the start."
+    sentence = f"{arm.name} reached the final {noun} of {other.name}, {number(score)}, by update {update}"
     if theirs and update < theirs:
         sentence += f", {math.ceil(100 * update / theirs)} % of the {theirs} updates that {other.name} had"
-        own = reached(target, score)
+        own = reached(target, score, key)
         if own is not None and own < theirs:
             # A curve that goes up and down was there before its end: that is the other half of the truth.
             sentence += f"; {other.name} itself was there first by update {own}"
     return sentence + "."
 
 
-def _headline(curves: Sequence[tuple[Arm, list[Point]]], measure: str) -> str:
-    ranked = sorted(curves, key=lambda item: -item[1][-1].mean)
+def _noun(key: str) -> str:
+    return "loss" if MEASURES[key].endswith("loss") else "score"
+
+
+def _headline(curves: Sequence[tuple[Arm, list[Point]]], key: str) -> str:
+    ranked, measure = sorted(curves, key=lambda item: -_worth(key, item[1][-1].mean)), MEASURES[key]
     best, points = ranked[0]
     if len(ranked) == 1:
         first, last = points[0], points[-1]
@@ -134,8 +147,8 @@ def _headline(curves: Sequence[tuple[Arm, list[Point]]], measure: str) -> str:
         return f"{best.name}: {measure} {number(first.mean)} → {number(last.mean)} in {done}"
     second, theirs = ranked[1]
     if points[-1].mean == theirs[-1].mean:
-        return f"{best.name} and {second.name} end at the same score, {number(points[-1].mean)}"
-    update = reached(points, theirs[-1].mean)
+        return f"{best.name} and {second.name} end at the same {_noun(key)}, {number(points[-1].mean)}"
+    update = reached(points, theirs[-1].mean, key)
     if points[0].update < (update or 0) < theirs[-1].update:
-        return f"{best.name} reaches {second.name}’s final score in {update} of {theirs[-1].update} updates"
+        return f"{best.name} reaches {second.name}’s final {_noun(key)} in {update} of {theirs[-1].update} updates"
     return f"{best.name} ends at {number(points[-1].mean)}, {second.name} at {number(theirs[-1].mean)}"

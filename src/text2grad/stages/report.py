@@ -31,11 +31,10 @@ def run(args: argparse.Namespace) -> int:
     from text2grad.report.folders import find_folders, read_runs
     from text2grad.report.page import build
 
-    folders, files = find_folders(args.runs)
+    folders, left_out = find_folders(args.runs)
     runs = read_runs(folders)
     compared = [run for run in runs if not run.supervised] or runs
     page = build(compared)
-    left_out = [f"{path}: left out, a file is no run" for path in files]
     left_out += [f"{run.path}: left out, a supervised start has no scores" for run in runs if run not in compared]
     for line in left_out:
         print(line, file=sys.stderr)

@@ -171,7 +171,7 @@ function showCompletions(list, data) {
     if (after) {
       const both = make("div", "columns");
       const before = row.update ? `Before: update ${row.update}` : "Before training";
-      both.append(side(row, before), side(after, `After ${counted(after.update)} updates`));
+      both.append(side(row, before), side(after, `After ${counted(after.update)} update${after.update === 1 ? "" : "s"}`));
       box.append(both);
     } else {
       const one = side(row, "");
