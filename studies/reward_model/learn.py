@@ -84,7 +84,8 @@ def people(args: argparse.Namespace) -> None:
     found = {"part": args.part, "way": args.way, "both": args.both, "seed": args.seed, "rows": len(part.train)}
     judge = by_head if args.way == "head" else by_writing
     found |= judge(str(args.work / name / "model"), part.held_out, args.device)
-    found |= {"seconds_training": round(trained, 1), "settings": config.plain(chosen)}
+    plain = config.plain(chosen) | {"model": f"WORK/weak-{args.way}/model"}
+    found |= {"seconds_training": round(trained, 1), "settings": plain}
     (args.out / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     print(name, json.dumps({key: found[key] for key in ("content", "average_precision") if key in found}), flush=True)
 
