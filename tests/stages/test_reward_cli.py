@@ -243,7 +243,8 @@ def test_the_report_of_its_run_has_curves(here: Path, capsys: pytest.CaptureFixt
     assert main(["report", "run", "--out", "page.html"]) == 0
     assert "run: average precision on poor tokens rose from" in capsys.readouterr().out
     html = (here / "page.html").read_text()
-    assert all(title in html for title in ("Held-out loss", "Poor tokens found", "Good tokens found"))
+    assert all(title in html for title in ("Training loss", "Held-out loss", "Good tokens found"))
+    assert "verage precision on poor tokens" in html
 
 
 def test_the_time_of_writing_is_the_critics(here: Path, tmp_path: Path) -> None:

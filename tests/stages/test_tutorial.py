@@ -80,7 +80,7 @@ def test_the_reward_model_is_a_folder_that_judges(followed: Path) -> None:
     assert metrics[0]["data/held_out"] + metrics[0]["data/rows"] == 24 and metrics[0]["data/held_out"] % 3 == 0
     model, tokenizer = RewardModel.from_pretrained(run / "model")
     assert model.reader(tokenizer).encode("When is breakfast?", "At 7.").ids
-    assert "Poor tokens found" in (run / "report.html").read_text(encoding="utf-8")
+    assert "verage precision on poor tokens" in (run / "report.html").read_text(encoding="utf-8")
 
 
 def test_the_policy_is_trained_by_that_judge(followed: Path) -> None:
