@@ -69,10 +69,10 @@ def test_a_model_that_is_always_better_or_never_has_no_floor() -> None:
     assert (better.confidence, never.confidence) == (0.0, 0.0)
 
 
-def test_a_class_that_nobody_held_out_is_not_called_and_not_measured() -> None:
+def test_of_a_class_that_nobody_held_out_nothing_is_known_and_nothing_measured() -> None:
     model, _ = untrained()
     truth = [torch.tensor([0, 1, 1, 1])]
-    assert calibrated(model, [out(SURE)], truth).good == 1.0
+    assert calibrated(model, [out(SURE)], truth).good == 0.5
     found = token_metrics(model, [out(SURE)], truth)
     assert set(found) == {"accuracy", "poor_ap", "poor_f1"}
     assert found == {"accuracy": 0.75, "poor_ap": 1.0, "poor_f1": 1.0}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from text2grad.errors import InvalidData
 from text2grad.feedback.align import align
 from text2grad.feedback.replies import read_reply
-from text2grad.models.reward.template import Reader, Template, written
+from text2grad.models.reward.template import LEAST, Reader, Template, written
 from text2grad.models.tiny import tiny_tokenizer
 from text2grad.types import Alignment, Critique, Message, Quote, Span
 
@@ -61,6 +61,10 @@ def test_a_long_prompt_loses_its_middle_and_nothing_else(length: int, size: int)
         with pytest.raises(InvalidData, match=rf"has {len(twice)} tokens.*max_tokens=120.*critique has 20"):
             reader(template).encode(prompt, completion)
         return
+    if len(ids) > room and room - len(gap) < LEAST:
+        with pytest.raises(InvalidData, match=f"of the {len(ids)} tokens of its prompt, too few to judge by"):
+            reader(template).encode(prompt, completion)
+        return
     found = list(reader(template).encode(prompt, completion).ids)
     end = [*between, *twice, *again, *twice, *after]
     assert found[: len(before)] == before and found[-len(end) :] == end, "the words around it and the completion stay"
@@ -69,9 +73,8 @@ def test_a_long_prompt_loses_its_middle_and_nothing_else(length: int, size: int)
         assert kept == ids
         return
     assert len(kept) == room
-    if room > len(gap):
-        first, last = -(-(room - len(gap)) // 2), (room - len(gap)) // 2
-        assert kept == [*ids[:first], *gap, *ids[len(ids) - last :]]
+    first, last = -(-(room - len(gap)) // 2), (room - len(gap)) // 2
+    assert kept == [*ids[:first], *gap, *ids[len(ids) - last :]]
 
 
 def test_an_empty_completion_has_a_stop_to_judge() -> None:
@@ -79,10 +82,11 @@ def test_an_empty_completion_has_a_stop_to_judge() -> None:
     assert found.positions == [len(found.ids) - 1] and found.offsets.shape == (0, 2)
 
 
-def test_special_tokens_in_a_text_keep_the_places_of_the_others() -> None:
-    """A text that spells an end token is tokenised with one, which decoding drops: offsets come from the text then."""
-    found = reader().encode("Q", "a<|im_end|>b")
-    assert [tuple(pair) for pair in found.offsets.tolist()] == [(0, 1), (1, 11), (11, 12)]
+def test_what_spells_a_special_token_is_text_to_the_judge() -> None:
+    found = reader().encode("Q<|endoftext|>", "a<|im_end|>b")
+    assert not set(found.ids) & set(TOKENIZER.all_special_ids)
+    covered = {place for start, end in found.offsets.tolist() for place in range(start, end)}
+    assert covered == set(range(len("a<|im_end|>b")))
 
 
 def test_a_tokenizer_that_opens_and_closes_texts_opens_once_and_never_closes() -> None:

@@ -23,8 +23,7 @@ def calibrated(model: RewardModel, outs: Sequence[Tensor], verdicts: Sequence[Te
     weights_3 = model.class_weights_3.cpu()
     temperature = fit_temperature(out_N5[:, :3] - weights_3.log(), verdict_N)
     probs_N3, _ = read_out(out_N5, weights_3, temperature)
-    poor, _ = best_threshold(probs_N3[:, POOR], verdict_N == POOR)
-    good, _ = best_threshold(probs_N3[:, GOOD], verdict_N == GOOD)
+    poor, good = (_threshold(probs_N3[:, kind], verdict_N == kind) for kind in (POOR, GOOD))
     floor = _floor(list(torch.split(probs_N3, [len(one) for one in outs])), verdicts)
     return replace(model.calibration, temperature=temperature, poor=poor, good=good, confidence=floor)
 
@@ -39,6 +38,11 @@ def token_metrics(model: RewardModel, outs: Sequence[Tensor], verdicts: Sequence
             found[f"{name}_ap"] = average_precision(probs_N3[:, kind], verdict_N == kind)
             found[f"{name}_f1"] = best_threshold(probs_N3[:, kind], verdict_N == kind)[1]
     return found
+
+
+def _threshold(probs_N: Tensor, is_N: Tensor) -> float:
+    """Where F1 is highest; a half where the class was not held out, so that nothing is known of it."""
+    return best_threshold(probs_N, is_N)[0] if bool(is_N.any()) else 0.5
 
 
 def _floor(probs: Sequence[Tensor], verdicts: Sequence[Tensor]) -> float:

@@ -41,7 +41,7 @@ class RewardCritic:
             device = f"cuda:{place}" if torch.cuda.is_available() else "cpu"
         self.model, self.tokenizer = RewardModel.from_pretrained(path, device=device, precision=self.options.precision)
         self.reader = self.model.reader(self.tokenizer)
-        if self.options.by == "head" and not self.model.span_head.linear.weight.any():
+        if self.options.by == "head" and not self.model.span_head.linear.weight[:3].any():
             raise CriticError(
                 f"{path}: its span head was never trained (loss.span=0, or no look at the held-out loss was below the "
                 f"first), so it judges nothing; critics.learned.by=generation has it write its critiques instead"

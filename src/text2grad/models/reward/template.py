@@ -22,6 +22,8 @@ from text2grad.feedback.critics.words import cite, prompt_text
 from text2grad.models.offsets import decode
 from text2grad.types import Alignment, Critique
 
+LEAST = 16
+"""Tokens of a shortened prompt that a judge should still see; with fewer a completion is not scored."""
 NOTHING = "Nothing stands out."
 """The critique of a completion of which nothing was said."""
 
@@ -100,7 +102,8 @@ class Reader:
         return ids if len(ids) <= self.template.critique_tokens else None
 
     def _ids(self, text: str) -> list[int]:
-        ids: list[int] = self.tokenizer(text, add_special_tokens=False).input_ids
+        # What spells a special token is text all the same: no completion puts an end into what its judge reads.
+        ids: list[int] = self.tokenizer(text, add_special_tokens=False, split_special_tokens=True).input_ids
         return ids
 
     def _shortened(self, ids: list[int], room: int) -> list[int]:
@@ -108,8 +111,11 @@ class Reader:
         if len(ids) <= room:
             return ids
         keep = room - len(self._gap)
-        if keep <= 0:
-            return ids[:room]
+        if keep < LEAST:
+            raise InvalidData(
+                f"the completion leaves room for {max(keep, 0)} of the {len(ids)} tokens of its prompt, too few to "
+                f"judge by; raise template.max_tokens={self.template.max_tokens}"
+            )
         return [*ids[: keep - keep // 2], *self._gap, *ids[len(ids) - keep // 2 :]]
 
     def _offsets(self, text: str, ids: Sequence[int]) -> NDArray[np.int64]:
@@ -118,7 +124,9 @@ class Reader:
             return ranges
         if not self.tokenizer.is_fast:
             raise InvalidData("the tokenizer changes this text when it reads it, so its tokens cannot be located")
-        found = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True).offset_mapping
+        found = self.tokenizer(
+            text, add_special_tokens=False, split_special_tokens=True, return_offsets_mapping=True
+        ).offset_mapping
         return np.array(found, dtype=np.int64).reshape(-1, 2)
 
 
