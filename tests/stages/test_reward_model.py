@@ -242,6 +242,19 @@ def test_a_run_that_only_made_things_worse_says_so(tmp_path: Path, capsys: pytes
     assert "no look" not in capsys.readouterr().err
 
 
+def test_a_judge_of_no_use_says_so_and_scores_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What it learned is wrong of the held-out completions, few as they are: there, other words are poor."""
+    options = settings(updates=12, evaluate_every=12, keep="last", head_learning_rate=5e-2)
+    other = [replace(row, alignment=Alignment((Span(0, row.completion.index(" "), "poor"),))) for row in CONTRARY]
+    outcome = start(tmp_path, options, held_out=other).train()
+    assert "the 6 held-out completions do not show that this judge is of use" in capsys.readouterr().err
+    made = rows(8, seed=4)
+    found = RewardCritic(outcome.model or "")([row.prompt for row in made], [row.completion for row in made])
+    assert found == [None] * 8
+    start(tmp_path / "writer", settings(updates=1, loss=LossSettings(span=0.0, worth=0.0, language=1.0))).train()
+    assert "of use" not in capsys.readouterr().err, "one that only writes is not judged by"
+
+
 def test_the_last_weights_are_kept_where_asked(tmp_path: Path) -> None:
     options = settings(updates=6, evaluate_every=1, keep="last", head_learning_rate=5e-2)
     loop = start(tmp_path, options, held_out=CONTRARY)

@@ -14,6 +14,8 @@ from torch import Tensor
 from torch.nn import functional
 
 NEUTRAL, GOOD = 1, 2
+TEMPERATURES = (1e-2, 1e2)
+"""The coldest and the hottest that is looked for; one that ends there has found nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,8 @@ def fit_temperature(logits_N3: Tensor, verdict_N: Tensor) -> float:
         return 1.0
     unknown = 1 / (len(logits_N3) + 1)
     picked_N = (1 - unknown) * logits_N3.gather(1, verdict_N[:, None])[:, 0] + unknown * logits_N3.mean(-1)
-    low, high = 1e-2, 1e2
+    coldest, hottest = TEMPERATURES
+    low, high = 1 / hottest, 1 / coldest
     for _ in range(60):
         factor = (low * high) ** 0.5
         expected_N = ((logits_N3 * factor).softmax(-1) * logits_N3).sum(-1)

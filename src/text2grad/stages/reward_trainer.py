@@ -19,7 +19,7 @@ from text2grad.errors import ConfigError, InvalidData
 from text2grad.feedback.critics.learned import is_checkpoint
 from text2grad.feedback.lessons import Calibration, Lesson, kind_for, lesson_of, unit_for
 from text2grad.models.modes import evaluating
-from text2grad.models.reward.calibrate import calibrated, token_metrics
+from text2grad.models.reward.calibrate import calibrated, complaint, token_metrics
 from text2grad.models.reward.model import RewardModel
 from text2grad.models.reward.template import Encoded
 from text2grad.optim.batch import Batch, blank, collate, micro_batches
@@ -253,13 +253,16 @@ class RewardTrainer(Supervised):
                     weights[name].copy_(weight)
         _, _, outs = self._look(self.held_items)
         verdicts = [torch.from_numpy(item.lesson.verdicts) for item in self.held_items]
-        self.policy.calibration = calibrated(self.policy, [out.cpu() for out in outs], verdicts)
+        outs = [out.cpu() for out in outs]
+        self.policy.calibration = calibrated(self.policy, outs, verdicts)
         self.policy.settle()
         if self.best is not None and not self.best_at:
             display.note(
                 "no look found the held-out loss below where it began, so the model is the one that it began with; "
                 "lower update.learning_rate, or give it more completions"
             )
+        elif self.settings.loss.span and (told := complaint(self.policy, outs, verdicts)):
+            display.note(told)
         return super()._end(display, again=again)
 
 

@@ -1,11 +1,17 @@
 """What is chosen on held-out completions: thresholds, temperature, and the floor of confidence."""
 
+import math
+from functools import cache
+
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.models.reward.made import untrained
 from text2grad.feedback.lessons import Calibration, confidence_of, verdicts_of
-from text2grad.models.reward.calibrate import calibrated, token_metrics
+from text2grad.models.reward.calibrate import calibrated, complaint, token_metrics
+from text2grad.models.reward.model import RewardModel
 
 
 def out(probs: list[list[float]]) -> torch.Tensor:
@@ -52,21 +58,97 @@ def test_completions_that_are_told_no_better_than_the_commonest_class_are_below_
     assert [one < found.confidence for one in again] == [False] * 56 + [True] * 4
 
 
-def test_the_floor_leaves_out_a_tenth_at_most() -> None:
-    """Half of the held-out completions are told badly: that is the model's fault, not theirs."""
-    model, _ = untrained()
-    outs = [out(SURE)] * 10 + [out(UNSURE)] * 10
-    verdicts = [torch.tensor([0, 1, 2, 1])] * 10 + [torch.tensor([1, 1, 1])] * 10
+@cache
+def plain() -> RewardModel:
+    return untrained()[0]
+
+
+def refused(outs: list[torch.Tensor], verdicts: list[torch.Tensor]) -> tuple[int, str]:
+    """How many of the completions that it was calibrated on a judge does not score, and what is said of it."""
+    model = plain()
+    model.calibration = Calibration()
     model.calibration = calibrated(model, outs, verdicts)
+    assert model.calibration == calibrated(model, outs, verdicts)
     below = [confidence_of(model.read(one)[0].double().numpy()) < model.calibration.confidence for one in outs]
-    assert sum(below) <= 2
+    return sum(below), complaint(model, outs, verdicts)
 
 
-def test_a_model_that_is_always_better_or_never_has_no_floor() -> None:
+def test_however_many_are_told_badly_they_are_below_the_floor() -> None:
+    outs = [out(SURE)] * 10 + [out(UNSURE)] * 30
+    verdicts = [torch.tensor([0, 1, 2, 1])] * 10 + [torch.tensor([1, 1, 1])] * 30
+    below, told = refused(outs, verdicts)
+    assert below == 30 and "So it scores 10 of them" in told
+
+
+def made(count: int, signal: float, noise: float = 0.0, seed: int = 0) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """A judge's numbers for completions of 25 tokens, a fifth of them poor, in runs of five. It sees `signal` times
+    whether a token is poor, in noise of 1, and says what follows from that; `noise` is what it makes up beside."""
+    draw = torch.Generator().manual_seed(seed)
+    verdicts = [(torch.rand(5, generator=draw) >= 0.2).long().repeat_interleave(5) for _ in range(count)]
+    outs = []
+    for verdict in verdicts:
+        seen = signal * (verdict == 0) + torch.randn(25, generator=draw)
+        logits = torch.full((25, 5), -6.0)
+        logits[:, 0] = math.log(0.25) + signal * seen - signal**2 / 2 + noise * torch.randn(25, generator=draw)
+        logits[:, 1] = 0.0
+        outs.append(logits)
+    return outs, verdicts
+
+
+@given(st.integers(1, 40), st.integers(0, 9))
+@settings(max_examples=20, deadline=None)
+def test_a_perfect_judge_refuses_nothing(count: int, seed: int) -> None:
+    outs, verdicts = made(count, 9.0, seed=seed)
+    if len(set(torch.cat(verdicts).tolist())) == 2:
+        assert refused(outs, verdicts) == (0, "")
+
+
+@given(st.integers(16, 40), st.integers(0, 9), st.sampled_from([0.0, 1.0, 5.0]))
+@settings(max_examples=20, deadline=None)
+def test_a_judge_without_skill_refuses_almost_everything_and_says_so(count: int, seed: int, noise: float) -> None:
+    """One that always says the base rates, and ones that make something up."""
+    below, told = refused(*made(count, 0.0, noise, seed))
+    assert below >= 0.8 * count and "do not show that this judge is of use" in told
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_judge_that_is_unsure_and_of_use_scores_nearly_all(seed: int) -> None:
+    """Average precision about 0.6 where a fifth is poor, as on people's labels; by its likeliest class alone it would
+    hardly be told from one that says neutral of all."""
+    outs, verdicts = made(60, 1.4, seed=seed)
+    found = token_metrics(plain(), outs, verdicts)
+    assert 0.5 < found["poor_ap"] < 0.75
+    assert found["accuracy"] < float((torch.cat(verdicts) == 1).double().mean()) + 0.1
+    below, told = refused(outs, verdicts)
+    assert below <= 3 and not told
+
+
+def test_one_class_alone_shows_nothing() -> None:
+    below, told = refused([out(UNSURE)] * 4, [torch.tensor([1, 1, 1])] * 4)
+    assert below == 4 and "all their tokens have the same verdict" in told
+    sure = [[0.02, 0.96, 0.02]] * 3
+    assert refused([out(sure)] * 4, [torch.tensor([1, 1, 1])] * 4)[0] == 4
+
+
+def test_the_fewer_are_held_out_the_more_they_have_to_show() -> None:
+    """By hand: two completions of a judge that tells one well and one badly say as little as none."""
+    well, badly = torch.tensor([0, 1, 2, 1]), torch.tensor([1, 0, 1, 2])
+    assert refused([out(SURE)] * 2, [well, badly])[0] == 2
+    assert refused([out(SURE)], [well]) == (0, "")
+    assert refused([out(SURE)], [badly])[0] == 1
+
+
+def test_a_head_that_says_no_numbers_scores_nothing() -> None:
     model, _ = untrained()
-    better = calibrated(model, [out(SURE)] * 4, [torch.tensor([0, 1, 2, 1])] * 4)
-    never = calibrated(model, [out(UNSURE)] * 4, [torch.tensor([1, 1, 1])] * 4)
-    assert (better.confidence, never.confidence) == (0.0, 0.0)
+    found = calibrated(model, [out(SURE) * math.nan] * 3, [torch.tensor([0, 1, 2, 1])] * 3)
+    assert found == Calibration(confidence=1.0)
+
+
+def test_a_temperature_at_the_end_of_its_range_is_said() -> None:
+    """Logits of a hundredth that are right: no temperature that is looked for makes them sure enough."""
+    truth, tiny = torch.tensor([0, 1, 2, 1]), torch.eye(3)[[0, 1, 2, 1]] / 100
+    below, told = refused([torch.cat([tiny, torch.zeros(4, 2)], 1)] * 20, [truth] * 20)
+    assert below == 0 and told.startswith("the temperature ended at 0.01, the end of its range")
 
 
 def test_of_a_class_that_nobody_held_out_nothing_is_known_and_nothing_measured() -> None:

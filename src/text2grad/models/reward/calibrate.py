@@ -8,24 +8,51 @@ from torch import Tensor
 
 from text2grad.feedback.lessons import GOOD, POOR, Calibration, confidence_of
 from text2grad.models.reward.model import RewardModel
-from text2grad.optim.spans import average_precision, best_threshold, fit_temperature, read_out
+from text2grad.optim.spans import TEMPERATURES, average_precision, best_threshold, fit_temperature, read_out
 
 _MARGIN = 0.02
-"""How much more often right than the majority class a completion's tokens have to be, to be worth scoring."""
-_MOST = 0.1
-"""Share of the held-out completions that the floor leaves out at most: beyond it, it would be fitted to chance."""
+"""Share of what there is to know of a token (the entropy of the base rates) that a completion's tokens have to be told
+better by than by those rates, to be worth scoring."""
+_LEAST = 1e-6
+"""No probability counts as less: one token that was called impossible should not outweigh all the others."""
 
 
 def calibrated(model: RewardModel, outs: Sequence[Tensor], verdicts: Sequence[Tensor]) -> Calibration:
     """The model's calibration with everything chosen that is chosen on held-out data. `outs`: what the span head says
     of each completion, (T + 1, 5); `verdicts`: what it should have said."""
     out_N5, verdict_N = torch.cat(list(outs)), torch.cat(list(verdicts))
+    if not bool(torch.isfinite(out_N5).all()):
+        return replace(model.calibration, confidence=1.0)
     weights_3 = model.class_weights_3.cpu()
     temperature = fit_temperature(out_N5[:, :3] - weights_3.log(), verdict_N)
     probs_N3, _ = read_out(out_N5, weights_3, temperature)
     poor, good = (_threshold(probs_N3[:, kind], verdict_N == kind) for kind in (POOR, GOOD))
     floor = _floor(list(torch.split(probs_N3, [len(one) for one in outs])), verdicts)
     return replace(model.calibration, temperature=temperature, poor=poor, good=good, confidence=floor)
+
+
+def complaint(model: RewardModel, outs: Sequence[Tensor], verdicts: Sequence[Tensor]) -> str:
+    """What a person should hear of a judge that was calibrated on these; empty if nothing."""
+    probs, verdict_N = [model.read(out)[0] for out in outs], torch.cat(list(verdicts))
+    scored = sum(confidence_of(one.double().numpy()) >= model.calibration.confidence for one in probs)
+    if 2 * scored < len(probs):
+        rates_3 = torch.bincount(verdict_N, minlength=3) / len(verdict_N)
+        loss, base = (_log_loss(one, verdict_N) for one in (torch.cat(probs), rates_3.expand(len(verdict_N), 3)))
+        told = f"it tells their tokens with a log loss of {loss:.3g}, and how often each verdict comes has {base:.3g}"
+        if not base:
+            told = "all their tokens have the same verdict, so nothing shows whether it tells them apart"
+        return (
+            f"the {len(probs)} held-out completions do not show that this judge is of use: {told}. So it scores "
+            f"{scored} of them, and little that is new. Give it more completions to learn from or to be measured on "
+            f"(validation), or set critics.learned.confidence=0 where it judges, to have all scored"
+        )
+    low, high = TEMPERATURES
+    if not 1.01 * low < model.calibration.temperature < high / 1.01:
+        return (
+            f"the temperature ended at {model.calibration.temperature:.3g}, the end of its range, so the probabilities "
+            f"are not calibrated; train longer, or hold out more completions (validation)"
+        )
+    return ""
 
 
 def token_metrics(model: RewardModel, outs: Sequence[Tensor], verdicts: Sequence[Tensor]) -> dict[str, float]:
@@ -45,23 +72,45 @@ def _threshold(probs_N: Tensor, is_N: Tensor) -> float:
     return best_threshold(probs_N, is_N)[0] if bool(is_N.any()) else 0.5
 
 
+def _log_loss(probs_N3: Tensor, verdict_N: Tensor) -> float:
+    """In nats a token."""
+    return float(-probs_N3.double().gather(1, verdict_N[:, None]).clamp(min=_LEAST).log().mean())
+
+
+def _gains(probs: Sequence[Tensor], verdicts: Sequence[Tensor]) -> Tensor:
+    """By how much better each completion is told than by the base rates of the held-out tokens, in nats a token, beyond
+    the margin. Log loss, not how often the likeliest class is right: where most tokens are neutral, a judge that says
+    0.4 of poor ones and 0.1 of others is worth a lot, and its likeliest class is always neutral."""
+    rates_3 = torch.bincount(torch.cat(list(verdicts)), minlength=3).double()
+    rates_3 = rates_3 / rates_3.sum()
+    pairs = list(zip(probs, verdicts, strict=True))
+    found = [_log_loss(rates_3.expand(len(v), 3), v) - _log_loss(p, v) for p, v in pairs]
+    return torch.tensor(found, dtype=torch.float64) - _MARGIN * float(torch.special.entr(rates_3).sum())
+
+
 def _floor(probs: Sequence[Tensor], verdicts: Sequence[Tensor]) -> float:
-    """The confidence below which a completion's tokens are no better told apart than by always saying the commonest
-    class; 0 if they always are. Completions are ranked by confidence; those below the floor are the longest run from
-    the least sure one that is, taken together, no better than that; a tenth of all at most."""
-    verdict_N = torch.cat(list(verdicts))
-    majority = int(torch.bincount(verdict_N, minlength=3).argmax())
-    sure = torch.tensor([confidence_of(one.double().numpy()) for one in probs], dtype=torch.float64)
-    gains = torch.tensor(
-        [
-            float(((p.argmax(-1) == v).double() - (v == majority).double()).mean())
-            for p, v in zip(probs, verdicts, strict=True)
-        ]
-    )
-    order = sure.argsort(stable=True)
-    means = gains[order].cumsum(0) / torch.arange(1, len(order) + 1)
-    worse = (means[: int(_MOST * len(order))] < _MARGIN).nonzero()
-    if not len(worse):
-        return 0.0
-    # Between the last of the run and the next: a completion at the floor is scored.
-    return float(sure[order[int(worse[-1]) :][:2]].mean())
+    """The confidence below which a completion is not scored; 0: all are, 1: none is.
+
+    Ranked by confidence, first the run from the least sure one on is below it that is told worst against the base
+    rates, if it is worse by more than its standard error. Of the others as large a share is as it is likely that they,
+    too, are told no better, but no more of them than were. One more completion is counted that shows nothing: a few
+    that are held out prove little."""
+    sure_C = torch.tensor([confidence_of(one.double().numpy()) for one in probs], dtype=torch.float64)
+    order = sure_C.argsort(stable=True)
+    sure_C, gain_C = sure_C[order], _gains(probs, verdicts)[order]
+    nothing = gain_C.new_zeros(1)
+    total_C, count_C = gain_C.cumsum(0), torch.arange(1, len(gain_C) + 1)
+    spread = torch.cat([gain_C, nothing]).std(correction=0)
+    worse_C = total_C + spread * count_C.sqrt() < 0
+    below = int(torch.where(worse_C, total_C, 0.0).argmin()) + 1 if bool(worse_C.any()) else 0
+    if below < len(gain_C):
+        rest = torch.cat([gain_C[below:], nothing])
+        error = rest.std(correction=0) / len(rest) ** 0.5
+        no_better = float(torch.special.ndtr(-rest.mean() / error.clamp(min=_LEAST**2)))
+        below += min(round(no_better * (len(gain_C) - below)), int((gain_C[below:] <= 0).sum()))
+    # Those that are equally sure are on the same side.
+    below = int((sure_C <= sure_C[below - 1]).sum()) if below else 0
+    if below == len(gain_C):
+        return 1.0
+    # Between the last below and the next: a completion at the floor is scored.
+    return float(sure_C[below - 1 : below + 1].mean()) if below else 0.0
