@@ -13,11 +13,13 @@ import torch
 
 from tests.models.reward.made import FAST, FULL, TEMPLATE, rows, write_rows
 from tests.stages.trainings import Driver, metrics_of
+from text2grad import config
 from text2grad.errors import ConfigError, CriticError, InvalidData, RunError
 from text2grad.feedback.lessons import verdicts_of
 from text2grad.models.parallel import Processes
 from text2grad.models.reward.critic import RewardCritic
 from text2grad.models.reward.model import RewardModel
+from text2grad.models.reward.template import Template
 from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.stages.reward_model import LossSettings, RewardModelSettings
@@ -279,6 +281,31 @@ def test_a_reward_model_goes_on_from_another(tmp_path: Path) -> None:
         encoded = [item.encoded for item in loop.held_items[:2]]
         for here, there in zip(loop.policy.judge(encoded, 999), before.judge(encoded, 999), strict=True):
             torch.testing.assert_close(loop.policy.read(here)[0], before.read(there)[0], atol=1e-5, rtol=1e-4)
+
+
+def test_going_on_reads_what_the_first_run_read(tmp_path: Path) -> None:
+    own = Template(before="Q:\n", again="\n\nOnce more:\n", max_tokens=200, critique_tokens=40)
+    first = start(tmp_path / "first", settings(updates=1, template=own, head_learning_rate=0.1)).train()
+    options = settings(updates=1, model=str(first.model), template=Template(critique_tokens=30))
+    outcome = start(tmp_path, options, model=None, tokenizer=None).train()
+    assert RewardModel.from_pretrained(outcome.model or "")[0].template == replace(own, critique_tokens=30)
+    # The settings that were written down lead to the same run, which is over.
+    again = config.load(RewardModelSettings, tmp_path / "run" / "config.yaml")
+    assert start(tmp_path, again, model=None, tokenizer=None).train() == outcome
+    with pytest.raises(ConfigError, match=r"template\.before='Task: ': .*model has learned to read 'Q:\\n' there"):
+        start(tmp_path / "other", replace(options, template=Template(before="Task: ")), model=None, tokenizer=None)
+    assert not (tmp_path / "other" / "run").exists()
+
+
+def test_a_reward_model_that_only_got_worse_stays_what_it_was(tmp_path: Path) -> None:
+    """With its own kind, unit and thresholds: of the lessons of this run it has learned nothing."""
+    scored = settings(updates=40, evaluate_every=20, head_learning_rate=2e-2)
+    first = start(tmp_path / "first", scored, rows=rows(48, score=True)).train()
+    worse = replace(FAST, learning_rate=1.0)
+    options = settings(updates=1, model=str(first.model), head_learning_rate=9.0, update=worse)
+    outcome = start(tmp_path, options, model=None, tokenizer=None).train()
+    before, after = (RewardModel.from_pretrained(path or "")[0] for path in (first.model, outcome.model))
+    assert after.calibration == before.calibration and after.calibration.kind == "score"
 
 
 # ---------------------------------------------------------------------------------------------- stops and kills

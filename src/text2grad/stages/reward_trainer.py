@@ -20,8 +20,8 @@ from text2grad.feedback.critics.learned import is_checkpoint
 from text2grad.feedback.lessons import Calibration, Lesson, kind_for, lesson_of, unit_for
 from text2grad.models.modes import evaluating
 from text2grad.models.reward.calibrate import calibrated, complaint, token_metrics
-from text2grad.models.reward.model import RewardModel
-from text2grad.models.reward.template import Encoded
+from text2grad.models.reward.model import RewardModel, read_card
+from text2grad.models.reward.template import Encoded, continued
 from text2grad.optim.batch import Batch, blank, collate, micro_batches
 from text2grad.optim.reward import Weighing, counts_of, losses_of, reward_update
 from text2grad.optim.spans import Marks, class_weights, collate_marks
@@ -76,7 +76,11 @@ class RewardTrainer(Supervised):
             self.held_out = list(held_out) if held_out is not None else load_annotated(settings.held_out)
         else:
             self.rows, self.held_out = split_by_prompt(given, settings.validation, settings.seed)
-        self._goes_on = model is None and is_checkpoint(settings.model)
+        self._began: Calibration | None = None
+        """Of the reward model that training goes on from, if it is one."""
+        if model is None and is_checkpoint(settings.model):
+            stored, self._began = read_card(settings.model)
+            settings = replace(settings, template=continued(settings.template, stored, settings.model))
         self.best: dict[str, Tensor] | None = None
         """The trained weights as they were then, where they are kept."""
         self.best_at = 0
@@ -101,7 +105,7 @@ class RewardTrainer(Supervised):
         positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         template = replace(settings.template, max_tokens=min(settings.template.max_tokens, positions or 2**31))
         self.policy = RewardModel(model, settings.policy, template)
-        if self._goes_on:
+        if self._began is not None:
             self.policy.adopt(settings.model)
         self.reader = self.policy.reader(self.tokenizer)
         self.kind = kind_for([row.critique for row in self.rows])
@@ -117,7 +121,7 @@ class RewardTrainer(Supervised):
         self.scale = _scale([item.lesson for item in self.items])
         counts_3 = np.bincount(np.concatenate([item.lesson.verdicts for item in self.items]), minlength=3)
         weights_3 = class_weights(torch.tensor(counts_3, dtype=torch.float32), settings.loss.imbalance)
-        if self._goes_on:
+        if self._began is not None:
             self.policy.reweigh(weights_3)
         else:
             self.policy.class_weights_3.copy_(weights_3)
@@ -254,9 +258,14 @@ class RewardTrainer(Supervised):
         _, _, outs = self._look(self.held_items)
         verdicts = [torch.from_numpy(item.lesson.verdicts) for item in self.held_items]
         outs = [out.cpu() for out in outs]
-        self.policy.calibration = calibrated(self.policy, outs, verdicts)
+        as_begun = self.best is not None and not self.best_at
+        if as_begun and self._began is not None:
+            # Its worths are in the unit that they were learned in.
+            self.policy.calibration = self._began
+        else:
+            self.policy.calibration = calibrated(self.policy, outs, verdicts)
         self.policy.settle()
-        if self.best is not None and not self.best_at:
+        if as_begun:
             display.note(
                 "no look found the held-out loss below where it began, so the model is the one that it began with; "
                 "lower update.learning_rate, or give it more completions"

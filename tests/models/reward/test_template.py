@@ -1,16 +1,17 @@
 """The template: what a reward model reads, what it may lose, and what its language head is to write."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from text2grad.errors import InvalidData
+from text2grad.errors import ConfigError, InvalidData
 from text2grad.feedback.align import align
 from text2grad.feedback.replies import read_reply
-from text2grad.models.reward.template import LEAST, Reader, Template, written
+from text2grad.models.reward.template import LEAST, Reader, Template, continued, written
 from text2grad.models.tiny import tiny_tokenizer
 from text2grad.types import Alignment, Critique, Message, Quote, Span
 
@@ -151,3 +152,15 @@ def test_a_critique_is_written_whole_or_not_at_all() -> None:
     assert reader().critique_ids(Critique("word " * 30), Alignment(), TEXT) is None
     paper = reader(Template(writes="quotes")).critique_ids(SAID, WHERE, TEXT)
     assert paper is not None and json.loads(TOKENIZER.decode(paper[:-1]))["critique"] == "Wrong number."
+
+
+def test_a_model_goes_on_with_its_own_words_and_may_have_another_room() -> None:
+    stored = Template(before="Q:\n", max_tokens=200, critique_tokens=40, writes="quotes")
+    assert continued(Template(), stored, "judge") == stored
+    assert continued(Template(before="Q:\n", max_tokens=300), stored, "judge") == replace(stored, max_tokens=300)
+    with pytest.raises(
+        ConfigError, match=r"template\.after='So:': judge has learned to read '\\n\\nCritique:\\n' there"
+    ):
+        continued(Template(after="So:"), stored, "judge")
+    with pytest.raises(ConfigError, match=r"template\.writes='quotes': judge has learned to read 'words'"):
+        continued(stored, Template(before="Q:\n"), "judge")

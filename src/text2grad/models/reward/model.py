@@ -161,19 +161,25 @@ class RewardModel(Policy):
     ) -> tuple["RewardModel", Any]:
         """(reward model, tokenizer), to judge with."""
         place = Path(path).expanduser()
-        if not (place / CARD).is_file():
-            raise ModelNotFound(f"{path}: should be a reward model's folder, but has no {CARD}; RUN/model has one")
-        try:
-            card = json.loads((place / CARD).read_text(encoding="utf-8"))
-            template = config.build(Template, card["template"], f"{place / CARD}: template")
-            calibration = config.build(Calibration, card["calibration"], f"{place / CARD}: calibration")
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
-            raise _corrupt(place / CARD, problem) from None
+        template, calibration = read_card(place)
         model, tokenizer = load_model(str(place), device=device)
         made = cls(model, PolicySettings(lora=LoraSettings(rank=0), precision=precision), template)
         made.calibration = calibration
         made.adopt(place)
         return made.requires_grad_(False).eval(), tokenizer
+
+
+def read_card(path: str | Path) -> tuple[Template, Calibration]:
+    """What lies beside the weights of a reward model: what it reads, and how it is read."""
+    card = Path(path).expanduser() / CARD
+    if not card.is_file():
+        raise ModelNotFound(f"{path}: should be a reward model's folder, but has no {CARD}; RUN/model has one")
+    try:
+        held = json.loads(card.read_text(encoding="utf-8"))
+        template = config.build(Template, held["template"], f"{card}: template")
+        return template, config.build(Calibration, held["calibration"], f"{card}: calibration")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise _corrupt(card, problem) from None
 
 
 def _corrupt(path: Path, problem: Exception) -> CorruptModel:

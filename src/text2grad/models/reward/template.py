@@ -7,7 +7,7 @@ same. Where there is no room, prompts lose their middle; the words around them a
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -15,8 +15,8 @@ from annotated_types import Gt
 from numpy.typing import NDArray
 
 from text2grad._checked import Int
-from text2grad.config import settings
-from text2grad.errors import InvalidData
+from text2grad.config import plain, settings
+from text2grad.errors import ConfigError, InvalidData
 from text2grad.feedback.critics.protocol import Prompt
 from text2grad.feedback.critics.words import cite, prompt_text
 from text2grad.models.offsets import decode
@@ -49,6 +49,19 @@ class Template:
     words and every quote, which takes several times as many tokens and can be judged by without a span head."""
     critique_tokens: Annotated[Int, Gt(0)] = 256
     """Tokens of the critique at most: room that is kept for it, and where writing it ends."""
+
+
+def continued(wanted: Template, stored: Template, model: str) -> Template:
+    """The template of a reward model that goes on learning: the one that is stored with it. Settings that are not the
+    default may give it another room; other words are refused, because its weights know those that are stored."""
+    asked = {name: value for name, value in plain(wanted).items() if value != getattr(Template(), name)}
+    for name, value in asked.items():
+        if name not in ("max_tokens", "critique_tokens") and value != getattr(stored, name):
+            raise ConfigError(
+                f"template.{name}={value!r}: {model} has learned to read {getattr(stored, name)!r} there; leave the "
+                f"setting out to go on with that, or start from a model that is no reward model yet"
+            )
+    return replace(stored, **asked)
 
 
 @dataclass(frozen=True, slots=True)
