@@ -147,7 +147,8 @@ def test_a_head_that_says_the_lesson_gives_back_the_score(
     lesson = lesson_of(critique, where, offsets, "score", unit)
     probs, worths = np.eye(3)[lesson.verdicts], np.stack([lesson.worths] * 2, 1)
     said = critique_of(text, offsets, probs, worths, Calibration(kind="score", start=lesson.start))
-    assert said.score == pytest.approx(signed(lesson).sum() + lesson.start, abs=1e-9)
+    earned = signed(lesson).sum()
+    assert said.score == pytest.approx((earned if text else min(earned, 0.0)) + lesson.start, abs=1e-9)
     assert said.quality is not None and said.quality[0] == (0, lesson.start)
     for quote in said.quotes:
         assert quote.start is not None and text[quote.start :].startswith(quote.text)
@@ -222,3 +223,37 @@ def test_caution_takes_off_what_the_head_is_not_sure_of() -> None:
     plain, careful = (critique_of("Nine cars", NINE, probs, worths, read, caution).quality for caution in (0.0, 1.0))
     assert [value for _, value in plain or ()] == pytest.approx([0.0, 0.0, 0.5, 0.5])
     assert [value for _, value in careful or ()] == pytest.approx([0.0, -0.5, 0.0, 0.0])
+
+
+UNSURE = [0.5, 0.0, 0.5]
+"""Worth 1 either way, the standard deviation is 1."""
+
+
+def scored(rows: list[list[float]], caution: float) -> tuple[float, list[float]]:
+    """(score, what each token earns) of a text of one character a token, after which the stop is neutral for sure."""
+    probs = np.array([*rows, [0.0, 1.0, 0.0]])
+    offsets = pairs(*((place, place + 1) for place in range(len(rows))))
+    said = critique_of("x" * len(rows), offsets, probs, np.ones((len(probs), 2)), Calibration(kind="score"), caution)
+    assert said.score is not None and said.quality is not None
+    return said.score, np.diff([value for _, value in said.quality]).tolist()
+
+
+def test_caution_is_of_the_whole_and_what_is_surely_neutral_costs_nothing() -> None:
+    """Four unsure tokens: the sum's standard deviation is 2, of which each has a quarter."""
+    sure = [0.0, 1.0, 0.0]
+    assert scored([UNSURE] * 4, 1.0) == (-2.0, [-0.5] * 4)
+    assert scored([sure, UNSURE, sure, sure] * 4, 1.0) == (-2.0, [0.0, -0.5, 0.0, 0.0] * 4)
+    assert scored([sure] * 9, 3.0) == (0.0, [0.0] * 9)
+    score, shares = scored([UNSURE, [0.0, 0.5, 0.5]], 2.0)
+    assert score == pytest.approx(0.5 - 2 * np.sqrt(1.25)) and sum(shares) == pytest.approx(score)
+    assert shares == pytest.approx([-2 / np.sqrt(1.25), 0.5 - 2 * 0.25 / np.sqrt(1.25)])
+
+
+@pytest.mark.parametrize("text", ["", " \n"])
+def test_saying_nothing_earns_nothing_and_may_cost(text: str) -> None:
+    offsets = pairs(*((place, place + 1) for place in range(len(text))))
+    read, size = Calibration(kind="score", start=-0.5), len(text) + 1
+    good, poor = (
+        critique_of(text, offsets, np.eye(3)[[kind] * size], np.ones((size, 2)), read) for kind in (GOOD, POOR)
+    )
+    assert (good.score, poor.score) == (-0.5, -0.5 - size)

@@ -135,17 +135,17 @@ def critique_of(
     caution: float = 0.0,
 ) -> Critique:
     """What the span head said of a text, as a critique. `probs`: (T + 1, 3), `worths`: (T + 1, 2) if poor and if good;
-    both as the calibration leaves them. `caution`: standard deviations taken off each token's expected worth.
+    both as the calibration leaves them. `caution`: standard deviations taken off the score.
 
     >>> said = critique_of("Nine cars", np.array([(0, 4), (4, 9)]), np.array([[0, 0, 1], [0.75, 0.25, 0], [0, 1, 0]]),
     ...                    np.ones((3, 2)), Calibration(kind="score"))
     >>> [(quote.text, quote.verdict) for quote in said.quotes], said.score
     ([('Nine', 'good'), ('cars', 'poor')], 0.25)
     """
-    expected = probs[:, GOOD] * worths[:, 1] - probs[:, POOR] * worths[:, 0]
-    if caution:
-        squares = probs[:, GOOD] * worths[:, 1] ** 2 + probs[:, POOR] * worths[:, 0] ** 2
-        expected = expected - caution * np.sqrt((squares - expected**2).clip(0.0))
+    expected = _expected(probs, worths, caution)
+    if not text.strip():
+        # No completion to learn from is empty, so what it seems to earn is a guess: saying nothing earns nothing.
+        expected = expected.clip(max=0.0)
     called = verdicts_of(probs, read)
     quotes = tuple(_quotes(text, offsets, called[:-1], probs, worths, read))
     omissions = (LEFT_OUT,) if read.kind == "verdicts" and called[-1] == POOR else ()
@@ -155,6 +155,17 @@ def critique_of(
         score = float(sums[-1])
         quality = _curve(text, offsets, sums[:-1], read.start)
     return Critique(_feedback(quotes, omissions), quotes, omissions, score, quality, quotes_only=True)
+
+
+def _expected(probs: Numbers, worths: Numbers, caution: float) -> Numbers:
+    """What each token is expected to be worth, less its share of the doubt: so many standard deviations of the sum, the
+    tokens' errors taken as independent, shared by their variances. What is neutral for sure costs nothing, and four
+    times as many tokens that are not cost twice as much."""
+    expected = probs[:, GOOD] * worths[:, 1] - probs[:, POOR] * worths[:, 0]
+    squares = probs[:, GOOD] * worths[:, 1] ** 2 + probs[:, POOR] * worths[:, 0] ** 2
+    variances = (squares - expected**2).clip(0.0)
+    deviation = np.sqrt(variances.sum())
+    return expected - caution * variances / deviation if caution and deviation else expected
 
 
 def verdicts_of(probs: Numbers, read: Calibration) -> NDArray[np.int64]:

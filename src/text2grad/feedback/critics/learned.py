@@ -31,8 +31,9 @@ class LearnedSettings:
     batch_tokens: Annotated[Int, Gt(0)] = 16384
     """Tokens that are read at once, padding included; lower it when memory runs out."""
     caution: Annotated[Real, Ge(0)] = 0.0
-    """So many standard deviations are taken off what a token is expected to be worth. A policy finds what its critic is
-    not sure of, and says that; caution makes it not worth saying. Of reward models that learned scores."""
+    """So many standard deviations are taken off the score that is expected, each token's part by its own variance. A
+    policy finds what its critic is not sure of, and says that; caution makes it not worth saying. Of reward models that
+    learned scores."""
     confidence: Annotated[Real, Ge(0), Le(1)] | None = None
     """Completions that the model is less sure of are not scored; none: the floor that was chosen in training."""
 
