@@ -137,9 +137,9 @@ def test_a_card_that_cannot_be_read_is_named(tmp_path: Path, card: bytes) -> Non
         RewardModel.from_pretrained(path)
 
 
-@pytest.mark.parametrize("damage", ["cut", "gone", "other", "shape", "folder"])
+@pytest.mark.parametrize("damage", ["cut", "gone", "other", "shape", "one weight", "no weight", "folder"])
 def test_a_head_that_cannot_be_read_is_named(tmp_path: Path, damage: str) -> None:
-    from safetensors.torch import save_file
+    from safetensors.torch import load, save_file
 
     _, path = saved(tmp_path)
     head = path / "span_head.safetensors"
@@ -153,6 +153,9 @@ def test_a_head_that_cannot_be_read_is_named(tmp_path: Path, damage: str) -> Non
         save_file(
             {"linear.weight": torch.zeros(5, 8), "linear.bias": torch.zeros(5), "class_weights_3": torch.ones(3)}, head
         )
+    if damage.endswith("weight"):
+        weights = torch.ones(1) if damage == "one weight" else torch.tensor([1.0, 0.0, 1.0])
+        save_file(load(content) | {"class_weights_3": weights}, head)
     if damage == "folder":
         head.mkdir()
     with pytest.raises(CorruptModel, match=r"span_head\.safetensors: cannot be read.*train or copy the model again"):

@@ -150,9 +150,12 @@ class RewardModel(Policy):
         place = Path(path).expanduser()
         try:
             head = load_file(place / _HEAD, device=str(self.device))
-            self.class_weights_3.copy_(head.pop("class_weights_3"))
+            weights = head.pop("class_weights_3")
+            if weights.shape != (3,) or not bool((weights > 0).all()):
+                raise ValueError(f"class_weights_3 should be three numbers above 0, got {weights.tolist()}")
+            self.class_weights_3.copy_(weights)
             self.span_head.load_state_dict(head)
-        except (OSError, KeyError, RuntimeError, SafetensorError) as problem:
+        except (OSError, KeyError, ValueError, RuntimeError, SafetensorError) as problem:
             raise _corrupt(place / _HEAD, problem) from None
 
     @classmethod
