@@ -1,6 +1,7 @@
 """Annotated completions: what is read, what is refused with its line, and a split by prompt."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from text2grad.errors import InvalidData
-from text2grad.tasks.annotated import Annotated, digest_of, load_annotated, split_by_prompt
+from text2grad.tasks.annotated import Annotated, digest_of, load_annotated, prompt_key, split_by_prompt
 from text2grad.types import Alignment, Critique, Message, Span
 
 ROW: dict[str, Any] = {
@@ -52,6 +53,8 @@ def test_prompts_may_be_conversations_or_absent_and_critiques_plain_text(tmp_pat
         (ROW | {"critique": 3}, "line 2: critique: should be"),
         (ROW | {"prompt": [{"role": "robot", "content": "x"}]}, "line 2: .*role"),
         (ROW | {"prompt": 3}, "line 2: prompt: should be a text"),
+        (ROW | {"critique": {"feedback": "x", "score": -1e300}}, r"line 2: row '7': a score .* ±1e\+12 .*got -1e\+300"),
+        (ROW | {"critique": {"feedback": "x", "quality": [[0, 1e13]]}}, r"line 2: row '7': a score .*got 1e\+13"),
         ("{", "line 2: is not JSON"),
         ("[]", "line 2: should be a JSON object"),
         ('{"id": "\\ud800"}', "line 2: holds half of a surrogate pair"),
@@ -103,3 +106,13 @@ def test_the_digest_sees_every_field() -> None:
     plain = rows(["a", "b"])
     assert digest_of(plain) == digest_of(rows(["a", "b"]))
     assert len({digest_of(plain), digest_of(plain[::-1]), digest_of(plain[:1]), digest_of(rows(["a", "c"]))}) == 4
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_prompt_is_the_same_as_a_text_and_as_a_chat_of_one_message(seed: int) -> None:
+    texts = rows([f"Q{n}" for n in range(6)])
+    chats = [replace(row, prompt=(Message("user", str(row.prompt)),)) for row in texts]
+    twice = [replace(row, prompt=(Message("system", "Judge."), Message("user", str(row.prompt)))) for row in texts]
+    learn, held = split_by_prompt([*texts, *chats], 0.5, seed)
+    assert {row.id for row in learn}.isdisjoint({row.id for row in held}) and len(learn) + len(held) == 12
+    assert len({prompt_key(row) for row in [*texts, *chats, *twice]}) == 12

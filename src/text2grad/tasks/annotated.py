@@ -13,6 +13,9 @@ from text2grad.errors import InvalidData
 from text2grad.feedback.rows import Row, read_object
 from text2grad.types import Alignment, Critique, Message
 
+LARGEST = 1e12
+"""Scores beyond it are mistakes, and their squares and sums would become no numbers."""
+
 
 @dataclass(frozen=True, slots=True)
 class Annotated:
@@ -23,6 +26,14 @@ class Annotated:
     completion: str
     critique: Critique
     alignment: Alignment
+
+    def __post_init__(self) -> None:
+        said = self.critique
+        for number in (*(value for _, value in said.quality or ()), said.score or 0.0):
+            if abs(number) > LARGEST:
+                raise InvalidData(
+                    f"row {self.id!r}: a score should be within ±{LARGEST:g} to be learned from, got {number:g}"
+                )
 
     @classmethod
     def of(cls, row: dict[str, Any]) -> "Annotated":
@@ -58,15 +69,15 @@ def load_annotated(path: str | Path) -> list[Annotated]:
 def split_by_prompt(rows: Sequence[Annotated], share: float, seed: int) -> tuple[list[Annotated], list[Annotated]]:
     """(to learn from, held out): about `share` of the prompts is held out, each with all its completions. Which ones
     depends on the prompt and the seed alone, so that more data moves none."""
-    held = {key for key in map(_key, rows) if _fraction(key, seed) < share}
-    if not held or len(held) == len({_key(row) for row in rows}):
-        ranked = sorted({_key(row) for row in rows}, key=lambda key: _fraction(key, seed))
+    held = {key for key in map(prompt_key, rows) if _fraction(key, seed) < share}
+    if not held or len(held) == len({prompt_key(row) for row in rows}):
+        ranked = sorted({prompt_key(row) for row in rows}, key=lambda key: _fraction(key, seed))
         if len(ranked) < 2:
             raise InvalidData(
                 "all completions have the same prompt, so none can be held out by prompt; name a file with held_out="
             )
         held = set(ranked[: max(1, min(len(ranked) - 1, round(share * len(ranked))))])
-    return [row for row in rows if _key(row) not in held], [row for row in rows if _key(row) in held]
+    return [row for row in rows if prompt_key(row) not in held], [row for row in rows if prompt_key(row) in held]
 
 
 def digest_of(rows: Iterable[Annotated]) -> str:
@@ -77,8 +88,10 @@ def digest_of(rows: Iterable[Annotated]) -> str:
     return digest.hexdigest()
 
 
-def _key(row: Annotated) -> str:
-    return repr(row.prompt)
+def prompt_key(row: Annotated) -> str:
+    """What rows of the same prompt share; as a text or as a chat of one message, it is the same."""
+    chat = row.prompt if isinstance(row.prompt, tuple) else ()
+    return repr(chat[0].content if len(chat) == 1 else row.prompt)
 
 
 def _fraction(key: str, seed: int) -> float:
