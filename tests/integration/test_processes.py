@@ -264,6 +264,7 @@ def test_the_shipped_configurations_are_read_by_accelerate(name: str) -> None:
     [
         (["--launch", "deepspeed", "--processes", "2"], "nothing runs on it yet; use --launch ddp"),
         (["--launch", "ddp", "--processes", "0"], "--processes should be at least 1, got 0"),
+        (["--processes", "0"], "--processes should be at least 1, got 0"),
         (["--processes", "2"], "--processes goes with --launch"),
     ],
 )

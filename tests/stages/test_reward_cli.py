@@ -71,6 +71,7 @@ def here(given: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["out", "data=rows.jsonl", "device=warp"], "device=warp: cannot be used here"),
         (["out", "data=rows.jsonl", "model=nowhere"], "nowhere"),
         (["out", "data=rows.jsonl", "template.max_tokens=41"], "has room in template.max_tokens=41"),
+        (["out", "data=rows.jsonl", "--launch", "fsdp2"], "with --launch fsdp2 set keep=last"),
         (["out", "data=rows.jsonl", "--critics"], "unrecognized arguments: --critics"),
     ],
 )
@@ -80,7 +81,7 @@ def test_what_is_refused_and_why(here: Path, words: list[str], told: str, capsys
     except SystemExit as left:
         status = int(left.code or 0)
     assert status == 2
-    assert told in capsys.readouterr().err
+    assert capsys.readouterr().err.count(told) == 1
     assert not (here / "out").exists()
 
 

@@ -1,6 +1,7 @@
 """Training a reward model: that it learns, what it keeps, when it stops, and that a kill changes nothing."""
 
 import json
+import math
 import os
 import signal
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.stages.reward_model import LossSettings, RewardModelSettings
 from text2grad.stages.reward_trainer import RewardTrainer
 from text2grad.tasks.annotated import Annotated
-from text2grad.types import Alignment, Critique, Span
+from text2grad.types import Alignment, Critique, Message, Span
 
 
 @pytest.fixture(autouse=True)
@@ -143,6 +144,29 @@ def test_a_held_out_file_is_taken_as_it_is(tmp_path: Path) -> None:
     assert {str(held), str(data)} == set(json.loads((tmp_path / "run" / "run.json").read_text())["data"])
 
 
+def test_a_held_out_prompt_that_is_learned_from_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = rows(9)
+    chat = replace(made[3], prompt=(Message("user", str(made[3].prompt)),))
+    start(tmp_path, settings(updates=1), rows=[*made[:3], chat], held_out=made[2:5]).train()
+    assert "2 of 4 completions to learn from have a prompt that is held out, too" in capsys.readouterr().err
+    start(tmp_path / "apart", settings(updates=1), rows=made[:3], held_out=made[3:]).train()
+    start(tmp_path / "split", settings(updates=1), rows=made).train()
+    assert "held out" not in capsys.readouterr().err
+
+
+def test_rows_without_a_score_that_cost_the_others_theirs_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = rows(9, score=True)
+    plain = replace(made[1], critique=Critique("Fine."))
+    loop = start(tmp_path, settings(updates=1), rows=[made[0], plain, *made[2:4]], held_out=made[5:])
+    loop.train()
+    assert "1 of 4 completions to learn from have no score" in capsys.readouterr().err and loop.kind == "verdicts"
+    start(tmp_path / "all", settings(updates=1), rows=made[:4], held_out=made[5:]).train()
+    start(tmp_path / "none", settings(updates=1), rows=rows(4), held_out=made[5:]).train()
+    assert "no score" not in capsys.readouterr().err
+
+
 def test_long_completions_are_counted_and_long_critiques_leave_the_head_its_lesson(tmp_path: Path) -> None:
     long = Annotated("long", "Q", "word " * 99, Critique("x"), Alignment())
     wordy = Annotated("wordy", "Q", "Drava it is", Critique("word " * 99), Alignment((Span(0, 5, "poor"),)))
@@ -255,6 +279,18 @@ def test_a_judge_of_no_use_says_so_and_scores_nothing(tmp_path: Path, capsys: py
     assert found == [None] * 8
     start(tmp_path / "writer", settings(updates=1, loss=LossSettings(span=0.0, worth=0.0, language=1.0))).train()
     assert "of use" not in capsys.readouterr().err, "one that only writes is not judged by"
+
+
+def test_a_loss_that_is_no_number_is_neither_low_nor_patient(tmp_path: Path) -> None:
+    with start(tmp_path) as loop:
+        for update, (loss, lowest, above, best) in enumerate(
+            [(2.0, 2.0, 0, 0), (math.nan, 2.0, 1, 0), (math.nan, 2.0, 2, 0), (1.0, 1.0, 0, 3), (math.inf, 1.0, 1, 3)]
+        ):
+            loop._see({"update": update, loop.watched: loss})
+            assert (loop.lowest, loop.above, loop.best_at) == (lowest, above, best)
+    with start(tmp_path / "first") as loop:
+        loop._see({"update": 0, loop.watched: math.nan})
+        assert (loop.lowest, loop.above, loop.best) == (math.inf, 1, None)
 
 
 def test_the_last_weights_are_kept_where_asked(tmp_path: Path) -> None:

@@ -46,6 +46,8 @@ def command(stage: str, name: str, processes: int, words: list[str]) -> list[str
 
 def launch(args: argparse.Namespace, stage: str, flags: Sequence[str] = ()) -> int:
     """Run the stage as several processes; waits for them, Ctrl-C included."""
+    if args.processes is not None and args.processes < 1:
+        raise UsageError(f"--processes should be at least 1, got {args.processes}")
     if not args.launch:
         raise UsageError("--processes goes with --launch ddp or --launch fsdp2")
     if args.launch == "deepspeed":
@@ -89,8 +91,6 @@ def ended(status: int, *, first: bool) -> int:
 
 def _processes(args: argparse.Namespace) -> int:
     if args.processes is not None:
-        if args.processes < 1:
-            raise UsageError(f"--processes should be at least 1, got {args.processes}")
         return int(args.processes)
     import torch
 

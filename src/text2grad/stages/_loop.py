@@ -5,7 +5,7 @@ what its checkpoints hold beside weights and random numbers (`_own_state`, `_res
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -145,6 +145,10 @@ class Loop(Closable, ABC):
     def _restore(self, state: Mapping[str, Any]) -> None:
         """The way back."""
 
+    def _remarks(self) -> Iterable[str]:
+        """What a person should hear of the data before the first update."""
+        return ()
+
     # ---------------------------------------------------------------------------------------------- of all of them
 
     def _train(self, asked: Callable[[], bool]) -> Outcome:
@@ -153,6 +157,8 @@ class Loop(Closable, ABC):
             if self.ended is not None or self.done == self.updates:
                 return self._end(display, again=True)
             self.run.track(self.done)
+            for words in self._remarks() if self.done == 0 else ():
+                display.note(words)
             if self.done == 0 and (begin := self._start()) is not None:
                 self._log(*begin, display)
             while self.ended is None and self.done < self.updates:

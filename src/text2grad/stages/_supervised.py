@@ -27,7 +27,7 @@ class Supervised(Loop):
     lowest: float = math.inf
     """The lowest held-out loss so far."""
     above: int = 0
-    """How many looks since have found it higher."""
+    """How many looks since have not found it as low."""
 
     @abstractmethod
     def _learn(self, items: Sequence[Any]) -> dict[str, float]:
@@ -64,7 +64,8 @@ class Supervised(Loop):
 
     def _see(self, metrics: Mapping[str, Any]) -> None:
         if self.watched in metrics:
-            self.above = self.above + 1 if metrics[self.watched] > self.lowest else 0
+            # A loss that is no number is not low, either.
+            self.above = 0 if metrics[self.watched] <= self.lowest else self.above + 1
             self.lowest = min(self.lowest, metrics[self.watched])
 
     def _watch(self, metrics: dict[str, Any], rows: list[dict[str, Any]], display: Display) -> Stop | None:  # noqa: ARG002

@@ -12,11 +12,13 @@ from annotated_types import Ge, Gt, Le, Lt
 
 from text2grad._checked import Int, Real
 from text2grad.config import settings
-from text2grad.errors import UsageError
+from text2grad.errors import ConfigError, UsageError
 from text2grad.models.reward.template import Template
 from text2grad.models.settings import PolicySettings
 from text2grad.stages import _launch, _settings
 from text2grad.stages.sft import SupervisedSettings, TrackerSettings
+
+NO_BEST = "keep=best wants whole weights in each process; with --launch fsdp2 set keep=last"
 
 
 @settings
@@ -98,7 +100,10 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"wants one run folder, got {len(folders)}; see text2grad reward-model --help")
     if not options.data:
         raise UsageError("wants annotated completions to learn from: data=FILE.jsonl; `text2grad annotate` makes them")
-    if args.launch or args.processes:
+    if args.launch == "fsdp2" and options.keep == "best":
+        # Said here, once, and not by each process.
+        raise ConfigError(NO_BEST)
+    if args.launch or args.processes is not None:
         return _launch.launch(args, "reward-model")
     from text2grad.stages.reward_trainer import RewardTrainer
 

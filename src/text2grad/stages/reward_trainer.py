@@ -6,7 +6,7 @@ reward-model`. At the end temperature, thresholds and the floor of confidence ar
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from torch import Tensor
 from text2grad.errors import ConfigError, InvalidData
 from text2grad.feedback.critics.learned import is_checkpoint
 from text2grad.feedback.lessons import Calibration, Lesson, kind_for, lesson_of, unit_for
+from text2grad.feedback.score import kind_of
 from text2grad.models.modes import evaluating
 from text2grad.models.reward.calibrate import calibrated, complaint, token_metrics
 from text2grad.models.reward.model import RewardModel, read_card
@@ -30,8 +31,8 @@ from text2grad.stages._loop import Callback, Outcome
 from text2grad.stages._run import digests, memory_named
 from text2grad.stages._setup import make_optimizer
 from text2grad.stages._supervised import Supervised
-from text2grad.stages.reward_model import RewardModelSettings
-from text2grad.tasks.annotated import Annotated, digest_of, load_annotated, split_by_prompt
+from text2grad.stages.reward_model import NO_BEST, RewardModelSettings
+from text2grad.tasks.annotated import Annotated, digest_of, load_annotated, prompt_key, split_by_prompt
 from text2grad.tasks.examples import Stream
 from text2grad.types import Rollout
 
@@ -101,7 +102,7 @@ class RewardTrainer(Supervised):
     def _build(self, model: Any) -> None:
         settings = self.settings
         if self.others.sharded and settings.keep == "best":
-            raise ConfigError("keep=best wants whole weights in each process; with --launch fsdp2 set keep=last")
+            raise ConfigError(NO_BEST)
         positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         template = replace(settings.template, max_tokens=min(settings.template.max_tokens, positions or 2**31))
         self.policy = RewardModel(model, settings.policy, template)
@@ -183,6 +184,20 @@ class RewardTrainer(Supervised):
             "data/skipped": self.skipped,
             "data/without_critique": sum(item.critique is None for item in self.items),
         }
+
+    def _remarks(self) -> Iterator[str]:
+        held = {prompt_key(row) for row in self.held_out}
+        if both := sum(prompt_key(row) in held for row in self.rows):
+            yield (
+                f"{both} of {len(self.rows)} completions to learn from have a prompt that is held out, too, so what is "
+                f"measured there flatters, and thresholds are chosen on it; leave those prompts out of one of the files"
+            )
+        unscored = sum(kind_of(row.critique) == "verdicts" for row in self.rows)
+        if 0 < unscored < len(self.rows):
+            yield (
+                f"{unscored} of {len(self.rows)} completions to learn from have no score, so no score is learned from: "
+                f"the model will say verdicts and severities; leave those out to have it learn scores"
+            )
 
     def _learn(self, items: Sequence[Item]) -> dict[str, float]:
         options = self.settings.update

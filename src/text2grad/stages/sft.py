@@ -104,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"wants one run folder, got {len(folders)}; see text2grad sft --help")
     if not options.data:
         raise UsageError("wants examples to learn from: data=FILE.jsonl; see text2grad sft --help")
-    if args.launch or args.processes:
+    if args.launch or args.processes is not None:
         return _launch.launch(args, "sft")
     from text2grad.stages.warm_start import WarmStart
 

@@ -142,7 +142,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"wants one run folder, got {len(folders)}; see text2grad train --help")
     if not options.data:
         raise UsageError("wants examples to train on: data=FILE.jsonl; see text2grad train --help")
-    if args.launch or args.processes:
+    if args.launch or args.processes is not None:
         flags = ["--unsafe-no-sandbox"] if args.unsafe_no_sandbox else []
         return _launch.launch(args, "train", flags)
     from text2grad.stages.trainer import Trainer
