@@ -11,8 +11,8 @@ from text2grad.models.reward.model import RewardModel
 from text2grad.optim.spans import TEMPERATURES, average_precision, best_threshold, fit_temperature, read_out
 
 _MARGIN = 0.02
-"""Share of what there is to know of a token (the entropy of the base rates) that a completion's tokens have to be told
-better by than by those rates, to be worth scoring."""
+"""By how much better than by the base rates a completion's tokens have to be told, to be worth scoring: a share of what
+there is to know of a token, the entropy of those rates."""
 _LEAST = 1e-6
 """No probability counts as less: one token that was called impossible should not outweigh all the others."""
 
