@@ -231,7 +231,7 @@ def test_it_stops_when_the_held_out_loss_rises_keeps_the_best_and_stays_stopped(
 
     loop = start(tmp_path, options, held_out=CONTRARY, callbacks=[look])
     outcome = loop.train()
-    looks = [row["held_out/joint"] for row in metrics_of(tmp_path / "run")]
+    looks = [row["held_out/watched"] for row in metrics_of(tmp_path / "run")]
     assert outcome.status == 0 and outcome.updates < 40
     at = looks.index(min(looks))
     assert at == len(looks) - 3, "two looks after the lowest"
@@ -242,10 +242,32 @@ def test_it_stops_when_the_held_out_loss_rises_keeps_the_best_and_stays_stopped(
     assert start(tmp_path, options, held_out=CONTRARY).train() == outcome
 
 
+def test_the_best_weights_are_those_that_judge_best_however_well_others_write(tmp_path: Path) -> None:
+    loss = LossSettings(span=1.0, worth=0.5, language=20.0)
+    options = settings(updates=12, evaluate_every=1, head_learning_rate=5e-2, loss=loss)
+    # Words as they are learned, verdicts the other way round: the writer gets better, the judge worse.
+    turned = [replace(row, critique=real.critique) for row, real in zip(CONTRARY, rows(6, seed=1), strict=True)]
+    loop = start(tmp_path, options, held_out=turned)
+    loop.train()
+    found = metrics_of(tmp_path / "run")
+    for row in found:
+        assert row["held_out/watched"] == pytest.approx(row["held_out/span"] + 0.5 * row["held_out/worth"])
+    judging, both = ([row[name] for row in found] for name in ("held_out/watched", "held_out/joint"))
+    assert judging.index(min(judging)) != both.index(min(both)), "else this shows nothing"
+    assert loop.best_at == judging.index(min(judging))
+
+
+def test_a_model_that_only_writes_is_watched_by_what_it_writes(tmp_path: Path) -> None:
+    start(tmp_path, settings(updates=2, loss=LossSettings(span=0.0, worth=0.0, language=1.0))).train()
+    for row in metrics_of(tmp_path / "run"):
+        if "held_out/watched" in row:
+            assert row["held_out/watched"] == row["held_out/joint"] == row["held_out/language"]
+
+
 def test_the_best_weights_and_the_patience_outlast_an_interruption(tmp_path: Path) -> None:
     options = settings(updates=40, evaluate_every=1, patience=3, head_learning_rate=5e-2)
     whole = start(tmp_path / "whole", options, held_out=CONTRARY).train()
-    looks = [row["held_out/joint"] for row in metrics_of(tmp_path / "whole" / "run")]
+    looks = [row["held_out/watched"] for row in metrics_of(tmp_path / "whole" / "run")]
     behind = looks.index(min(looks)) + 1
 
     def press(_: object, metrics: Any) -> None:
@@ -297,7 +319,7 @@ def test_the_last_weights_are_kept_where_asked(tmp_path: Path) -> None:
     options = settings(updates=6, evaluate_every=1, keep="last", head_learning_rate=5e-2)
     loop = start(tmp_path, options, held_out=CONTRARY)
     outcome = loop.train()
-    looks = [row["held_out/joint"] for row in metrics_of(tmp_path / "run")]
+    looks = [row["held_out/watched"] for row in metrics_of(tmp_path / "run")]
     assert looks.index(min(looks)) < 6
     kept, _ = RewardModel.from_pretrained(outcome.model or "")
     assert torch.equal(kept.span_head.linear.weight, loop.policy.span_head.linear.weight)

@@ -18,7 +18,7 @@ SHOWN = {
     "length/mean": "length",
     "held_out/score": "held-out",
     "held_out/loss": "held-out loss",
-    "held_out/joint": "held-out loss",
+    "held_out/watched": "held-out loss",
     "held_out/poor_ap": "poor AP",
 }
 """Metric → its name in the display, in this order."""

@@ -58,9 +58,11 @@ class RewardModelSettings:
     evaluate_every: Annotated[Int, Gt(0)] = 50
     """Updates between two looks at the held-out completions; the start and the end are always looked at."""
     patience: Annotated[Int, Ge(0)] = 0
-    """Stop when so many looks in a row have found the held-out loss above its lowest. 0: never."""
+    """Stop when so many looks in a row have found the held-out loss above its lowest. 0: never. What is watched is the
+    span head's loss, verdicts and worths; of a model without one, the language head's."""
     keep: Literal["best", "last"] = "best"
-    """Which weights become the model: those of the lowest held-out loss, or those of the last update."""
+    """Which weights become the model: those of the lowest held-out loss (see `patience`), or those of the last
+    update."""
     seed: Annotated[Int, Ge(0)] = 0
     """Of everything that is random."""
     device: str = "auto"

@@ -51,7 +51,7 @@ class RewardTrainer(Supervised):
     """One run. Everything that is not given is loaded by the names in the settings."""
 
     stage = "reward-model"
-    watched = "held_out/joint"
+    watched = "held_out/watched"
     settings: RewardModelSettings
     policy: RewardModel
 
@@ -222,7 +222,11 @@ class RewardTrainer(Supervised):
             for rank in range(self.others.processes)
             for item in self.held_items[rank :: self.others.processes]
         ]
-        found = losses_of(sums_3, counts_3, self.weighing) | token_metrics(self.policy, gathered, verdicts)
+        found = losses_of(sums_3, counts_3, self.weighing)
+        # A critique that is written better makes no better judge: where there is a span head, it is what is watched.
+        judging = self.weighing.span * found["loss/span"] + self.weighing.worth * found["loss/worth"]
+        found["watched"] = judging if self.weighing.span or self.weighing.worth else found["loss/joint"]
+        found |= token_metrics(self.policy, gathered, verdicts)
         renamed = {f"held_out/{name.removeprefix('loss/')}": value for name, value in found.items()}
         return renamed | {"time/evaluate": time.perf_counter() - began}
 
