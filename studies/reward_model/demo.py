@@ -1,9 +1,10 @@
 """RL with a learned critic on the demo's task: how much of the true critic's improvement it gives, and what becomes of
 true quality as optimisation goes on.
 
-    demo.py prepare --seed N --work DIR [--device cuda]     the supervised start, critiques of it, a reward model
-    demo.py arm --which true|learned --seed N --work DIR    RL from that start; the true critic examines both
-    demo.py collect --work DIR                              writes demo.json here
+    python -m studies.reward_model.demo …
+        prepare --seed N --work DIR [--device cuda]     the supervised start, critiques of it, a reward model
+        arm --which true|learned --seed N --work DIR    RL from that start; the true critic examines both
+        collect --work DIR                              writes demo.json here
 
 The reward model sees critiques of what the started policy writes about training reports, other ones than RL trains on,
 and never a report of the held-out split. `learned` goes on for longer, to see what over-optimisation does.
@@ -38,7 +39,7 @@ from text2grad.types import Alignment, Span
 
 HERE = Path(__file__).parent
 TRUE = "text2grad.tasks.bulletin_critic:bulletin"
-UPDATES = {"true": 48, "learned": 192}
+UPDATES = {"true": 192, "learned": 192}
 KL, CAUTION = 0.02, 0.0
 REWARD_MODEL = [
     "policy.lora.rank=0",
@@ -51,22 +52,27 @@ REWARD_MODEL = [
     "loss.language=0.1",
     "template.max_tokens=512",
     "template.critique_tokens=160",
-    "evaluate_every=150",
-    "validation=0.03",
+    "evaluate_every=250",
+    "validation=0.02",
     "checkpoint_every=1000",
 ]
 
 
-WORKERS = 3
-TEMPERATURES = (1.0, 1.5)
-"""Of the bulletins that are criticised, half each: what the policy writes, and what it might write later on."""
+TEMPERATURES = (1.0, 0.7, 1.4)
+"""Of the bulletins that are criticised, a third each: what the policy writes, and what it might write later on, when it
+is surer of itself or has left where it began."""
+HELD_OUT, EVERY = 384, 8
+"""Reports that are measured on, and updates between two looks: three times as many as the demo has, for less noise."""
 
 
 def options(args: argparse.Namespace, updates: int = 48) -> DemoSettings:
-    return DemoSettings(seed=args.seed, device=args.device, updates=updates, held_out_seed=args.held_out_seed)
+    seed = args.held_out_seed
+    return DemoSettings(
+        seed=args.seed, device=args.device, updates=updates, held_out=HELD_OUT, held_out_seed=seed, evaluate_every=EVERY
+    )
 
 
-def critiques(start: Path, seed: int, count: int, device: str) -> list[Annotated]:
+def critiques(start: Path, seed: int, count: int, device: str, workers: int) -> list[Annotated]:
     """What the started policy writes about training reports, and what the true critic says of it."""
     model, tokenizer = load_model(str(start), device=device)
     examples = bulletins(seed, count)
@@ -85,7 +91,7 @@ def critiques(start: Path, seed: int, count: int, device: str) -> list[Annotated
         (example.id, example.prompt, completion_of(tokenizer, sampled.token_ids).text, example.columns["facts"])
         for example, sampled in drawn
     ]
-    with ProcessPoolExecutor(WORKERS, get_context("spawn")) as pool:
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
         return [row for row in pool.map(criticised, asked, chunksize=500) if row is not None]
 
 
@@ -104,8 +110,12 @@ def criticised(asked: tuple[str, Any, str, Any]) -> Annotated | None:
 
 def prepare(args: argparse.Namespace) -> None:
     folder = args.work / f"seed-{args.seed}"
-    start = _demo.start(options(args), folder / "start")
-    rows = critiques(start, 300 + args.seed, args.rows, args.device)
+    start = folder / "start" / "model"
+    if not start.is_dir():
+        start = _demo.start(options(args), folder / "start")
+    began = time.perf_counter()
+    rows = critiques(start, 300 + args.seed, args.rows, args.device, args.workers)
+    print(f"{len(rows)} critiques: {time.perf_counter() - began:.0f} s", flush=True)
     model, tokenizer = load_model(str(start))
     # Rotary positions go on; the second reading and the critique want more of them than bulletins do.
     model.config.max_position_embeddings = 512
@@ -117,7 +127,8 @@ def prepare(args: argparse.Namespace) -> None:
         *args.settings,
     ]
     chosen = config.load(RewardModelSettings, None, words)
-    RewardTrainer(chosen, folder / "reward", model=model, tokenizer=tokenizer, rows=rows, show=True).train()
+    name = args.name or "reward"
+    RewardTrainer(chosen, folder / name, model=model, tokenizer=tokenizer, rows=rows, show=True).train()
 
 
 def arm(args: argparse.Namespace) -> None:
@@ -125,13 +136,13 @@ def arm(args: argparse.Namespace) -> None:
     updates = args.updates or UPDATES[args.which]
     demo = options(args, updates)
     chosen = replace(_demo.train_settings(demo, "text2grad"), checkpoint_every=48)
+    chosen = replace(chosen, kl=replace(chosen.kl, coefficient=args.kl))
     if args.which == "learned":
-        critic = str(folder / "reward" / "model")
+        critic = str(folder / args.judge / "model")
         evaluation = replace(chosen.evaluation, critic=TRUE)
         learned = replace(chosen.critics.learned, device=args.device, caution=args.caution)
         critics = replace(chosen.critics, learned=learned)
-        penalty = replace(chosen.kl, coefficient=args.kl)
-        chosen = replace(chosen, critic=critic, evaluation=evaluation, critics=critics, kl=penalty)
+        chosen = replace(chosen, critic=critic, evaluation=evaluation, critics=critics)
     model, tokenizer = load_model(str(folder / "start" / "model"))
     began = time.perf_counter()
     Trainer(
@@ -151,36 +162,66 @@ def curve(folder: Path) -> list[dict[str, float]]:
     """Held-out numbers at each look: true score, facts right, length, diversity, and what the learned critic says."""
     names = ("update", "held_out/score", "held_out/facts_right", "held_out/length", "held_out/diversity",
              "held_out/critic_score")  # fmt: skip
+    if not (folder / "metrics.jsonl").exists():
+        return []
     rows = [row for _, _, row in lines(folder / "metrics.jsonl") if row and "held_out/score" in row]
     return [{name.removeprefix("held_out/"): row[name] for name in names if name in row} for row in rows]
+
+
+ARMS = {
+    "demo-true": "true critic, the demo's own settings",
+    "demo-learned": "learned critic, the demo's own settings",
+    "long-true": "true critic, KL penalty 0.02",
+    "long-learned": "learned critic, KL penalty 0.02",
+    "long-middling": "middling learned critic, KL penalty 0.02",
+    "free-middling": "middling learned critic, no KL penalty",
+}
+JUDGES = {"reward": "learned", "middling": "middling"}
+SHARES = (("demo-learned", "demo-true", 48), ("long-learned", "long-true", 192), ("long-middling", "long-true", 96))
 
 
 def collect(args: argparse.Namespace) -> None:
     seeds: dict[str, Any] = {}
     for folder in sorted(args.work.glob("seed-*")):
-        reward = [row for _, _, row in lines(folder / "reward" / "metrics.jsonl") if row and "held_out/joint" in row]
-        seeds[folder.name.removeprefix("seed-")] = {
-            "true": curve(folder / "true"),
-            "learned": curve(folder / "learned"),
-            "reward_model": {name: reward[-1][name] for name in reward[-1] if name.startswith("held_out/")},
-        }
-    found = {"updates": UPDATES, "settings": REWARD_MODEL, "seeds": seeds, "summary": summary(seeds)}
-    (args.out / "demo.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(found["summary"], indent=1))
+        curves = {arm: found for arm in ARMS if (found := curve(folder / arm))}
+        judges = {name: look for name in JUDGES if (look := _last_look(folder / name))}
+        if any(name in curves for name, _, _ in SHARES):
+            seeds[folder.name.removeprefix("seed-")] = {"curves": curves, "reward_models": judges}
+    everything = {
+        "arms": ARMS,
+        "reward_models": JUDGES,
+        "settings": REWARD_MODEL,
+        "summary": [share for one in SHARES if (share := shares(seeds, *one))],
+        "seeds": seeds,
+    }
+    (args.out / "demo.json").write_text(json.dumps(everything, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(everything["summary"], indent=1))
 
 
-def summary(seeds: dict[str, Any], at: int = 48) -> dict[str, Any]:
-    """The learned critic's improvement over the true critic's after the same number of updates, by true measures."""
-    found: dict[str, Any] = {}
-    for name in ("score", "facts_right"):
-        shares = []
-        for arms in seeds.values():
-            true, learned = (
-                {int(point["update"]): point[name] for point in arms[which]} for which in ("true", "learned")
-            )
-            shares.append((learned[at] - learned[0]) / (true[at] - true[0]))
-        found[name] = {"shares": shares, "median": float(np.median(shares)), "least": min(shares)}
-    return found
+def _last_look(folder: Path) -> dict[str, float]:
+    """What was measured of a reward model at its end."""
+    if not (folder / "metrics.jsonl").exists():
+        return {}
+    looks = [row for _, _, row in lines(folder / "metrics.jsonl") if row and "held_out/joint" in row]
+    return {name: looks[-1][name] for name in looks[-1] if name.startswith("held_out/")} if looks else {}
+
+
+def shares(seeds: dict[str, Any], learned: str, true: str, at: int) -> dict[str, Any]:
+    """The learned critic's improvement over the true critic's, both by the true critic, from the same start after the
+    same number of updates; the mean of the last three looks, for one alone is noisy."""
+    found = {}
+    for seed, arms in seeds.items():
+        ends = []
+        for name in (learned, true):
+            points = {int(point["update"]): point["score"] for point in arms["curves"].get(name, [])}
+            if at in points:
+                ends.append(float(np.mean([points[at - back * EVERY] for back in range(3)])) - points[0])
+        if len(ends) == 2:
+            found[seed] = ends[0] / ends[1]
+    if not found:
+        return {}
+    what = f"{ARMS[learned]}, share of the true critic's improvement after {at} updates"
+    return {"what": what, "seeds": list(found), "shares": list(found.values()), "least": min(found.values())}
 
 
 def main() -> None:
@@ -188,12 +229,14 @@ def main() -> None:
     parser.add_argument("what", choices=["prepare", "arm", "collect"])
     parser.add_argument("--which", choices=list(UPDATES), default="learned")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--rows", type=int, default=48000, help="critiques that the reward model learns from")
+    parser.add_argument("--rows", type=int, default=64000, help="critiques that the reward model learns from")
     parser.add_argument("--updates", type=int, default=None)
+    parser.add_argument("--workers", type=int, default=2, help="processes that criticise")
     parser.add_argument("--kl", type=float, default=KL, help="coefficient of the penalty for leaving the start")
     parser.add_argument("--caution", type=float, default=CAUTION, help="critics.learned.caution")
     parser.add_argument("--held-out-seed", type=int, default=8, help="of the reports that are measured on")
-    parser.add_argument("--name", default=None, help="of the arm's folder")
+    parser.add_argument("--name", default=None, help="of the folder of the arm, or of the reward model")
+    parser.add_argument("--judge", default="reward", help="the reward model that an arm learns from")
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, default=HERE)

@@ -1,29 +1,32 @@
 """Reward models held against people: the two heads of this project, and the paper's way, on the same rows.
 
-    learn.py weak   --way head|written --data DIR --work DIR --model NAME [--device cuda]
-    learn.py people --way head|written --data DIR --work DIR --part defacto|qa --seed N [--device cuda]
+    python -m studies.reward_model.learn …
+        weak    --way head|written --data DIR --work DIR --model NAME [--device cuda]
+        people  --way head|written --data DIR --work DIR --part defacto|qa --seed N [--device cuda]
+        measure --data DIR --work DIR
 
-`weak` trains on labels that no person gave (weak.py); `people` goes on from there on people's, and measures: DeFacto's
-validation file, QA-Feedback's odd indices. `head` judges by the span head; `written` learns to write critiques with
-their quotes alone, and is judged by what it writes. What `people` finds goes to OUT/PART-WAY-SEED.json.
+`weak` trains on labels that no person gave (weak.py); `people` goes on from there on people's, and keeps what the model
+says of each completion: DeFacto's validation file, QA-Feedback's odd indices, and the rows that are chosen by
+(WORK/NAME/said.json). `measure` makes numbers of that, OUT/NAME.json. `head` judges by the span head; `written` learns
+to write critiques with their quotes alone, and is judged by what it writes.
 """
 
 import argparse
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from studies.reward_model.run import Part, Row, measured, parts
+from studies.reward_model.judged import by_head, by_writing
+from studies.reward_model.run import Part, Row, parts
 from studies.reward_model.weak import by_support, corrupted
 
 from text2grad import config
-from text2grad.feedback.agreement import Judged, calibration_error, content_scores, curve, replies
-from text2grad.feedback.align.ladder import align
 from text2grad.feedback.critics.learned import LearnedSettings
 from text2grad.models.reward.critic import RewardCritic
+from text2grad.models.reward.template import Encoded
 from text2grad.stages.reward_model import RewardModelSettings
 from text2grad.stages.reward_trainer import RewardTrainer
 from text2grad.tasks.annotated import Annotated
@@ -37,14 +40,16 @@ SHARED = [
     "policy.lora.rank=0",
     "policy.precision=bfloat16",
     "update.batch=16",
+    "update.micro_batch=16",
     "update.weight_decay=0.01",
     "update.warmup=20",
     "template.critique_tokens=256",
+    "template.max_tokens=1536",
     "checkpoint_every=100000",
     "keep_checkpoints=1",
 ]
-ROOM = {"defacto": 1280, "qa": 1536}
-CURVE_POINTS = 200
+EACH = 8
+"""Texts of a source that are corrupted."""
 
 
 def settings(args: argparse.Namespace, *words: str) -> RewardModelSettings:
@@ -54,14 +59,17 @@ def settings(args: argparse.Namespace, *words: str) -> RewardModelSettings:
 
 
 def weak(args: argparse.Namespace) -> None:
-    rows = parts(args.data)["defacto"].train[: args.rows]
-    made = [Annotated.of(row) for row in [*by_support(rows), *corrupted(rows, seed=0)]]
-    print(f"{len(made)} weak rows", flush=True)
-    chosen = settings(
-        args, f"model={args.model}", "epochs=1", "update.learning_rate=1e-4", "template.max_tokens=1280",
-        "evaluate_every=10000", "validation=0.05", "update.micro_batch=16",
-    )  # fmt: skip
-    RewardTrainer(chosen, args.work / f"weak-{args.way}", rows=made, show=True).train()
+    train, choosing = (
+        [row for part in parts(args.data).values() for row in getattr(part, side)[: args.rows]]
+        for side in ("train", "choosing")
+    )
+    made, held_out = (
+        [Annotated.of(row) for row in [*by_support(rows), *corrupted(rows, seed=0, each=each)]]
+        for rows, each in ((train, EACH), (choosing, 1))
+    )
+    print(f"{len(made)} weak rows, {len(held_out)} held out", flush=True)
+    chosen = settings(args, f"model={args.model}", "epochs=1", "update.learning_rate=1e-4", "evaluate_every=200")
+    RewardTrainer(chosen, args.work / f"weak-{args.way}", rows=made, held_out=held_out, show=True).train()
 
 
 def people(args: argparse.Namespace) -> None:
@@ -69,87 +77,76 @@ def people(args: argparse.Namespace) -> None:
     part = every[args.part]
     if args.both:
         rest = [row for name, one in every.items() if name != args.part for row in one.train]
-        part = Part([*part.train, *rest], part.held_out, part.left_out, part.shared)
+        part = replace(part, train=[*part.train, *rest])
     if args.rows:
-        part = Part(part.train[: args.rows], part.held_out[: args.rows], part.left_out, part.shared)
+        sides = {name: getattr(part, name)[: args.rows] for name in ("train", "choosing", "held_out")}
+        part = replace(part, **sides)
     name = f"{args.part}-{'both-' if args.both else ''}{args.way}-{args.seed}"
     chosen = settings(
         args, f"model={args.work / f'weak-{args.way}' / 'model'}", "epochs=4", "update.learning_rate=5e-5",
-        f"template.max_tokens={ROOM[args.part]}", f"evaluate_every={max(1, len(part.train) // 16)}",
-        f"seed={args.seed}", "update.micro_batch=16",
+        f"evaluate_every={max(1, len(part.train) // 16)}", f"seed={args.seed}",
     )  # fmt: skip
-    rows = [Annotated.of(row) for row in part.train]
-    RewardTrainer(chosen, args.work / name, rows=rows, show=True).train()
+    rows, held_out = ([Annotated.of(row) for row in side] for side in (part.train, part.choosing))
+    RewardTrainer(chosen, args.work / name, rows=rows, held_out=held_out, show=True).train()
     trained = time.perf_counter() - began
     found = {"part": args.part, "way": args.way, "both": args.both, "seed": args.seed, "rows": len(part.train)}
-    judge = by_head if args.way == "head" else by_writing
-    found |= judge(str(args.work / name / "model"), part.held_out, args.device)
+    found |= said(args, str(args.work / name / "model"), part)
     plain = config.plain(chosen) | {"model": f"WORK/weak-{args.way}/model"}
     found |= {"seconds_training": round(trained, 1), "settings": plain}
-    (args.out / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(name, json.dumps({key: found[key] for key in ("content", "average_precision") if key in found}), flush=True)
+    (args.work / name / "said.json").write_text(json.dumps(found) + "\n", encoding="utf-8")
 
 
-def by_head(path: str, rows: Sequence[Row], device: str) -> dict[str, Any]:
-    """At the thresholds chosen on validation, and at every other."""
-    critic = RewardCritic(path, LearnedSettings(device=device, confidence=0.0))
-    prompts, texts = [row["prompt"] for row in rows], [row["completion"] for row in rows]
-    began = time.perf_counter()
-    critiques = critic(prompts, texts)
-    seconds = time.perf_counter() - began
-    judged, columns, tokens = [], [], []
-    for row, critique, read in zip(rows, critiques, critic.probabilities(prompts, texts), strict=True):
-        if critique is None or read is None:
-            judged.append(Judged.of(row, None))
-            continue
-        encoded, probs, _ = read
-        offsets = [tuple(pair) for pair in encoded.offsets.tolist()]
-        item = Judged.of(row, align(row["completion"], critique).spans, offsets)
-        judged.append(item)
-        columns.append(content_scores(item.text, offsets, probs[:-1, 0], item.people))
-        tokens.append(content_scores(item.text, offsets, probs[:-1, 2], item.people)[0])
-    scores, poor, weight = (np.concatenate(column) for column in zip(*columns, strict=True))
-    drawn = curve(scores, poor, weight)
-    places = np.unique(np.linspace(0, len(drawn.recall) - 1, CURVE_POINTS).astype(int))
-    return {
-        **measured(judged),
-        "average_precision": drawn.average_precision,
-        "base": drawn.base,
-        "calibration_error": calibration_error(np.clip(scores, 0, 1), poor, weight),
-        "curve": {
-            name: [round(float(value), 4) for value in getattr(drawn, name)[places]]
-            for name in ("recall", "precision", "thresholds")
-        },
-        "recall_at_precision": {
-            f"{wanted:.3f}": drawn.at_precision(wanted)[0] for wanted in np.arange(0.4, 0.9, 0.005)
-        },
-        "calibration": config.plain(critic.model.calibration),
-        "unscored": sum(critique is None for critique in critiques),
-        "seconds_judging": round(seconds, 2),
-    }
+def said(args: argparse.Namespace, path: str, part: Part) -> dict[str, Any]:
+    """What the model says of each row that is chosen by or measured on, as it comes: numbers of tokens, or texts."""
+    critic = RewardCritic(path, LearnedSettings(device=args.device, by="head" if args.way == "head" else "generation"))
+    found: dict[str, Any] = {}
+    for side in ("choosing", "held_out"):
+        rows: Sequence[Row] = getattr(part, side)
+        began = time.perf_counter()
+        encoded, reasons = critic._encoded([row["prompt"] for row in rows], [row["completion"] for row in rows])
+        known = [one for one in encoded if one is not None]
+        heard = iter(_numbers(critic, known) if args.way == "head" else _texts(critic, known))
+        found[side] = [None if one is None else next(heard) for one in encoded]
+        found[f"seconds_{side}"], found[f"reasons_{side}"] = round(time.perf_counter() - began, 2), reasons
+    model = critic.model
+    return found | {"calibration": config.plain(model.calibration), "class_weights": model.class_weights_3.tolist()}
 
 
-def by_writing(path: str, rows: Sequence[Row], device: str) -> dict[str, Any]:
-    """What the model writes, parsed, and located by the aligner. What cannot be read is wrong."""
-    critic = RewardCritic(path, LearnedSettings(device=device, by="generation"))
-    began = time.perf_counter()
-    critiques = critic([row["prompt"] for row in rows], [row["completion"] for row in rows])
-    seconds = time.perf_counter() - began
-    located = [
-        None if critique is None else align(row["completion"], critique)
-        for row, critique in zip(rows, critiques, strict=True)
+def _numbers(critic: RewardCritic, encoded: Sequence[Encoded]) -> list[dict[str, Any]]:
+    outs = critic.model.judge(encoded, critic.options.batch_tokens)
+    return [
+        {"offsets": one.offsets.tolist(), "out": _rounded(out.tolist())} for one, out in zip(encoded, outs, strict=True)
     ]
-    counts = replies(located)
-    judged = [Judged.of(row, None if found is None else found.spans) for row, found in zip(rows, located, strict=True)]
-    rates = {"parse_rate": counts.parse_rate, "quote_found_rate": counts.quote_found_rate}
-    return {**measured(judged), **rates, "reasons": critiques.reasons, "seconds_judging": round(seconds, 2)}
+
+
+def _texts(critic: RewardCritic, encoded: Sequence[Encoded]) -> list[dict[str, Any]]:
+    return [
+        {"text": critic.tokenizer.decode(one.token_ids, skip_special_tokens=True), "cut": one.truncated}
+        for one in critic._sampler([one.ids for one in encoded], None)
+    ]
+
+
+def _rounded(rows: list[list[float]]) -> list[list[float]]:
+    return [[round(number, 4) for number in row] for row in rows]
+
+
+def measure(args: argparse.Namespace) -> None:
+    every = parts(args.data)
+    for path in sorted(args.work.glob("*/said.json")):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        part, judge = every[found["part"]], by_head if found["way"] == "head" else by_writing
+        kept = {name: found[name] for name in ("part", "way", "both", "seed", "rows", "seconds_training", "settings")}
+        kept |= {"seconds_judging": found["seconds_held_out"]}
+        name = path.parent.name
+        (args.out / f"{name}.json").write_text(json.dumps(kept | judge(found, part), indent=1) + "\n", encoding="utf-8")
+        print(name, flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=["weak", "people"])
+    parser.add_argument("what", choices=["weak", "people", "measure"])
     parser.add_argument("--way", choices=list(WAYS), default="head")
-    parser.add_argument("--part", choices=list(ROOM), default="defacto")
+    parser.add_argument("--part", choices=["defacto", "qa"], default="defacto")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True, help="where models go; they are not kept")
@@ -162,7 +159,7 @@ def main() -> None:
     args = parser.parse_intermixed_args()
     args.work.mkdir(parents=True, exist_ok=True)
     args.out.mkdir(parents=True, exist_ok=True)
-    {"weak": weak, "people": people}[args.what](args)
+    {"weak": weak, "people": people, "measure": measure}[args.what](args)
 
 
 if __name__ == "__main__":

@@ -257,3 +257,15 @@ def test_saying_nothing_earns_nothing_and_may_cost(text: str) -> None:
         critique_of(text, offsets, np.eye(3)[[kind] * size], np.ones((size, 2)), read) for kind in (GOOD, POOR)
     )
     assert (good.score, poor.score) == (-0.5, -0.5 - size)
+
+
+def test_what_is_called_is_whole_words_and_what_joins_them_where_there_are_only_verdicts() -> None:
+    """“Monte” is two tokens of 0.25 and 0.75; “of” is between two poor words."""
+    text, offsets = "Monte of Paschi.", pairs((0, 3), (3, 5), (5, 8), (8, 15), (15, 16))
+    poor = np.array([0.25, 0.75, 0.0, 0.5, 0.25, 0.0])
+    probs = np.stack([poor, 1 - poor, np.zeros(6)], 1)
+    said = critique_of(text, offsets, probs, np.full((6, 2), 0.5), Calibration(poor=0.5))
+    assert [(quote.text, quote.start, quote.severity) for quote in said.quotes] == [("Monte of Paschi", 0, 0.5)]
+    scored = critique_of(text, offsets, probs, np.full((6, 2), 0.5), Calibration(kind="score", poor=0.5))
+    assert [(quote.text, quote.start) for quote in scored.quotes] == [("Monte", 0), ("Paschi", 9)]
+    assert scored.score == pytest.approx(-0.5 * poor.sum())

@@ -1,23 +1,15 @@
 """The study of the reward model: its tables are those of its files, and it counts as benchmarks/critics.py does."""
 
-import importlib.util
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from studies.reward_model import run
+from studies.reward_model.tables import tables
 
 HERE = Path(__file__).parent.parent.parent / "studies" / "reward_model"
 ARTICLE = "Nine ships left the quay of Marl at noon on Monday, the harbour master Ada Low said to the paper."
-
-
-@pytest.fixture(scope="module")
-def study() -> Any:
-    spec = importlib.util.spec_from_file_location("reward_model_study", HERE / "run.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture
@@ -58,8 +50,8 @@ def question(name: str) -> dict[str, Any]:
     }
 
 
-def test_baselines_by_hand(study: Any, folder: Path) -> None:
-    found = study.by_baselines(folder)
+def test_baselines_by_hand(folder: Path) -> None:
+    found = run.by_baselines(folder)
     news, qa = found["defacto"], found["qa"]
     assert (news["rows"], news["left_out"], news["shared"]) == (1, 1, 1)  # the article of the first row is held out
     poor = {name: critic["content"]["poor"] for name, critic in news["critics"].items()}
@@ -69,24 +61,24 @@ def test_baselines_by_hand(study: Any, folder: Path) -> None:
     assert qa["critics"]["supported"]["spans"]["poor"]["found"] == 1
 
 
-def test_it_writes_its_file_and_its_tables(study: Any, folder: Path) -> None:
-    (folder / "README.md").write_text(f"By hand.\n\n{study.MARK}\nold")
-    study.main(["baselines", "--data", str(folder), "--out", str(folder)])
+def test_it_writes_its_file_and_its_tables(folder: Path) -> None:
+    (folder / "README.md").write_text(f"By hand.\n\n{run.MARK}\nold")
+    run.main(["baselines", "--data", str(folder), "--out", str(folder)])
     page = (folder / "README.md").read_text()
     assert page.startswith("By hand.") and "old" not in page
     assert "| `support`, aligned | 1.00 / 1.00 / 1.00 |" in page
     assert set(json.loads((folder / "baselines.json").read_text())) == {"defacto", "qa"}
 
 
-def test_without_data_it_says_so(study: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_data_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TEXT2GRAD_DATA", raising=False)
     with pytest.raises(SystemExit, match="--data or TEXT2GRAD_DATA"):
-        study.main(["baselines", "--out", str(tmp_path)])
+        run.main(["baselines", "--out", str(tmp_path)])
 
 
-def test_the_tables_are_those_of_the_files(study: Any) -> None:
+def test_the_tables_are_those_of_the_files() -> None:
     page = (HERE / "README.md").read_text(encoding="utf-8")
-    assert page.split(study.MARK)[1].strip() == study.tables(HERE).strip()
+    assert page.split(run.MARK)[1].strip() == tables(HERE).strip()
 
 
 def test_it_counts_as_the_benchmark_of_critics_does() -> None:

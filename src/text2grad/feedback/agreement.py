@@ -1,12 +1,14 @@
 """How far spans that a critic gives agree with spans that people marked.
 
 Enters: `Judged` completions: people's spans and the critic's, None where its reply could not be read. Leaves:
-precision, recall and F1 of each verdict, in three currencies:
+precision, recall and F1 of each verdict, in four currencies:
 
 tokens      a token counts once, whatever its length. Tokens are given by offsets, else words stand for them.
 content     characters of content words; a word has the verdict of its first character. As in benchmarks/critics.py.
 spans       a person's span is found if one of the critic's with the same verdict overlaps it enough, and the other way
             round: a critic's span is right if one of theirs does.
+cover       a person's span counts by the share of it that is in the critic's spans of that verdict, and the other way
+            round (as in SemEval 2020, task 11): where a span is cut in two does not matter, how much it says does.
 
 A reply that could not be read is wrong everywhere: what people marked there is missed, "no verdict" included. Curves,
 average precision and calibration are of scores, one a token or word; equal scores are one step of the curve.
@@ -125,6 +127,30 @@ def by_spans(items: Iterable[Judged], least: float = 0.5) -> dict[Verdict, Agree
             found, right = agree.any(axis=1).sum(), agree.any(axis=0).sum()
             total[verdict] += Agreement(float(len(ours)), float(right), float(len(theirs)), float(found))
     return total
+
+
+def by_cover(items: Iterable[Judged]) -> dict[Verdict, Agreement]:
+    """Span by span, of good and poor ones, each by the share of its characters that the other side marked.
+
+    >>> item = Judged("Seven ships left.", (Span(0, 5, "poor"),), (Span(0, 10, "poor"),))
+    >>> by_cover([item])["poor"]
+    Agreement(called=1.0, right=0.5, marked=1.0, found=1.0)
+    """
+    total: dict[Verdict, Agreement] = {"good": Agreement(), "poor": Agreement()}
+    for item in items:
+        for verdict in total:
+            theirs, ours = (_places(spans, verdict) for spans in (item.people, item.critic or ()))
+            right, found = _covered(ours, theirs, len(item.text)), _covered(theirs, ours, len(item.text))
+            total[verdict] += Agreement(float(len(ours)), right, float(len(theirs)), found)
+    return total
+
+
+def _covered(places: NDArray[np.int64], by: NDArray[np.int64], size: int) -> float:
+    """The share of each place that lies in the others, summed."""
+    edges = np.bincount(by[:, 0], minlength=size + 1) - np.bincount(by[:, 1], minlength=size + 1)
+    inside = np.append(0, np.cumsum(np.cumsum(edges)[:size] > 0))
+    lengths = np.maximum(places[:, 1] - places[:, 0], 1)
+    return float(((inside[places[:, 1]] - inside[places[:, 0]]) / lengths).sum())
 
 
 def _places(spans: Sequence[Span], verdict: Verdict) -> NDArray[np.int64]:

@@ -24,6 +24,7 @@ from text2grad.config import settings
 from text2grad.feedback.align.project import SIGN, owners
 from text2grad.feedback.critics.words import cite, listed
 from text2grad.feedback.score import Slope, kind_of, verdict_sum
+from text2grad.feedback.units import Units, joined, units_of
 from text2grad.types import Alignment, Critique, Quote, Verdict
 
 Kind = Literal["score", "verdicts"]
@@ -146,9 +147,9 @@ def critique_of(
     if not text.strip():
         # No completion to learn from is empty, so what it seems to earn is a guess: saying nothing earns nothing.
         expected = expected.clip(max=0.0)
-    called = verdicts_of(probs, read)
-    quotes = tuple(_quotes(text, offsets, called[:-1], probs, worths, read))
-    omissions = (LEFT_OUT,) if read.kind == "verdicts" and called[-1] == POOR else ()
+    quotes = tuple(_quotes(text, units_of(text, offsets), probs[:-1], worths[:-1], read))
+    left_out = read.kind == "verdicts" and verdicts_of(probs[-1:], read)[0] == POOR
+    omissions = (LEFT_OUT,) if left_out else ()
     score, quality = None, None
     if read.kind == "score":
         sums = read.start + np.cumsum(expected)
@@ -179,30 +180,25 @@ def confidence_of(probs: Numbers) -> float:
     return float(probs.max(1).mean())
 
 
-def _quotes(
-    text: str,
-    offsets: NDArray[np.int64],
-    called: NDArray[np.int64],
-    probs: Numbers,
-    worths: Numbers,
-    read: Calibration,
-) -> list[Quote]:
-    """Runs of tokens with the same verdict; white space around them is nobody's."""
+def _quotes(text: str, units: Units, probs: Numbers, worths: Numbers, read: Calibration) -> list[Quote]:
+    """Runs of whole words with the same verdict. Of verdicts alone, what stands between two poor words and says nothing
+    by itself is poor with them, as people mark it; where worths are of a score, every boundary is kept."""
+    chances, worth = units.mean(probs), units.mean(worths)
+    called = verdicts_of(chances, read)
+    if read.kind == "verdicts":
+        called = joined(text, units, called, NEUTRAL)
     edges = np.flatnonzero(np.diff(called, prepend=-1, append=-1))
     found = []
     for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
         verdict = int(called[first])
-        start, end = int(offsets[first:last, 0].min()), int(offsets[first:last, 1].max())
-        quoted = text[start:end]
-        if verdict == NEUTRAL or not quoted.strip():
+        if verdict == NEUTRAL:
             continue
-        start += len(quoted) - len(quoted.lstrip())
-        sure = float(probs[first:last, verdict].mean())
-        severity = None
+        start, end = int(units.places[first, 0]), int(units.places[last - 1, 1])
+        sure, severity = float(chances[first:last, verdict].mean()), None
         if read.kind == "verdicts":
-            severity = float(worths[first:last, int(verdict == GOOD)].mean().clip(0.05, 1.0))
-        comment = f"{cite(quoted.strip())} is {VERDICTS[verdict]} ({sure:.0%} sure)."
-        found.append(Quote(quoted.strip(), VERDICTS[verdict], severity, comment, start))
+            severity = float(worth[first:last, int(verdict == GOOD)].mean().clip(0.05, 1.0))
+        comment = f"{cite(text[start:end])} is {VERDICTS[verdict]} ({sure:.0%} sure)."
+        found.append(Quote(text[start:end], VERDICTS[verdict], severity, comment, start))
     return found
 
 

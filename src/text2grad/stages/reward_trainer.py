@@ -19,6 +19,7 @@ from text2grad.errors import ConfigError, InvalidData
 from text2grad.feedback.critics.learned import is_checkpoint
 from text2grad.feedback.lessons import Calibration, Lesson, kind_for, lesson_of, unit_for
 from text2grad.feedback.score import kind_of
+from text2grad.feedback.units import Units, units_of
 from text2grad.models.modes import evaluating
 from text2grad.models.reward.calibrate import calibrated, complaint, token_metrics
 from text2grad.models.reward.model import RewardModel, read_card
@@ -45,6 +46,8 @@ class Item:
     lesson: Lesson
     critique: tuple[int, ...] | None
     """None: there was no room for it, or nobody learns it; the span head learns all the same."""
+    units: Units
+    """Its words."""
 
 
 class RewardTrainer(Supervised):
@@ -151,7 +154,7 @@ class RewardTrainer(Supervised):
             written = None
             if self.settings.loss.language:
                 written = self.reader.critique_ids(row.critique, row.alignment, row.completion)
-            found.append(Item(encoded, lesson, written))
+            found.append(Item(encoded, lesson, written, units_of(row.completion, encoded.offsets)))
         if not found:
             raise InvalidData(
                 f"none of {len(rows)} completions has room in template.max_tokens={self.policy.template.max_tokens}"
@@ -282,7 +285,7 @@ class RewardTrainer(Supervised):
             # Its worths are in the unit that they were learned in.
             self.policy.calibration = self._began
         else:
-            self.policy.calibration = calibrated(self.policy, outs, verdicts)
+            self.policy.calibration = calibrated(self.policy, outs, verdicts, [item.units for item in self.held_items])
         self.policy.settle()
         if as_begun:
             display.note(

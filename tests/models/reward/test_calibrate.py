@@ -3,6 +3,7 @@
 import math
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.models.reward.made import untrained
 from text2grad.feedback.lessons import Calibration, confidence_of, verdicts_of
+from text2grad.feedback.units import units_of
 from text2grad.models.reward.calibrate import calibrated, complaint, token_metrics
 from text2grad.models.reward.model import RewardModel
 
@@ -33,6 +35,23 @@ def test_thresholds_and_temperature_are_those_of_the_held_out_completions() -> N
     model.calibration = found
     probs, _ = model.read(out(SURE))
     assert verdicts_of(probs.double().numpy(), found).tolist() == truth.tolist()
+
+
+def test_thresholds_are_of_whole_words_where_they_are_known() -> None:
+    """Two tokens of one poor word, 0.9 and 0.1, and a right one of 0.3: as words 0.5 and 0.3, so the cut lies between;
+    as tokens nothing finds both without the right one."""
+    model, _ = untrained()
+    said = out([[0.9, 0.08, 0.02], [0.1, 0.88, 0.02], [0.3, 0.68, 0.02], [0.01, 0.97, 0.02]])
+    truth = torch.tensor([0, 0, 1, 1])
+    units = units_of("Drava flows", np.array([(0, 3), (3, 5), (5, 11)]))
+    by_words = calibrated(model, [said] * 3, [truth] * 3, [units] * 3)
+    model.calibration = by_words
+    probs = model.read(said)[0].double().numpy()
+    whole = units.mean(probs[:-1])[:, 0]
+    assert whole[1] < by_words.poor < whole[0]
+    by_tokens = calibrated(model, [said] * 3, [truth] * 3)
+    assert by_tokens.temperature == by_words.temperature and by_tokens.confidence == by_words.confidence
+    assert by_tokens.poor < probs[1, 0], "all three called: two of three are right"
 
 
 def test_class_weights_are_taken_back_before_anything_is_chosen() -> None:

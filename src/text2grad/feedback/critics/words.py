@@ -16,10 +16,11 @@ from text2grad.feedback.align.stems import FUNCTION_WORDS, stem
 from text2grad.feedback.align.text import Text
 from text2grad.feedback.critics.protocol import Prompt
 
-_UNSPACED = re.compile(
+UNSPACED = (
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
 """Thai, Lao, Burmese, Khmer, kana and Han: scripts without spaces between words."""
+_UNSPACED = re.compile(UNSPACED)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ABBREVIATION = re.compile(
     r"(?:^|[\s(\[\"'“‘])(?:Mr|Mrs|Ms|Dr|St|Prof|Rev|Hon|vs|e\.g|i\.e|cf|No|Fig|approx|Sgt|Gen|Col|Capt|Lt|Sen|Rep|Gov|Jr|"

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from text2grad.feedback.lessons import GOOD, POOR, Calibration, confidence_of
+from text2grad.feedback.units import Units
 from text2grad.models.reward.model import RewardModel
 from text2grad.optim.spans import TEMPERATURES, average_precision, best_threshold, fit_temperature, read_out
 
@@ -17,17 +18,22 @@ _LEAST = 1e-6
 """No probability counts as less: one token that was called impossible should not outweigh all the others."""
 
 
-def calibrated(model: RewardModel, outs: Sequence[Tensor], verdicts: Sequence[Tensor]) -> Calibration:
+def calibrated(
+    model: RewardModel, outs: Sequence[Tensor], verdicts: Sequence[Tensor], units: Sequence[Units] | None = None
+) -> Calibration:
     """The model's calibration with everything chosen that is chosen on held-out data. `outs`: what the span head says
-    of each completion, (T + 1, 5); `verdicts`: what it should have said."""
+    of each completion, (T + 1, 5); `verdicts`: what it should have said; `units`: its words, which thresholds are held
+    against (none: a token is one)."""
     out_N5, verdict_N = torch.cat(list(outs)), torch.cat(list(verdicts))
     if not bool(torch.isfinite(out_N5).all()):
         return replace(model.calibration, confidence=1.0)
     weights_3 = model.class_weights_3.cpu()
     temperature = fit_temperature(out_N5[:, :3] - weights_3.log(), verdict_N)
     probs_N3, _ = read_out(out_N5, weights_3, temperature)
-    poor, good = (_threshold(probs_N3[:, kind], verdict_N == kind) for kind in (POOR, GOOD))
-    floor = _floor(list(torch.split(probs_N3, [len(one) for one in outs])), verdicts)
+    probs = list(torch.split(probs_N3, [len(one) for one in outs]))
+    pooled_N3 = torch.cat([_pooled(*pair) for pair in zip(probs, units, strict=True)]) if units else probs_N3
+    poor, good = (_threshold(pooled_N3[:, kind], verdict_N == kind) for kind in (POOR, GOOD))
+    floor = _floor(probs, verdicts)
     return replace(model.calibration, temperature=temperature, poor=poor, good=good, confidence=floor)
 
 
@@ -65,6 +71,11 @@ def token_metrics(model: RewardModel, outs: Sequence[Tensor], verdicts: Sequence
             found[f"{name}_ap"] = average_precision(probs_N3[:, kind], verdict_N == kind)
             found[f"{name}_f1"] = best_threshold(probs_N3[:, kind], verdict_N == kind)[1]
     return found
+
+
+def _pooled(probs: Tensor, units: Units) -> Tensor:
+    """Each token as its word, the decision to stop as it is."""
+    return torch.cat([torch.from_numpy(units.pooled(probs[:-1].double().numpy())), probs[-1:].double()])
 
 
 def _threshold(probs_N: Tensor, is_N: Tensor) -> float:

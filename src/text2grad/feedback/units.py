@@ -1,0 +1,84 @@
+"""Whole words of a text, and numbers of tokens made numbers of words: what a judge calls poor is a word, not half of
+one.
+
+Enters: a text, the characters of each token, numbers a token. Leaves: units (a word, or signs that stand together), and
+numbers a unit. In scripts without spaces a unit is a character. No loop over tokens.
+"""
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from text2grad.feedback.align.stems import FUNCTION_WORDS
+from text2grad.feedback.critics.words import UNSPACED
+
+Numbers = NDArray[np.float64]
+_SPACED = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]+")
+_ANY = re.compile(rf"{UNSPACED}|(?:(?!{UNSPACED})\w)+(?:['’](?:(?!{UNSPACED})\w)+)*|[^\w\s]+")
+_LINKS = frozenset(",-–—/&'’\"“”")
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """Words and signs in order, and which tokens are theirs."""
+
+    places: NDArray[np.int64]
+    """(U, 2): the characters of each."""
+    links: NDArray[np.bool_]
+    """(U,): what says nothing by itself ("of", a comma), so that between two poor words it belongs to what is poor."""
+    tokens: NDArray[np.int64]
+    """(U, 2): its tokens, from … to; none touches it if they are equal."""
+    unit: NDArray[np.int64]
+    """(T,): the unit that each token begins in, or before; −1 for white space at the end."""
+
+    def mean(self, numbers: Numbers) -> Numbers:
+        """(T, …) → (U, …): over the tokens that touch it; 0 where none does."""
+        sums = np.concatenate([np.zeros((1, *numbers.shape[1:])), np.cumsum(numbers, 0)])
+        first, last = self.tokens.T
+        count = (last - first).clip(1).reshape(-1, *[1] * (numbers.ndim - 1))
+        found: Numbers = (sums[last] - sums[first]) / count
+        return found
+
+    def pooled(self, numbers: Numbers) -> Numbers:
+        """(T, …) → (T, …): each token has what its unit has."""
+        if not len(self.places):
+            return numbers
+        inside = (self.unit >= 0).reshape(-1, *[1] * (numbers.ndim - 1))
+        return np.where(inside, self.mean(numbers)[self.unit], numbers)
+
+
+def units_of(text: str, offsets: NDArray[np.int64]) -> Units:
+    """
+    >>> units = units_of("Un-real cars", np.array([(0, 2), (2, 3), (3, 5), (5, 7), (7, 12)]))
+    >>> units.places.tolist(), units.unit.tolist()
+    ([[0, 2], [2, 3], [3, 7], [8, 12]], [0, 1, 2, 2, 3])
+    >>> units.mean(np.array([0.5, 0, 1, 0.5, 0])).tolist()
+    [0.5, 0.0, 0.75, 0.0]
+    """
+    found = [match.span() for match in (_SPACED if text.isascii() else _ANY).finditer(text)]
+    places = np.array(found, dtype=np.int64).reshape(-1, 2)
+    links = [text[a:b] in _LINKS or text[a:b].lower() in FUNCTION_WORDS for a, b in found]
+    # Tokens come in the order of their text; some share a character.
+    starts, ends = (np.maximum.accumulate(column) for column in offsets.reshape(-1, 2).T)
+    tokens = np.stack([np.searchsorted(ends, places[:, 0], "right"), np.searchsorted(starts, places[:, 1], "left")], 1)
+    tokens[:, 1] = tokens.max(1)
+    unit = np.searchsorted(places[:, 1], starts, "right")
+    return Units(places, np.array(links, dtype=np.bool_), tokens, np.where(unit < len(places), unit, -1))
+
+
+def joined(text: str, units: Units, called: NDArray[np.int64], neutral: int) -> NDArray[np.int64]:
+    """Verdicts of units → the same, where one link between two units of one verdict has their verdict, too. Not over
+    the end of a line.
+
+    >>> units = units_of("rest of it", np.array([(0, 4), (4, 7), (7, 10)]))
+    >>> joined("rest of it", units, np.array([0, 1, 0]), 1).tolist()
+    [0, 0, 0]
+    """
+    taken = called.copy()
+    between = units.links[1:-1] & (called[1:-1] == neutral) & (called[:-2] == called[2:]) & (called[:-2] != neutral)
+    for place in (np.flatnonzero(between) + 1).tolist():
+        if "\n" not in text[units.places[place - 1, 1] : units.places[place + 1, 0]]:
+            taken[place] = called[place - 1]
+    return taken
