@@ -14,6 +14,7 @@ from text2grad.feedback.agreement import (
     Agreement,
     Judged,
     by_content,
+    by_cover,
     by_spans,
     by_tokens,
     calibration_error,
@@ -30,6 +31,18 @@ TEXT = "Seven ships left the old quay at noon."
 
 def poor(*places: tuple[int, int]) -> tuple[Span, ...]:
     return tuple(Span(start, end, "poor") for start, end in places)
+
+
+def test_spans_count_by_the_share_that_the_other_side_covers() -> None:
+    # People: "the old quay" (12) and "noon" (4). Critic: "old" and "quay at": 7 of the 12; all of "old", 4 of 7 right.
+    item = Judged(TEXT, poor((17, 29), (33, 37)), poor((21, 24), (25, 32)))
+    found = by_cover([item])["poor"]
+    assert (found.called, found.marked) == (2, 2)
+    assert found.right == pytest.approx(1 + 4 / 7) and found.found == pytest.approx(7 / 12)
+    # What two spans both cover counts once; one cut in two covers what it did.
+    twice = by_cover([Judged(TEXT, poor((0, 5)), poor((0, 4), (2, 5)))])["poor"]
+    assert (twice.found, twice.right) == (1, 2)
+    assert by_cover([Judged(TEXT, poor((0, 5)), None)])["poor"] == Agreement(marked=1)
 
 
 def test_words_stand_for_tokens_where_there_are_none() -> None:
@@ -167,7 +180,7 @@ spans = st.lists(st.tuples(st.integers(0, 36), st.integers(1, 12), st.sampled_fr
     lambda rows: tuple(Span(start, min(38, start + size), verdict) for start, size, verdict in rows)
 )
 items = st.builds(Judged, st.just(TEXT), spans, spans)
-measures = st.sampled_from((by_tokens, by_content, by_spans))
+measures = st.sampled_from((by_tokens, by_content, by_spans, by_cover))
 
 
 @given(st.lists(items, min_size=1, max_size=4), measures)
