@@ -1,7 +1,7 @@
 """How far critics agree with people on which words are poor: DeFacto's validation file and QA-Feedback's odd indices.
 
     python -m studies.reward_model.run baselines --data DIR      writes studies/reward_model/baselines.json
-    python -m studies.reward_model.run table                     writes the tables of README.md from the files here
+    python -m studies.reward_model.run table                     writes the tables of README.md and the pictures
 
 `DIR` is a folder with `summarization/defacto_*.jsonl` and `qa/qa_feedback_dev.json`; TEXT2GRAD_DATA can name it, too.
 What a critic learns, it learns from DeFacto's training file and from the even indices.
@@ -111,6 +111,12 @@ def write_readme(out: Path) -> None:
         page.write_text(f"{text}{MARK}\n\n{found}\n", encoding="utf-8")
 
 
+def write_pictures(out: Path) -> None:
+    from studies.reward_model.pictures import draw
+
+    draw(out)
+
+
 def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("what", choices=["baselines", "table"])
@@ -123,6 +129,7 @@ def main(words: Sequence[str] | None = None) -> None:
         found = by_baselines(Path(args.data))
         (args.out / "baselines.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     write_readme(args.out)
+    write_pictures(args.out)
 
 
 if __name__ == "__main__":

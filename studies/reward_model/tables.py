@@ -31,7 +31,7 @@ LOOKS = [0, 16, 32, 48, 96, 144, 192]
 def tables(out: Path) -> str:
     lines: list[str] = []
     for name, part in json.loads((out / "baselines.json").read_text(encoding="utf-8")).items():
-        known, learned = part["critics"], _learned(out, name)
+        known, learned = part["critics"], learned_runs(out, name)
         lines += [f"**{TITLES[name]}**, {part['rows']} completions; precision / recall / F1 of poor.", ""]
         lines += _head(["", *MEASURES.values()])
         lines += [
@@ -45,7 +45,7 @@ def tables(out: Path) -> str:
     return "\n".join([*lines, *_rl(out)])
 
 
-def _learned(out: Path, part: str) -> dict[str, list[Run]]:
+def learned_runs(out: Path, part: str) -> dict[str, list[Run]]:
     """What learn.py measured, by the way it was learned."""
     found = {}
     for way in ("head", "written"):
