@@ -177,7 +177,13 @@ ARMS = {
     "free-middling": "middling learned critic, no KL penalty",
 }
 JUDGES = {"reward": "learned", "middling": "middling"}
-SHARES = (("demo-learned", "demo-true", 48), ("long-learned", "long-true", 192), ("long-middling", "long-true", 96))
+SHARES = (
+    ("long-learned", "long-true", 48),
+    ("long-learned", "long-true", 192),
+    ("demo-learned", "demo-true", 48),
+    ("long-middling", "long-true", 96),
+    ("free-middling", "demo-true", 40),
+)
 
 
 def collect(args: argparse.Namespace) -> None:

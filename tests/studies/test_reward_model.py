@@ -1,11 +1,12 @@
 """The study of the reward model: its tables are those of its files, and it counts as benchmarks/critics.py does."""
 
+import argparse
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from studies.reward_model import run
+from studies.reward_model import demo, run
 from studies.reward_model.tables import tables
 
 HERE = Path(__file__).parent.parent.parent / "studies" / "reward_model"
@@ -87,3 +88,35 @@ def test_it_counts_as_the_benchmark_of_critics_does() -> None:
     for name, precision, recall in (("defacto", 0.63, 0.43), ("qa", 0.59, 0.08)):
         poor = found[name]["critics"]["supported"]["content"]["poor"]
         assert (round(poor["precision"], 2), round(poor["recall"], 2)) == (precision, recall)
+
+
+def arm(scores: dict[int, float]) -> list[dict[str, float]]:
+    return [{"update": float(update), "score": score} for update, score in scores.items()]
+
+
+def test_shares_are_of_the_mean_of_three_looks_and_of_arms_that_got_so_far() -> None:
+    true = arm({0: 0.1, 32: 0.2, 40: 0.3, 48: 0.4})
+    learned = arm({0: 0.1, 32: 0.1, 40: 0.3, 48: 0.35})  # 0.25 − 0.1, against 0.3 − 0.1
+    seeds = {
+        "0": {"curves": {"demo-true": true, "demo-learned": learned}},
+        "1": {"curves": {"demo-true": true, "demo-learned": learned[:2]}},
+        "2": {"curves": {"demo-true": true}},
+    }
+    found = demo.shares(seeds, "demo-learned", "demo-true", 48)
+    assert (found["seeds"], found["shares"]) == (["0"], [pytest.approx(0.75)])
+    assert demo.shares(seeds, "long-learned", "long-true", 192) == {}
+
+
+def test_collecting_takes_the_arms_that_are_there(tmp_path: Path) -> None:
+    rows = [{"update": at, "held_out/score": 0.1 + at / 100} for at in range(0, 56, 8)]
+    for name, drop in (("demo-true", 0.0), ("demo-learned", 0.05)):
+        folder = tmp_path / "work" / "seed-3" / name
+        folder.mkdir(parents=True)
+        changed = [row | {"held_out/score": row["held_out/score"] - drop * (row["update"] > 0)} for row in rows]
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in changed))
+    (tmp_path / "work" / "seed-9").mkdir()
+    demo.collect(argparse.Namespace(work=tmp_path / "work", out=tmp_path))
+    found = json.loads((tmp_path / "demo.json").read_text())
+    assert list(found["seeds"]) == ["3"] and list(found["seeds"]["3"]["curves"]) == ["demo-true", "demo-learned"]
+    (share,) = found["summary"]
+    assert share["least"] == pytest.approx(0.35 / 0.40)
