@@ -69,6 +69,13 @@ class Supervised(Loop):
             self.lowest = min(self.lowest, metrics[self.watched])
 
     def _watch(self, metrics: dict[str, Any], rows: list[dict[str, Any]], display: Display) -> Stop | None:  # noqa: ARG002
+        if broken := [name for name, value in metrics.items() if isinstance(value, float) and not math.isfinite(value)]:
+            for name in broken:
+                del metrics[name]
+            return Stop(
+                f"update {metrics['update']}: {', '.join(broken)} came out as no number; lower update.learning_rate="
+                f"{self.settings.update.learning_rate:g}, and begin anew"
+            )
         self._see(metrics)
         if self.settings.patience and self.above >= self.settings.patience:
             return Stop(

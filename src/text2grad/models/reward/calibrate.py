@@ -42,8 +42,7 @@ def complaint(model: RewardModel, outs: Sequence[Tensor], verdicts: Sequence[Ten
     probs, verdict_N = [model.read(out)[0] for out in outs], torch.cat(list(verdicts))
     scored = sum(confidence_of(one.double().numpy()) >= model.calibration.confidence for one in probs)
     if 2 * scored < len(probs):
-        rates_3 = torch.bincount(verdict_N, minlength=3) / len(verdict_N)
-        loss, base = (_log_loss(one, verdict_N) for one in (torch.cat(probs), rates_3.expand(len(verdict_N), 3)))
+        loss, base = (_log_loss(torch.cat(list(one)), verdict_N) for one in (probs, _base_rates(verdicts)))
         told = f"it tells their tokens with a log loss of {loss:.3g}, and how often each verdict comes has {base:.3g}"
         if not base:
             told = "all their tokens have the same verdict, so nothing shows whether it tells them apart"
@@ -92,11 +91,22 @@ def _gains(probs: Sequence[Tensor], verdicts: Sequence[Tensor]) -> Tensor:
     """By how much better each completion is told than by the base rates of the held-out tokens, in nats a token, beyond
     the margin. Log loss, not how often the likeliest class is right: where most tokens are neutral, a judge that says
     0.4 of poor ones and 0.1 of others is worth a lot, and its likeliest class is always neutral."""
-    rates_3 = torch.bincount(torch.cat(list(verdicts)), minlength=3).double()
-    rates_3 = rates_3 / rates_3.sum()
-    pairs = list(zip(probs, verdicts, strict=True))
-    found = [_log_loss(rates_3.expand(len(v), 3), v) - _log_loss(p, v) for p, v in pairs]
-    return torch.tensor(found, dtype=torch.float64) - _MARGIN * float(torch.special.entr(rates_3).sum())
+    rates = _base_rates(verdicts)
+    triples = zip(probs, verdicts, rates, strict=True)
+    found = [_log_loss(base, v) - _log_loss(p, v) for p, v, base in triples]
+    entropy = torch.special.entr(torch.cat(rates)).sum(-1).mean()
+    return torch.tensor(found, dtype=torch.float64) - _MARGIN * float(entropy)
+
+
+def _base_rates(verdicts: Sequence[Tensor]) -> list[Tensor]:
+    """How often each verdict comes, (T + 1, 3) for each completion: of the tokens, and, at the end, of decisions to
+    stop. Those are neutral nearly always, and who only knows that knows nothing."""
+    tokens_3, stop_3 = (
+        torch.bincount(torch.cat(part), minlength=3).double()
+        for part in ([one[:-1] for one in verdicts], [one[-1:] for one in verdicts])
+    )
+    tokens_3, stop_3 = tokens_3 / tokens_3.sum().clamp(min=1), stop_3 / stop_3.sum()
+    return [torch.cat([tokens_3.expand(len(one) - 1, 3), stop_3[None]]) for one in verdicts]
 
 
 def _floor(probs: Sequence[Tensor], verdicts: Sequence[Tensor]) -> float:
