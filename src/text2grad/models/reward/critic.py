@@ -5,7 +5,7 @@ written by the language head on demand (`explain`). What the model is not sure o
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ from text2grad.errors import CriticError, InvalidData
 from text2grad.feedback.critics.learned import LearnedSettings
 from text2grad.feedback.critics.protocol import Answers, Prompt
 from text2grad.feedback.critics.words import UNENCODABLE, encodable, prompt_text
-from text2grad.feedback.lessons import confidence_of, critique_of
+from text2grad.feedback.lessons import Numbers, confidence_of, critique_of
 from text2grad.feedback.replies import Reply, read_reply
 from text2grad.models.chat import end_ids
 from text2grad.models.reward.model import RewardModel
@@ -83,29 +83,26 @@ class RewardCritic:
         """(ids and offsets, calibrated probabilities (T + 1, 3), worths (T + 1, 2)) of each; None where there is no
         room. What `critique_of` makes critiques of; for measuring."""
         encoded, _ = self._encoded(prompts, completions)
-        there = [one for one in encoded if one is not None]
-        outs = iter(self.model.judge(there, self.options.batch_tokens))
-        found: list[tuple[Encoded, Any, Any] | None] = []
-        for one in encoded:
-            if one is None:
-                found.append(None)
-            else:
-                probs, worths = self.model.read(next(outs))
-                found.append((one, probs.double().numpy(), worths.double().numpy()))
-        return found
+        heard = dict(self._heard(encoded))
+        return [None if one is None else (one, *heard[place]) for place, one in enumerate(encoded)]
+
+    def _heard(self, encoded: Sequence[Encoded | None]) -> Iterator[tuple[int, tuple[Numbers, Numbers]]]:
+        """(place, (probabilities, worths)) of each that could be read."""
+        there = [(place, one) for place, one in enumerate(encoded) if one is not None]
+        probs, worths = self.model.read_all(self.model.judge([one for _, one in there], self.options.batch_tokens))
+        end = 0
+        for place, one in there:
+            begin, end = end, end + len(one.offsets) + 1
+            yield place, (probs[begin:end], worths[begin:end])
 
     def _by_head(
         self, encoded: Sequence[Encoded | None], completions: Sequence[str], reasons: dict[int, str]
     ) -> Answers:
-        there = [place for place, one in enumerate(encoded) if one is not None]
-        outs = self.model.judge([one for one in encoded if one is not None], self.options.batch_tokens)
-        floor = self.options.confidence
         read = self.model.calibration
         found: list[Critique | None] = [None] * len(encoded)
-        for place, out in zip(there, outs, strict=True):
-            probs, worths = (numbers.double().numpy() for numbers in self.model.read(out))
-            sure, wanted = confidence_of(probs), read.confidence if floor is None else floor
-            one = encoded[place]
+        wanted = read.confidence if self.options.confidence is None else self.options.confidence
+        for place, (probs, worths) in self._heard(encoded):
+            sure, one = confidence_of(probs), encoded[place]
             if one is None or sure < wanted:
                 reasons[place] = (
                     f"the reward model is only {sure:.2f} sure, and {wanted:.2f} is wanted (critics.learned.confidence)"
@@ -157,14 +154,16 @@ class RewardCritic:
     def _encoded(
         self, prompts: Sequence[Prompt], completions: Sequence[str]
     ) -> tuple[list[Encoded | None], dict[int, str]]:
-        found: list[Encoded | None] = []
-        reasons: dict[int, str] = {}
-        for place, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
-            try:
-                if not encodable(completion, prompt_text(prompt)):
-                    raise InvalidData(UNENCODABLE)
-                found.append(self.reader.encode(prompt, completion))
-            except InvalidData as problem:
-                reasons[place] = str(problem)
-                found.append(None)
+        found: list[Encoded | None] = [None] * len(completions)
+        written = [
+            encodable(completion, prompt_text(prompt)) for prompt, completion in zip(prompts, completions, strict=True)
+        ]
+        reasons = {place: UNENCODABLE for place, fine in enumerate(written) if not fine}
+        there = [place for place, fine in enumerate(written) if fine]
+        read = self.reader.encode_all([prompts[place] for place in there], [completions[place] for place in there])
+        for place, one in zip(there, read, strict=True):
+            if isinstance(one, InvalidData):
+                reasons[place] = str(one)
+            else:
+                found[place] = one
         return found, reasons
