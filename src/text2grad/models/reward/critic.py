@@ -5,9 +5,10 @@ written by the language head on demand (`explain`). What the model is not sure o
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,12 @@ from text2grad.types import Critique
 
 
 class RewardCritic:
-    """`critic(prompts, completions)`; columns are not looked at."""
+    """`critic(prompts, completions)`; columns are not looked at. `held`: a model and its tokenizer that are in memory
+    already; `path` is then a name, and their device and precision stay as they are."""
 
-    def __init__(self, path: str | Path, options: LearnedSettings | None = None) -> None:
+    def __init__(
+        self, path: str | Path, options: LearnedSettings | None = None, held: tuple[RewardModel, Any] | None = None
+    ) -> None:
         import torch
 
         self.options = options or LearnedSettings()
@@ -39,7 +43,9 @@ class RewardCritic:
             # Of several processes on a machine, each has a GPU of its own, as far as there are enough.
             place = int(os.environ.get("LOCAL_RANK", "0")) % max(torch.cuda.device_count(), 1)
             device = f"cuda:{place}" if torch.cuda.is_available() else "cpu"
-        self.model, self.tokenizer = RewardModel.from_pretrained(path, device=device, precision=self.options.precision)
+        self.model, self.tokenizer = held or RewardModel.from_pretrained(
+            path, device=device, precision=self.options.precision
+        )
         self.reader = self.model.reader(self.tokenizer)
         if self.options.by == "head" and not self.model.span_head.linear.weight[:3].any():
             raise CriticError(
@@ -86,14 +92,16 @@ class RewardCritic:
         heard = dict(self._heard(encoded))
         return [None if one is None else (one, *heard[place]) for place, one in enumerate(encoded)]
 
-    def _heard(self, encoded: Sequence[Encoded | None]) -> Iterator[tuple[int, tuple[Numbers, Numbers]]]:
+    def _heard(self, encoded: Sequence[Encoded | None]) -> list[tuple[int, tuple[Numbers, Numbers]]]:
         """(place, (probabilities, worths)) of each that could be read."""
         there = [(place, one) for place, one in enumerate(encoded) if one is not None]
-        probs, worths = self.model.read_all(self.model.judge([one for _, one in there], self.options.batch_tokens))
-        end = 0
-        for place, one in there:
-            begin, end = end, end + len(one.offsets) + 1
-            yield place, (probs[begin:end], worths[begin:end])
+        outs = self.model.judge([one for _, one in there], self.options.batch_tokens)
+        probs, worths = self.model.read_all(outs)
+        ends = accumulate(len(out) for out in outs)
+        return [
+            (place, (probs[end - len(out) : end], worths[end - len(out) : end]))
+            for (place, _), out, end in zip(there, outs, ends, strict=True)
+        ]
 
     def _by_head(
         self, encoded: Sequence[Encoded | None], completions: Sequence[str], reasons: dict[int, str]
