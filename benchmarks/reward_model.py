@@ -7,17 +7,18 @@ Three ways to judge: the span head (prompt, completion, completion again), `mode
 The last two read prompt and completion once and write `--critique-tokens` tokens, 500 by default, as the paper's reward
 model does: all completions in one batch, greedy, with a cache, padded on the left, without an end token.
 
-Counted are, for the head, tokenizing, the pass, calibration and the making of critiques with their quotes and Q; for
-writing, the writing, decoding, and the parsing of one JSON object a completion. Nothing here was trained, so the head's
-weights are random and a third of the tokens is called poor or good, in more and shorter quotes than a trained head
-makes; and the object that is parsed is not what was written, but what should have been, quotes and all. Not counted:
-for writing, the tokenizing; for all, loading, and aligning the critiques. The batch of the head is `--batch-tokens`.
+Counted is, for the head, what `RewardCritic` does when it is called: tokenizing, the pass, calibration and the making
+of critiques with their quotes and Q; for writing, the writing, decoding, and the parsing of one JSON object a
+completion. Nothing here was trained, so the head's weights are random, and its thresholds are such that a third of the
+words is called poor or good, in more and shorter quotes than a trained head makes; and the object that is parsed is not
+what was written, but what should have been, quotes and all. Not counted: for writing, the tokenizing; for all, loading,
+and aligning the critiques. The batch of the head is `--batch-tokens`.
 
-Equal work is asserted first: probabilities differ from token to token and are those of a completion judged alone; every
-critique has quotes, the same ones by the head and parsed; every critique that is written has its length. Each way has a
-warm-up (a short one for `generate`), then all take turns; the best of `--repeats` counts. How well both agree with
-people is the study's (studies/reward_model), and asserted to be no worse for the head. On a GPU: at least 20 times the
-completions per second of `generate`.
+Equal work is asserted first: probabilities differ from token to token and are those of a completion judged alone; nine
+of ten critiques or more have quotes, 1 to 16 on average, the same ones by the head and parsed; every critique that is
+written has its length. Each way has a warm-up (a short one for `generate`), then all take turns; the best of
+`--repeats` counts. How well both agree with people is the study's (studies/reward_model), and asserted to be no worse
+for the head. On a GPU: at least 20 times the completions per second of `generate`.
 
 The last line is `speed_generate=… speed_fast=…`: their time over the head's.
 """
@@ -34,9 +35,13 @@ import numpy as np
 import torch
 from benchmarks.rollout import generate
 
-from text2grad.feedback.lessons import Calibration, confidence_of, critique_of, verdicts_of
+from text2grad.feedback.critics.learned import LearnedSettings
+from text2grad.feedback.critics.protocol import Prompt
+from text2grad.feedback.lessons import Calibration, Numbers, verdicts_of
 from text2grad.feedback.replies import read_reply
+from text2grad.feedback.units import units_of
 from text2grad.models.load import load_model
+from text2grad.models.reward.critic import RewardCritic
 from text2grad.models.reward.model import RewardModel
 from text2grad.models.reward.template import Encoded, Template, written
 from text2grad.models.sampling import SamplingSettings, make_sampler
@@ -45,7 +50,7 @@ from text2grad.types import Alignment, Critique, Span
 
 WANTED = 20.0
 CALLED = 1 / 3
-"""The share of tokens that is called poor or good."""
+"""The share of words that is called poor or good."""
 STUDY = Path(__file__).parent.parent / "studies" / "reward_model"
 Items = Sequence[tuple[str, str]]
 
@@ -72,21 +77,20 @@ def texts(tokenizer: Any, count: int, prompt_tokens: int, completion_tokens: int
     """Prompts and completions of invented words, of about so many tokens each; the completions differ by a quarter, so
     that there is something to pad."""
     draw = random.Random(0)
-
-    def words(tokens: int) -> str:
-        said: list[str] = []
-        while len(tokenizer(" ".join(said), add_special_tokens=False).input_ids) < tokens:
-            said += ["".join(draw.choices("aeioubcdfglmnprstw", k=draw.randint(2, 9))) for _ in range(8)]
-        ids = tokenizer(" ".join(said), add_special_tokens=False).input_ids[:tokens]
-        return str(tokenizer.decode(ids))
-
-    pool = [words(prompt_tokens) for _ in range(8)]
     lengths = [draw.randint(completion_tokens * 3 // 4, completion_tokens * 5 // 4) for _ in range(count)]
-    return [(pool[index % 8] + f" {index}", words(length)) for index, length in enumerate(lengths)]
+    sizes = [*[prompt_tokens] * 8, *lengths]
+    # A word has at least one token.
+    drawn = [
+        " ".join("".join(draw.choices("aeioubcdfglmnprstw", k=draw.randint(2, 9))) for _ in range(size))
+        for size in sizes
+    ]
+    ids = tokenizer(drawn, add_special_tokens=False).input_ids
+    made = tokenizer.batch_decode([one[:size] for one, size in zip(ids, sizes, strict=True)])
+    return [(f"{made[index % 8]} {index}", text) for index, text in enumerate(made[8:])]
 
 
 def give_opinions(model: RewardModel, tokenizer: Any, items: Items, batch_tokens: int) -> None:
-    """A random span head whose numbers have mean 0 and spread 1 over the tokens, and thresholds that call a third."""
+    """A random span head whose numbers have mean 0 and spread 1 over the tokens."""
     linear, reader = model.span_head.linear, model.reader(tokenizer)
     encoded = [reader.encode(prompt, completion) for prompt, completion in items]
     draw = torch.Generator().manual_seed(0)
@@ -95,53 +99,76 @@ def give_opinions(model: RewardModel, tokenizer: Any, items: Items, batch_tokens
     spread_5, mean_5 = (numbers.to(linear.weight.device) for numbers in torch.std_mean(out_N5, 0))
     linear.weight.div_(spread_5[:, None])
     linear.bias.copy_(-mean_5 / spread_5)
-    probs_N3 = model.read(torch.cat(model.judge(encoded, batch_tokens)))[0]
-    poor, _, good = probs_N3.quantile(1 - CALLED / 2, dim=0).tolist()
-    model.calibration = Calibration(kind="score", poor=poor, good=good)
+
+
+def of_words(items: Items, found: Sequence[Judgement]) -> Numbers:
+    """The probabilities of all words: what thresholds are held against."""
+    pairs = zip(items, found, strict=True)
+    return np.concatenate([units_of(text, one.encoded.offsets).mean(one.probs[:-1]) for (_, text), one in pairs])
+
+
+def call_a_third(judge: "HeadJudge") -> None:
+    """Thresholds by which a third of the words is called poor or good."""
+    poor, _, good = np.quantile(of_words(judge.items, judge()), 1 - CALLED / 2, axis=0).tolist()
+    judge.critic.model.calibration = Calibration(kind="score", poor=poor, good=good)
+
+
+class TimedCritic(RewardCritic):
+    """The critic, which remembers the last call: the seconds of its parts, and what they gave."""
+
+    def _encoded(self, prompts: Sequence[Prompt], completions: Sequence[str]) -> Any:
+        self.clock = [time.perf_counter()]
+        self.encoded = super()._encoded(prompts, completions)
+        self.clock.append(time.perf_counter())
+        return self.encoded
+
+    def _heard(self, encoded: Sequence[Encoded | None]) -> Any:
+        self.heard = super()._heard(encoded)
+        self.clock.append(time.perf_counter())
+        return self.heard
 
 
 class HeadJudge:
-    """All that the span head's way takes, and the seconds of its parts in the last call."""
+    """The span head's way: a call of the critic, and the seconds of its parts in the last one."""
 
     def __init__(self, model: RewardModel, tokenizer: Any, items: Items, batch_tokens: int) -> None:
-        self.model, self.items, self.batch_tokens = model, items, batch_tokens
-        self.reader = model.reader(tokenizer)
+        self.items, options = items, LearnedSettings(batch_tokens=batch_tokens)
+        self.critic = TimedCritic("random", options, (model, tokenizer))
         self.parts: dict[str, float] = {}
 
     def __call__(self) -> list[Judgement]:
-        clock = [time.perf_counter()]
-        encoded = [self.reader.encode(prompt, completion) for prompt, completion in self.items]
-        clock.append(time.perf_counter())
-        outs = self.model.judge(encoded, self.batch_tokens)
-        clock.append(time.perf_counter())
-        found = []
-        for (_, text), one, out in zip(self.items, encoded, outs, strict=True):
-            probs, worths = (numbers.double().numpy() for numbers in self.model.read(out))
-            assert confidence_of(probs) > 0
-            found.append(Judgement(one, probs, critique_of(text, one.offsets, probs, worths, self.model.calibration)))
-        clock.append(time.perf_counter())
+        prompts, completions = zip(*self.items, strict=True)
+        critiques = self.critic(prompts, completions)
+        clock = [*self.critic.clock, time.perf_counter()]
         self.parts = dict(zip(("tokenizing", "the pass", "critiques"), np.diff(clock).tolist(), strict=True))
-        return found
+        assert not critiques.reasons, f"every completion is judged, got {critiques.reasons}"
+        return [
+            Judgement(one, probs, critique)
+            for one, (_, (probs, _)), critique in zip(self.critic.encoded[0], self.critic.heard, critiques, strict=True)
+            if one is not None and critique is not None
+        ]
 
 
-def assert_opinions(found: Sequence[Judgement], read: Calibration) -> float:
-    """A verdict a token, and opinions that differ; the share of tokens that is called something."""
+def assert_opinions(judge: HeadJudge, found: Sequence[Judgement]) -> tuple[float, float]:
+    """A verdict a token, opinions that differ, and quotes; (the share of words that is called something, quotes)."""
     assert all(len(one.probs) == len(one.encoded.offsets) + 1 for one in found), "a verdict a token"
     probs = np.concatenate([one.probs for one in found])
     assert probs.std(0).min() > 0.05, f"probabilities differ between tokens, got a spread of {probs.std(0).tolist()}"
-    assert all(one.critique.quotes for one in found), "every critique quotes something"
-    called = float((verdicts_of(probs, read) != 1).mean())
-    assert CALLED / 2 < called < CALLED * 1.5, f"about a third of the tokens is called poor or good, got {called:.2f}"
-    return called
+    counts = np.array([len(one.critique.quotes) for one in found])
+    assert (counts > 0).mean() >= 0.9, f"nine of ten critiques quote something, got {(counts > 0).mean():.0%}"
+    assert 1 <= counts.mean() <= 16, f"as many quotes as a judge gives, got {counts.mean():.1f} a critique"
+    called = float((verdicts_of(of_words(judge.items, found), judge.critic.model.calibration) != 1).mean())
+    assert CALLED / 2 < called < CALLED * 1.5, f"about a third of the words is called poor or good, got {called:.2f}"
+    return called, float(counts.mean())
 
 
-def assert_alone(judge: HeadJudge, tokenizer: Any, found: Sequence[Judgement], most: float) -> float:
+def assert_alone(judge: HeadJudge, found: Sequence[Judgement], most: float) -> float:
     """Judged alone, as in the batch; the widest gap of the first few."""
-    pairs = [
-        (one, HeadJudge(judge.model, tokenizer, [item], judge.batch_tokens)()[0])
-        for item, one in list(zip(judge.items, found, strict=True))[:8]
-    ]
-    gap = float(max(abs(one.probs - alone.probs).max() for one, alone in pairs))
+    gap = 0.0
+    for (prompt, text), one in list(zip(judge.items, found, strict=True))[:8]:
+        for alone in judge.critic.probabilities([prompt], [text]):
+            assert alone is not None
+            gap = max(gap, float(abs(one.probs - alone[1]).max()))
     assert gap < most, f"the same alone as in the batch, got {gap:.2g} apart"
     return gap
 
@@ -263,18 +290,18 @@ def prepared(args: argparse.Namespace) -> tuple[HeadJudge, Any, list[Judgement]]
     some = items[:16]
     give_opinions(model, tokenizer, some, args.batch_tokens)
     judge = HeadJudge(model, tokenizer, some, args.batch_tokens)
-    exact = assert_alone(judge, tokenizer, judge(), 1e-3)
+    exact = assert_alone(judge, judge(), 1e-3)
     for weight in base.parameters():
         # Weights only, as loading does it: the frequencies of the positions stay float32.
         weight.data = weight.data.to(getattr(torch, args.dtype))
     judge = HeadJudge(model, tokenizer, items, args.batch_tokens)
+    call_a_third(judge)
     found = judge()
-    called = assert_opinions(found, model.calibration)
-    gap = assert_alone(judge, tokenizer, found, 1e-3 if args.dtype == "float32" else 0.15)
-    quotes = sum(len(one.critique.quotes) for one in found) / len(found)
+    called, quotes = assert_opinions(judge, found)
+    gap = assert_alone(judge, found, 1e-3 if args.dtype == "float32" else 0.15)
     print(
         f"equal work: alone as in the batch within {exact:.1g} in float32 and {gap:.1g} in {args.dtype}; {called:.0%} "
-        f"of the tokens called poor or good, {quotes:.1f} quotes a critique, the same by the head and parsed"
+        f"of the words called poor or good, {quotes:.1f} quotes a critique, the same by the head and parsed"
     )
     return judge, tokenizer, found
 
@@ -283,7 +310,7 @@ def prepared(args: argparse.Namespace) -> tuple[HeadJudge, Any, list[Judgement]]
 def main(argv: Sequence[str] | None = None) -> None:
     began, args = time.perf_counter(), options(argv)
     judge, tokenizer, found = prepared(args)
-    base, items, tokens = judge.model.base, judge.items, args.critique_tokens
+    base, items, tokens = judge.critic.model.base, judge.items, args.critique_tokens
     # What writing has to read: prompt and completion, once.
     prompts = [[*one.encoded.ids[: one.encoded.first]] for one in found]
     settings = SamplingSettings(sampler="fast", max_new_tokens=tokens, batch=args.completions)
@@ -309,7 +336,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             f"each; {best / min(took['span head']):.1f} times the head's time; all runs: {runs} s"
         )
     whole = sum(judge.parts.values())
-    print("of the head's: " + ", ".join(f"{name} {part / whole:.1%}" for name, part in judge.parts.items()))
+    parts = ", ".join(f"{name} {part:.3f} s ({part / whole:.1%})" for name, part in judge.parts.items())
+    print(f"of the head's last run: {parts}")
     more = agreement(args.study)
     slow, fast = (min(took[name]) / min(took["span head"]) for name in ("model.generate", "fast sampler"))
     if args.device.startswith("cuda"):

@@ -5,7 +5,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from benchmarks.reward_model import HeadJudge, agreement, assert_alone, assert_opinions, give_opinions, main, texts
+from benchmarks.reward_model import (
+    HeadJudge,
+    agreement,
+    assert_alone,
+    assert_opinions,
+    call_a_third,
+    give_opinions,
+    main,
+    texts,
+)
 
 from text2grad.models.reward.model import RewardModel
 from text2grad.models.reward.template import Template
@@ -13,25 +22,33 @@ from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 
 
-@pytest.fixture
-def judge() -> HeadJudge:
+def test_a_head_without_opinions_is_found_out_and_a_random_one_has_some() -> None:
     tokenizer = tiny_tokenizer()
     torch.manual_seed(0)
     template = Template(max_tokens=512, critique_tokens=8)
     model = RewardModel(tiny_model(tokenizer), PolicySettings(lora=LoraSettings(rank=0)), template)
-    return HeadJudge(model.requires_grad_(False).eval(), tokenizer, texts(tokenizer, 6, 12, 24), 512)
-
-
-def test_a_head_without_opinions_is_found_out_and_a_random_one_has_some(judge: HeadJudge) -> None:
-    tokenizer = judge.reader.tokenizer
+    model.requires_grad_(False).eval()
+    items = texts(tokenizer, 6, 12, 60)
+    model.span_head.linear.weight.fill_(1e-6)
+    judge = HeadJudge(model, tokenizer, items, 512)
     with pytest.raises(AssertionError, match="probabilities differ"):
-        assert_opinions(judge(), judge.model.calibration)
-    give_opinions(judge.model, tokenizer, judge.items, 512)
+        assert_opinions(judge, judge())
+    give_opinions(model, tokenizer, items, 512)
+    call_a_third(judge)
     found = judge()
-    assert 0.2 < assert_opinions(found, judge.model.calibration) < 0.45
+    called, quotes = assert_opinions(judge, found)
+    assert 0.2 < called < 0.45 and 1 < quotes < 12
+    assert [one.critique for one in found] == judge.critic(*zip(*items, strict=True)), "what a user has"
     assert len({len(one.encoded.ids) for one in found}) > 1  # something to pad
-    assert assert_alone(judge, tokenizer, found, 1e-3) < 1e-3
+    assert assert_alone(judge, found, 1e-3) < 1e-3
     assert set(judge.parts) == {"tokenizing", "the pass", "critiques"}
+
+
+def test_texts_have_as_many_tokens_as_they_should() -> None:
+    tokenizer = tiny_tokenizer()
+    for prompt, completion in texts(tokenizer, 20, 40, 24):
+        assert 18 <= len(tokenizer(completion).input_ids) <= 30
+        assert 40 <= len(tokenizer(prompt).input_ids) <= 44
 
 
 def test_all_ways_do_equal_work(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

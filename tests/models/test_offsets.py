@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.models.conftest import converted_tokenizer, trained_sentencepiece
 from text2grad.errors import InvalidData, UnsupportedTokenizer
-from text2grad.models.offsets import completion_of, decode
+from text2grad.models.offsets import completion_of, decode, decode_all
 from text2grad.models.tiny import tiny_tokenizer
 from text2grad.types import Completion
 
@@ -65,6 +65,21 @@ def test_a_completion_cut_off_anywhere_even_inside_a_character(any_tokenizer: An
     for length in range(len(ids)):
         check_laws(any_tokenizer, ids[:length])
         check_laws(any_tokenizer, ids[length:])
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_many_texts_are_decoded_as_each_alone(any_tokenizer: Any, data: st.DataObject) -> None:
+    """Broken bytes at the end of one and the beginning of the next are no character."""
+    ids = any_tokenizer("".join(PASSAGES), add_special_tokens=False)["input_ids"]
+    some = st.one_of(st.integers(0, len(any_tokenizer) + 5), st.sampled_from(ids))
+    cuts = st.slices(len(ids)).map(lambda part: ids[part])
+    many = data.draw(st.lists(st.one_of(cuts, st.lists(some, max_size=8)), max_size=5))
+    found = decode_all(any_tokenizer, many)
+    assert len(found) == len(many)
+    for ids, (text, ranges) in zip(many, found, strict=True):
+        alone, places = decode(any_tokenizer, ids)
+        assert text == alone and ranges.tolist() == places.tolist()
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)

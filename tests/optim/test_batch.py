@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from tests.optim.made import made_batch, rollouts
 from text2grad.errors import InvalidData
-from text2grad.optim.batch import collate, micro_batches
+from text2grad.optim.batch import collate, micro_batches, unlearned
+from text2grad.types import Rollout
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 7)), min_size=1, max_size=8)
 
@@ -65,6 +66,16 @@ def test_streams_that_nobody_has_are_absent() -> None:
     batch = collate([replace(rollout, values=None, reference_logprobs=None) for rollout in rollouts()])
     assert batch.values_BT is None and batch.reference_BT is None
     assert batch.rows(torch.tensor([1])).values_BT is None
+
+
+@given(st.lists(st.lists(st.integers(0, 99), min_size=1, max_size=9), min_size=1, max_size=5))
+def test_rows_to_read_are_prompts_before_one_token_of_which_nothing_is_learned(rows: list[list[int]]) -> None:
+    made = collate([Rollout(tuple(row), (0,), logprobs=(0.0,), token_rewards=(0.0,)) for row in rows])
+    found = unlearned(rows)
+    for field in fields(made):
+        here, there = getattr(found, field.name), getattr(made, field.name)
+        if field.name != "group_B" and there is not None:
+            assert here.dtype == there.dtype and torch.equal(here, there)
 
 
 def test_no_rows_at_all() -> None:

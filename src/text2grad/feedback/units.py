@@ -26,18 +26,23 @@ class Units:
 
     places: NDArray[np.int64]
     """(U, 2): the characters of each."""
-    links: NDArray[np.bool_]
-    """(U,): what says nothing by itself ("of", a comma), so that between two poor words it belongs to what is poor."""
-    tokens: NDArray[np.int64]
-    """(U, 2): its tokens, from … to; none touches it if they are equal."""
-    unit: NDArray[np.int64]
-    """(T,): the unit that each token begins in, or before; −1 for white space at the end."""
+    tokens: tuple[NDArray[np.int64], NDArray[np.int64]]
+    """(U,) each: its tokens, from … to; none touches it if they are equal."""
+    starts: NDArray[np.int64]
+    """(T,): where each token begins."""
+
+    @property
+    def unit(self) -> NDArray[np.int64]:
+        """(T,): the unit that each token begins in, or before; −1 for white space at the end."""
+        unit = np.searchsorted(self.places[:, 1], self.starts, "right")
+        return np.where(unit < len(self.places), unit, -1)
 
     def mean(self, numbers: Numbers) -> Numbers:
         """(T, …) → (U, …): over the tokens that touch it; 0 where none does."""
-        sums = np.concatenate([np.zeros((1, *numbers.shape[1:])), np.cumsum(numbers, 0)])
-        first, last = self.tokens.T
-        count = (last - first).clip(1).reshape(-1, *[1] * (numbers.ndim - 1))
+        sums = np.zeros((len(numbers) + 1, *numbers.shape[1:]))
+        numbers.cumsum(0, out=sums[1:])
+        first, last = self.tokens
+        count = np.maximum(last - first, 1).reshape(-1, *[1] * (numbers.ndim - 1))
         found: Numbers = (sums[last] - sums[first]) / count
         return found
 
@@ -45,8 +50,9 @@ class Units:
         """(T, …) → (T, …): each token has what its unit has."""
         if not len(self.places):
             return numbers
-        inside = (self.unit >= 0).reshape(-1, *[1] * (numbers.ndim - 1))
-        return np.where(inside, self.mean(numbers)[self.unit], numbers)
+        unit = self.unit
+        inside = (unit >= 0).reshape(-1, *[1] * (numbers.ndim - 1))
+        return np.where(inside, self.mean(numbers)[unit], numbers)
 
 
 def units_of(text: str, offsets: NDArray[np.int64]) -> Units:
@@ -59,26 +65,25 @@ def units_of(text: str, offsets: NDArray[np.int64]) -> Units:
     """
     found = [match.span() for match in (_SPACED if text.isascii() else _ANY).finditer(text)]
     places = np.array(found, dtype=np.int64).reshape(-1, 2)
-    links = [text[a:b] in _LINKS or text[a:b].lower() in FUNCTION_WORDS for a, b in found]
     # Tokens come in the order of their text; some share a character.
-    starts, ends = (np.maximum.accumulate(column) for column in offsets.reshape(-1, 2).T)
-    tokens = np.stack([np.searchsorted(ends, places[:, 0], "right"), np.searchsorted(starts, places[:, 1], "left")], 1)
-    tokens[:, 1] = tokens.max(1)
-    unit = np.searchsorted(places[:, 1], starts, "right")
-    return Units(places, np.array(links, dtype=np.bool_), tokens, np.where(unit < len(places), unit, -1))
+    starts, ends = np.maximum.accumulate(offsets.reshape(-1, 2)).T
+    first, last = ends.searchsorted(places[:, 0], "right"), starts.searchsorted(places[:, 1], "left")
+    return Units(places, (first, np.maximum(first, last)), starts)
 
 
 def joined(text: str, units: Units, called: NDArray[np.int64], neutral: int) -> NDArray[np.int64]:
-    """Verdicts of units → the same, where one link between two units of one verdict has their verdict, too. Not over
-    the end of a line.
+    """Verdicts of units → the same, where one link ("of", a comma: what says nothing by itself) between two units of
+    one verdict has their verdict, too. Not over the end of a line.
 
     >>> units = units_of("rest of it", np.array([(0, 4), (4, 7), (7, 10)]))
     >>> joined("rest of it", units, np.array([0, 1, 0]), 1).tolist()
     [0, 0, 0]
     """
     taken = called.copy()
-    between = units.links[1:-1] & (called[1:-1] == neutral) & (called[:-2] == called[2:]) & (called[:-2] != neutral)
-    for place in (np.flatnonzero(between) + 1).tolist():
-        if "\n" not in text[units.places[place - 1, 1] : units.places[place + 1, 0]]:
+    between = (called[1:-1] == neutral) & (called[:-2] == called[2:]) & (called[:-2] != neutral)
+    for place in (between.nonzero()[0] + 1).tolist():
+        (_, before), (start, end), (after, _) = units.places[place - 1 : place + 2].tolist()
+        word = text[start:end]
+        if (word in _LINKS or word.lower() in FUNCTION_WORDS) and "\n" not in text[before:after]:
             taken[place] = called[place - 1]
     return taken

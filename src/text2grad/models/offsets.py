@@ -14,6 +14,7 @@ import json
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
@@ -37,12 +38,26 @@ def completion_of(tokenizer: Any, token_ids: Sequence[int]) -> Completion:
 def decode(tokenizer: Any, token_ids: Sequence[int]) -> tuple[str, Ranges]:
     """The text of these ids and the characters of each."""
     ids = _checked_ids(token_ids)
+    texts, ranges = _decoder(tokenizer)(ids, (len(ids),))
+    return texts[0], ranges
+
+
+def decode_all(tokenizer: Any, many: Sequence[Sequence[int]]) -> list[tuple[str, Ranges]]:
+    """The same of many texts, in much less time than one by one."""
+    if not many:
+        return []
+    sizes = [len(ids) for ids in many]
+    texts, ranges = _decoder(tokenizer)(_checked_ids([*chain.from_iterable(many)]), sizes)
+    return list(zip(texts, np.split(ranges, np.cumsum(sizes)[:-1]), strict=True))
+
+
+def _decoder(tokenizer: Any) -> "Decoder":
     # Tokens added since make another decoder.
     vocabulary = (len(tokenizer), tuple(tokenizer.all_special_ids))
     known = _DECODERS.get(tokenizer)
     if known is None or known[0] != vocabulary:
         known = _DECODERS[tokenizer] = (vocabulary, decoder_of(tokenizer))
-    return known[1](ids)
+    return known[1]
 
 
 def _checked_ids(token_ids: Sequence[int]) -> NDArray[np.int64]:
@@ -57,7 +72,8 @@ def _checked_ids(token_ids: Sequence[int]) -> NDArray[np.int64]:
 
 
 class Decoder(Protocol):
-    def __call__(self, ids: NDArray[np.int64]) -> tuple[str, Ranges]: ...
+    def __call__(self, ids: NDArray[np.int64], sizes: Sequence[int]) -> tuple[list[str], Ranges]:
+        """The ids of texts that follow each other, each of so many → the texts, and all ranges, each in its text."""
 
 
 _DECODERS: WeakKeyDictionary[Any, tuple[object, Decoder]] = WeakKeyDictionary()
@@ -89,12 +105,19 @@ class ByteLevel:
         self.table = [*table, b""]
         self.lengths = np.array([len(piece) for piece in self.table])
 
-    def __call__(self, ids: NDArray[np.int64]) -> tuple[str, Ranges]:
+    def __call__(self, ids: NDArray[np.int64], sizes: Sequence[int]) -> tuple[list[str], Ranges]:
+        # Only the reading as UTF-8 is text by text: no character may have bytes of two.
         known = np.minimum(ids, len(self.table) - 1)
         data = b"".join(map(self.table.__getitem__, known.tolist()))
-        text, character_at = _read_utf8(data)
-        ends = np.cumsum(self.lengths[known])
-        return text, _ranges(character_at, ends - self.lengths[known], ends)
+        lengths = self.lengths[known]
+        ends = np.cumsum(lengths)
+        cuts = np.append(0, ends)[np.cumsum(sizes)].tolist() if len(sizes) > 1 else [len(data)]
+        texts, character_at = _read_utf8(data, [0, *cuts])
+        ranges = _ranges(character_at, ends - lengths, ends)
+        if len(sizes) > 1:
+            before = np.cumsum([0, *map(len, texts[:-1])])
+            ranges -= np.repeat(before, sizes)[:, None]
+        return texts, ranges
 
 
 @dataclass(frozen=True)
@@ -115,7 +138,12 @@ class SentencePiece:
     strip: tuple[str, int]
     """A character, and how many of it are taken off the front of the text at most."""
 
-    def __call__(self, ids: NDArray[np.int64]) -> tuple[str, Ranges]:
+    def __call__(self, ids: NDArray[np.int64], sizes: Sequence[int]) -> tuple[list[str], Ranges]:
+        # What opens a text is read differently, so each is read alone.
+        found = list(map(self._read, np.split(ids, np.cumsum(sizes)[:-1])))
+        return [text for text, _ in found], np.concatenate([ranges for _, ranges in found])
+
+    def _read(self, ids: NDArray[np.int64]) -> tuple[str, Ranges]:
         known = np.minimum(ids, len(self.texts) - 1)
         bytes_T = self.byte_of[known]
         parts = list(map(self.texts.__getitem__, known.tolist()))
@@ -196,15 +224,16 @@ _BROKEN = _Broken()
 codecs.register_error("text2grad.replace", _BROKEN)
 
 
-def _read_utf8(data: bytes) -> tuple[str, NDArray[np.int64]]:
-    """(text with U+FFFD for what is no UTF-8, the character that each byte belongs to)."""
-    _BROKEN.places = []
-    text = data.decode(errors="text2grad.replace")
-    opens = _opens_character(data)
-    for start, end in _BROKEN.places:
-        opens[start] = True
-        opens[start + 1 : end] = False
-    return text, np.cumsum(opens) - 1
+def _read_utf8(data: bytes, cuts: Sequence[int]) -> tuple[list[str], NDArray[np.int64]]:
+    """(texts with U+FFFD for what is no UTF-8, cut by cut; which character of all of them each byte belongs to)."""
+    opens, texts = _opens_character(data), []
+    for first, last in pairwise(cuts):
+        _BROKEN.places = []
+        texts.append(data[first:last].decode(errors="text2grad.replace"))
+        for start, end in _BROKEN.places:
+            opens[first + start] = True
+            opens[first + start + 1 : first + end] = False
+    return texts, np.cumsum(opens) - 1
 
 
 def _opens_character(data: bytes) -> NDArray[np.bool_]:

@@ -8,9 +8,12 @@ once, for everybody.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 from typing import Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from text2grad.errors import InvalidData
@@ -149,6 +152,37 @@ def collate(
         values_BT=padded([rollout.values for rollout in rollouts]),
         reference_BT=padded([rollout.reference_logprobs for rollout in rollouts]),
     ).to(device)
+
+
+def unlearned(rows: Sequence[Sequence[int]], device: torch.device | str = "cpu") -> Batch:
+    """Rows that are read and nothing else, as prompts; the one token of a completion that a batch wants is a 0 behind
+    each. Where the device can, they are sent while it works on something else.
+
+    >>> unlearned([(5, 6), (7,)]).ids_BS.tolist()
+    [[5, 6, 0], [7, 0, 0]]
+    """
+    lengths_B = np.array([len(row) for row in rows])
+    ids_BS = np.zeros((len(rows), lengths_B.max() + 1), dtype=np.int64)
+    ids_BS[np.arange(ids_BS.shape[1]) < lengths_B[:, None]] = np.fromiter(chain.from_iterable(rows), dtype=np.int64)
+    number_B = torch.arange(len(rows), device=device)
+    zero_BT = torch.zeros((len(rows), 1), device=device)
+    return Batch(
+        ids_BS=sent(ids_BS, device),
+        prompt_B=sent(lengths_B, device),
+        mask_BT=zero_BT == 0,
+        logprobs_BT=zero_BT,
+        rewards_BT=zero_BT,
+        verdicts_BT=zero_BT,
+        group_B=number_B * 0,
+        number_B=number_B,
+    )
+
+
+def sent(numbers: NDArray[np.int64], device: torch.device | str) -> Tensor:
+    """On the device; what it does meanwhile is not waited for."""
+    if torch.device(device).type != "cuda":
+        return torch.from_numpy(numbers).to(device)
+    return torch.from_numpy(numbers).pin_memory().to(device, non_blocking=True)
 
 
 def blank(device: torch.device | str = "cpu") -> Batch:

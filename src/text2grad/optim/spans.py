@@ -7,7 +7,7 @@ of them in a batch.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Self
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -38,6 +38,17 @@ class Marks:
         """(row_N, position_N), in the order of the mask."""
         row_N, l_N = self.mask_BL.nonzero(as_tuple=True)
         return row_N, self.position_BL[row_N, l_N]
+
+
+class Places(NamedTuple):
+    """Where in (B, S) the span head is read, where nobody knows yet what it should say. Counted before they are sent: a
+    GPU need not be waited for to know how many there are."""
+
+    row_N: Tensor
+    position_N: Tensor
+
+    def where(self) -> tuple[Tensor, Tensor]:
+        return self.row_N, self.position_N
 
 
 def collate_marks(

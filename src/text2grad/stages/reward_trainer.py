@@ -142,12 +142,11 @@ class RewardTrainer(Supervised):
 
     def _items(self, rows: Sequence[Annotated]) -> list[Item]:
         found = []
-        for row in rows:
-            try:
-                encoded = self.reader.encode(row.prompt, row.completion)
-            except InvalidData as problem:
+        read = self.reader.encode_all([row.prompt for row in rows], [row.completion for row in rows])
+        for row, encoded in zip(rows, read, strict=True):
+            if isinstance(encoded, InvalidData):
                 if self.settings.too_long == "error":
-                    raise InvalidData(f"row {row.id!r}: {problem}; set too_long=skip to leave such rows out") from None
+                    raise InvalidData(f"row {row.id!r}: {encoded}; set too_long=skip to leave such rows out")
                 self.skipped += 1
                 continue
             lesson = lesson_of(row.critique, row.alignment, encoded.offsets, self.kind, self.unit)

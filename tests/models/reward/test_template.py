@@ -78,6 +78,48 @@ def test_a_long_prompt_loses_its_middle_and_nothing_else(length: int, size: int)
     assert kept == [*ids[:first], *gap, *ids[len(ids) - last :]]
 
 
+def alone(prompt: Any, completion: str) -> Any:
+    try:
+        found = reader().encode(prompt, completion)
+    except InvalidData as problem:
+        return str(problem)
+    return found.ids, found.first, found.offsets.tolist()
+
+
+TEXTS = st.one_of(
+    st.sampled_from(["", "Mura", "🙂 漢字", "word " * 12, "word " * 60]),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=30),
+)
+
+
+@given(st.lists(st.tuples(TEXTS, TEXTS), max_size=6))
+def test_many_are_read_as_each_alone_and_what_has_no_room_says_so_in_its_place(pairs: list[tuple[str, str]]) -> None:
+    found = reader().encode_all([prompt for prompt, _ in pairs], [completion for _, completion in pairs])
+    said = [str(one) if isinstance(one, InvalidData) else (one.ids, one.first, one.offsets.tolist()) for one in found]
+    assert said == [alone(*pair) for pair in pairs]
+
+
+def test_many_are_one_call_of_the_tokenizer_and_a_prompt_that_comes_again_is_read_once() -> None:
+    class Counted:
+        is_fast = True
+
+        def __call__(self, texts: Any, **named: Any) -> Any:
+            asked.append(texts)
+            return TOKENIZER(texts, **named)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(TOKENIZER, name)
+
+        def __len__(self) -> int:
+            return len(TOKENIZER)
+
+    asked: list[Any] = []
+    made = reader(tokenizer=Counted())
+    asked.clear()
+    assert len(made.encode_all(["Q", "Q", "Q"], ["A", "B", "A"])) == 3
+    assert asked == [["Q", "A", "B"]]
+
+
 def test_an_empty_completion_has_a_stop_to_judge() -> None:
     found = reader().encode("Q", "")
     assert found.positions == [len(found.ids) - 1] and found.offsets.shape == (0, 2)

@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from text2grad.errors import CriticError, InvalidData
 from text2grad.feedback.critics.learned import LearnedSettings
 from text2grad.feedback.critics.protocol import Answers, Prompt
 from text2grad.feedback.critics.words import UNENCODABLE, encodable, prompt_text
-from text2grad.feedback.lessons import confidence_of, critique_of
+from text2grad.feedback.lessons import Numbers, confidence_of, critique_of
 from text2grad.feedback.replies import Reply, read_reply
 from text2grad.models.chat import end_ids
 from text2grad.models.reward.model import RewardModel
@@ -27,9 +28,12 @@ from text2grad.types import Critique
 
 
 class RewardCritic:
-    """`critic(prompts, completions)`; columns are not looked at."""
+    """`critic(prompts, completions)`; columns are not looked at. `held`: a model and its tokenizer that are in memory
+    already; `path` is then a name, and their device and precision stay as they are."""
 
-    def __init__(self, path: str | Path, options: LearnedSettings | None = None) -> None:
+    def __init__(
+        self, path: str | Path, options: LearnedSettings | None = None, held: tuple[RewardModel, Any] | None = None
+    ) -> None:
         import torch
 
         self.options = options or LearnedSettings()
@@ -39,7 +43,9 @@ class RewardCritic:
             # Of several processes on a machine, each has a GPU of its own, as far as there are enough.
             place = int(os.environ.get("LOCAL_RANK", "0")) % max(torch.cuda.device_count(), 1)
             device = f"cuda:{place}" if torch.cuda.is_available() else "cpu"
-        self.model, self.tokenizer = RewardModel.from_pretrained(path, device=device, precision=self.options.precision)
+        self.model, self.tokenizer = held or RewardModel.from_pretrained(
+            path, device=device, precision=self.options.precision
+        )
         self.reader = self.model.reader(self.tokenizer)
         if self.options.by == "head" and not self.model.span_head.linear.weight[:3].any():
             raise CriticError(
@@ -83,29 +89,28 @@ class RewardCritic:
         """(ids and offsets, calibrated probabilities (T + 1, 3), worths (T + 1, 2)) of each; None where there is no
         room. What `critique_of` makes critiques of; for measuring."""
         encoded, _ = self._encoded(prompts, completions)
-        there = [one for one in encoded if one is not None]
-        outs = iter(self.model.judge(there, self.options.batch_tokens))
-        found: list[tuple[Encoded, Any, Any] | None] = []
-        for one in encoded:
-            if one is None:
-                found.append(None)
-            else:
-                probs, worths = self.model.read(next(outs))
-                found.append((one, probs.double().numpy(), worths.double().numpy()))
-        return found
+        heard = dict(self._heard(encoded))
+        return [None if one is None else (one, *heard[place]) for place, one in enumerate(encoded)]
+
+    def _heard(self, encoded: Sequence[Encoded | None]) -> list[tuple[int, tuple[Numbers, Numbers]]]:
+        """(place, (probabilities, worths)) of each that could be read."""
+        there = [(place, one) for place, one in enumerate(encoded) if one is not None]
+        outs = self.model.judge([one for _, one in there], self.options.batch_tokens)
+        probs, worths = self.model.read_all(outs)
+        ends = accumulate(len(out) for out in outs)
+        return [
+            (place, (probs[end - len(out) : end], worths[end - len(out) : end]))
+            for (place, _), out, end in zip(there, outs, ends, strict=True)
+        ]
 
     def _by_head(
         self, encoded: Sequence[Encoded | None], completions: Sequence[str], reasons: dict[int, str]
     ) -> Answers:
-        there = [place for place, one in enumerate(encoded) if one is not None]
-        outs = self.model.judge([one for one in encoded if one is not None], self.options.batch_tokens)
-        floor = self.options.confidence
         read = self.model.calibration
         found: list[Critique | None] = [None] * len(encoded)
-        for place, out in zip(there, outs, strict=True):
-            probs, worths = (numbers.double().numpy() for numbers in self.model.read(out))
-            sure, wanted = confidence_of(probs), read.confidence if floor is None else floor
-            one = encoded[place]
+        wanted = read.confidence if self.options.confidence is None else self.options.confidence
+        for place, (probs, worths) in self._heard(encoded):
+            sure, one = confidence_of(probs), encoded[place]
             if one is None or sure < wanted:
                 reasons[place] = (
                     f"the reward model is only {sure:.2f} sure, and {wanted:.2f} is wanted (critics.learned.confidence)"
@@ -157,14 +162,16 @@ class RewardCritic:
     def _encoded(
         self, prompts: Sequence[Prompt], completions: Sequence[str]
     ) -> tuple[list[Encoded | None], dict[int, str]]:
-        found: list[Encoded | None] = []
-        reasons: dict[int, str] = {}
-        for place, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
-            try:
-                if not encodable(completion, prompt_text(prompt)):
-                    raise InvalidData(UNENCODABLE)
-                found.append(self.reader.encode(prompt, completion))
-            except InvalidData as problem:
-                reasons[place] = str(problem)
-                found.append(None)
+        found: list[Encoded | None] = [None] * len(completions)
+        written = [
+            encodable(completion, prompt_text(prompt)) for prompt, completion in zip(prompts, completions, strict=True)
+        ]
+        reasons = {place: UNENCODABLE for place, fine in enumerate(written) if not fine}
+        there = [place for place, fine in enumerate(written) if fine]
+        read = self.reader.encode_all([prompts[place] for place in there], [completions[place] for place in there])
+        for place, one in zip(there, read, strict=True):
+            if isinstance(one, InvalidData):
+                reasons[place] = str(one)
+            else:
+                found[place] = one
         return found, reasons

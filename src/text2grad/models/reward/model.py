@@ -7,9 +7,11 @@ The folder is one that plain transformers loads; the span head and the card (tem
 
 import json
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -18,17 +20,16 @@ from torch import Tensor, nn
 from text2grad import config
 from text2grad.errors import CorruptModel, ModelNotFound
 from text2grad.feedback.critics.learned import CARD
-from text2grad.feedback.lessons import Calibration
+from text2grad.feedback.lessons import Calibration, Numbers
 from text2grad.models.load import load_model
 from text2grad.models.modes import evaluating
 from text2grad.models.policy import Policy
 from text2grad.models.reward.template import Encoded, Reader, Template
 from text2grad.models.settings import LoraSettings, PolicySettings
-from text2grad.optim.batch import Batch, collate
+from text2grad.optim.batch import Batch, sent, unlearned
 from text2grad.optim.head import token_losses
 from text2grad.optim.reward import TokenLikelihood, Weighing
-from text2grad.optim.spans import Marks, collate_marks, read_out, span_losses
-from text2grad.types import Rollout
+from text2grad.optim.spans import Marks, Places, read_out, span_losses
 
 _HEAD = "span_head.safetensors"
 
@@ -72,7 +73,7 @@ class RewardModel(Policy):
         self.class_weights_3: Tensor
 
     def forward(  # type: ignore[override]
-        self, batch: Batch, marks: Marks | None = None, weighing: Weighing | None = None
+        self, batch: Batch, marks: Marks | Places | None = None, weighing: Weighing | None = None
     ) -> Judged:
         """A micro-batch, in which `rewards_BT` says which tokens of the critique count. Without `weighing` nothing is
         learned, and the language head does not run."""
@@ -84,7 +85,7 @@ class RewardModel(Policy):
         if marks is not None:
             row_N, position_N = marks.where()
             out_N5 = self.span_head(flat_MH.index_select(0, row_N * width + position_N))
-            if weighing is not None:
+            if weighing is not None and isinstance(marks, Marks):
                 verdict_N, worth_N = marks.verdict_BL[marks.mask_BL], marks.worth_BL[marks.mask_BL]
                 span, worth = span_losses(out_N5, verdict_N, worth_N, self.class_weights_3)
                 loss = weighing.span * span + weighing.worth * worth
@@ -103,21 +104,26 @@ class RewardModel(Policy):
 
     @torch.no_grad()
     def judge(self, encoded: Sequence[Encoded], batch_tokens: int) -> list[Tensor]:
-        """What the span head says of each: (T + 1, 5), as it comes; neighbours in length are read together."""
-        found: list[Tensor] = [torch.empty(0)] * len(encoded)
+        """What the span head says of each: (T + 1, 5), as it comes; neighbours in length are read together. All parts
+        are asked for before the first is waited for."""
+        if not encoded:
+            return []
+        parts = list(by_length([len(one.ids) for one in encoded], batch_tokens))
         with evaluating(self):
-            for part in by_length([len(one.ids) for one in encoded], batch_tokens):
-                batch, marks = unlabelled([encoded[place] for place in part], self.device)
-                out_N5 = self(batch, marks).out_N5.float().cpu()
-                sizes = [len(encoded[place].positions) for place in part]
-                for place, out in zip(part, out_N5.split(sizes), strict=True):
-                    found[place] = out
-        return found
+            outs = [self(*unlabelled([encoded[at] for at in part], self.device)).out_N5.float() for part in parts]
+        order = [at for part in parts for at in part]
+        found = torch.split(torch.cat(outs).cpu(), [len(encoded[at].offsets) + 1 for at in order])
+        return [out for _, out in sorted(zip(order, found, strict=True), key=itemgetter(0))]
 
     def read(self, out: Tensor) -> tuple[Tensor, Tensor]:
         """The head's numbers as probabilities and worths, by the calibration."""
         probs, worths = read_out(out, self.class_weights_3.to(out.device), self.calibration.temperature)
         return probs, worths * self.calibration.scale
+
+    def read_all(self, outs: Sequence[Tensor]) -> tuple[Numbers, Numbers]:
+        """The same of what `judge` gave, one below the other, to reckon with on the host."""
+        probs, worths = self.read(torch.cat([*outs]) if outs else torch.empty(0, 5))
+        return probs.double().numpy(), worths.double().numpy()
 
     def reader(self, tokenizer: Any) -> Reader:
         return Reader(self.template, tokenizer)
@@ -194,13 +200,16 @@ def _whole(weight: Any) -> Tensor:
     return whole
 
 
-def unlabelled(encoded: Sequence[Encoded], device: torch.device | str) -> tuple[Batch, Marks]:
-    """Completions to judge; no critique follows, so the one token that a batch wants there is not read."""
-    rows = [Rollout(one.ids, (0,), logprobs=(0.0,), token_rewards=(0.0,)) for one in encoded]
-    places = [one.positions for one in encoded]
-    return collate(rows, device), collate_marks(
-        places, [[1] * len(place) for place in places], [[0.0] * len(place) for place in places], device
-    )
+def unlabelled(encoded: Sequence[Encoded], device: torch.device | str) -> tuple[Batch, Places]:
+    """Completions to judge; no critique follows."""
+    sizes = np.array([len(one.offsets) + 1 for one in encoded])
+    row_N, ends_B = np.repeat(np.arange(len(encoded)), sizes), np.cumsum(sizes)
+    first_B = np.array([one.first for one in encoded])
+    position_N = np.arange(len(row_N)) + (first_B - ends_B + sizes)[row_N]
+    # The last of each is the decision to stop, where the critique begins.
+    position_N[ends_B - 1] = [len(one.ids) - 1 for one in encoded]
+    places = Places(sent(row_N, device), sent(position_N, device))
+    return unlearned([one.ids for one in encoded], device), places
 
 
 def by_length(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:

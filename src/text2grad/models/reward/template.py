@@ -6,7 +6,7 @@ same. Where there is no room, prompts lose their middle; the words around them a
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
@@ -19,7 +19,7 @@ from text2grad.config import plain, settings
 from text2grad.errors import ConfigError, InvalidData
 from text2grad.feedback.critics.protocol import Prompt
 from text2grad.feedback.critics.words import cite, prompt_text
-from text2grad.models.offsets import decode
+from text2grad.models.offsets import decode_all
 from text2grad.types import Alignment, Critique
 
 LEAST = 16
@@ -96,7 +96,27 @@ class Reader:
 
     def encode(self, prompt: Prompt, completion: str) -> Encoded:
         """All but the critique. `InvalidData` where the completion alone is too long."""
-        ids = self._ids(completion)
+        (found,) = self.encode_all([prompt], [completion])
+        if isinstance(found, InvalidData):
+            raise found
+        return found
+
+    def encode_all(self, prompts: Sequence[Prompt], completions: Sequence[str]) -> list[Encoded | InvalidData]:
+        """The same of many, in one call of the tokenizer, a text that comes again once; what `encode` would raise is
+        in the place of what it would give."""
+        sources = list(map(prompt_text, prompts))
+        texts = list(dict.fromkeys([*sources, *completions]))
+        known = dict(zip(texts, self._all_ids(texts), strict=True))
+        offsets = self._offsets(list(dict.fromkeys(completions)), known)
+        found: list[Encoded | InvalidData] = []
+        for source, completion in zip(sources, completions, strict=True):
+            try:
+                found.append(self._joined(known[source], known[completion], offsets[completion]))
+            except InvalidData as problem:
+                found.append(problem)
+        return found
+
+    def _joined(self, source: list[int], ids: list[int], offsets: NDArray[np.int64] | InvalidData) -> Encoded:
         fixed = sum(map(len, (self._before, self._between, self._again, self._after))) + 2 * len(ids)
         room = self.template.max_tokens - self.template.critique_tokens - fixed
         if room < 0:
@@ -104,9 +124,10 @@ class Reader:
                 f"the completion has {len(ids)} tokens, and reading it twice leaves no room in template.max_tokens="
                 f"{self.template.max_tokens}, of which the critique has {self.template.critique_tokens}"
             )
-        source = self._shortened(self._ids(prompt_text(prompt)), room)
-        start = [*self._before, *source, *self._between, *ids, *self._again]
-        return Encoded((*start, *ids, *self._after), len(start), self._offsets(completion, ids))
+        start = [*self._before, *self._shortened(source, room), *self._between, *ids, *self._again]
+        if isinstance(offsets, InvalidData):
+            raise offsets
+        return Encoded((*start, *ids, *self._after), len(start), offsets)
 
     def critique_ids(self, critique: Critique, alignment: Alignment, completion: str) -> tuple[int, ...] | None:
         """What the language head is to write; None where there is no room for the whole of it."""
@@ -115,8 +136,15 @@ class Reader:
         return ids if len(ids) <= self.template.critique_tokens else None
 
     def _ids(self, text: str) -> list[int]:
+        return self._all_ids([text])[0]
+
+    def _all_ids(self, texts: list[str]) -> list[list[int]]:
+        if not texts:
+            return []
         # What spells a special token is text all the same: no completion puts an end into what its judge reads.
-        ids: list[int] = self.tokenizer(text, add_special_tokens=False, split_special_tokens=True).input_ids
+        ids: list[list[int]] = self.tokenizer(
+            texts, add_special_tokens=False, split_special_tokens=True, return_attention_mask=False
+        ).input_ids
         return ids
 
     def _shortened(self, ids: list[int], room: int) -> list[int]:
@@ -131,16 +159,24 @@ class Reader:
             )
         return [*ids[: keep - keep // 2], *self._gap, *ids[len(ids) - keep // 2 :]]
 
-    def _offsets(self, text: str, ids: Sequence[int]) -> NDArray[np.int64]:
-        decoded, ranges = decode(self.tokenizer, ids)
-        if decoded == text:
-            return ranges
-        if not self.tokenizer.is_fast:
-            raise InvalidData("the tokenizer changes this text when it reads it, so its tokens cannot be located")
-        found = self.tokenizer(
-            text, add_special_tokens=False, split_special_tokens=True, return_offsets_mapping=True
-        ).offset_mapping
-        return np.array(found, dtype=np.int64).reshape(-1, 2)
+    def _offsets(self, texts: list[str], known: Mapping[str, list[int]]) -> dict[str, NDArray[np.int64] | InvalidData]:
+        """The characters of each token of each text, or why they are not known."""
+        found: dict[str, NDArray[np.int64] | InvalidData] = {}
+        for text, (decoded, ranges) in zip(
+            texts, decode_all(self.tokenizer, [known[text] for text in texts]), strict=True
+        ):
+            if decoded == text:
+                found[text] = ranges
+            elif not self.tokenizer.is_fast:
+                found[text] = InvalidData(
+                    "the tokenizer changes this text when it reads it, so its tokens cannot be located"
+                )
+            else:
+                mapped = self.tokenizer(
+                    text, add_special_tokens=False, split_special_tokens=True, return_offsets_mapping=True
+                ).offset_mapping
+                found[text] = np.array(mapped, dtype=np.int64).reshape(-1, 2)
+        return found
 
 
 def written(critique: Critique, alignment: Alignment, completion: str, *, quotes: bool) -> str:
