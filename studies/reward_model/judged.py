@@ -14,7 +14,7 @@ import torch
 from studies.reward_model.run import SPANS, Part, Row, measured
 
 from text2grad import config
-from text2grad.feedback.agreement import Judged, calibration_error, content_scores, curve
+from text2grad.feedback.agreement import Judged, by_content, calibration_error, content_scores, curve
 from text2grad.feedback.agreement import replies as counted
 from text2grad.feedback.align.ladder import align
 from text2grad.feedback.baselines import supported
@@ -84,7 +84,10 @@ def by_head(said: dict[str, Any], part: Part) -> dict[str, Any]:
             f"{wanted:.3f}": drawn.at_precision(wanted)[0] for wanted in np.arange(0.4, 0.9, 0.005)
         },
         "span_curves": curves["held_out"],
-        "as_support": {name: _as_support(curves, part, name) for name in SPANS},
+        "as_support": {
+            "content": _content_as_support(sides, part),
+            **{name: _as_support(curves, part, name) for name in SPANS},
+        },
         "calibration": config.plain(by),
         "unscored": sum(not heard.scored for heard in held_out),
     }
@@ -136,6 +139,26 @@ def _sweep(heard: Sequence[Heard], by: Calibration) -> dict[str, Points]:
             found[name]["precision"].append(round(poor.precision, 4))
             found[name]["recall"].append(round(poor.recall, 4))
     return found
+
+
+def _content_as_support(sides: dict[str, list[Heard]], part: Part) -> dict[str, float]:
+    """The same in characters of content words, where a curve has all thresholds."""
+    theirs = {
+        side: by_content([Judged.of(row, supported(row)) for row in getattr(part, side)])["poor"] for side in sides
+    }
+    drawn = {side: curve(*_content(heard, 0, "poor")) for side, heard in sides.items()}
+    held_out, (_, chosen) = drawn["held_out"], drawn["choosing"].at_precision(theirs["choosing"].precision)
+    read_off, threshold = held_out.at_precision(theirs["held_out"].precision)
+    precision, recall = held_out.at_threshold(chosen)
+    return {
+        "read_off_threshold": threshold,
+        "read_off_recall": read_off,
+        "support_precision": theirs["held_out"].precision,
+        "support_recall": theirs["held_out"].recall,
+        "chosen_threshold": chosen,
+        "chosen_precision": precision,
+        "chosen_recall": recall,
+    }
 
 
 def _as_support(curves: dict[str, dict[str, Points]], part: Part, name: str) -> dict[str, float]:

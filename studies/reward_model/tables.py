@@ -41,7 +41,7 @@ def tables(out: Path) -> str:
             for run in runs:
                 title = f"{TITLES[way]}, seed {run['seed']}"
                 lines.append(_line(title, [_cell(run[key]["poor"]) for key in MEASURES]))
-        lines += ["", *_classes(known, learned), *_as_precise(learned, known), *_curves(learned), *_others(learned)]
+        lines += ["", *_classes(known, learned), *_as_precise(learned), *_curves(learned), *_others(learned)]
     return "\n".join([*lines, *_rl(out)])
 
 
@@ -70,28 +70,18 @@ def _classes(known: dict[str, Run], learned: dict[str, list[Run]]) -> list[str]:
     return [*lines, ""]
 
 
-def _as_precise(learned: dict[str, list[Run]], known: dict[str, Run]) -> list[str]:
+def _as_precise(learned: dict[str, list[Run]]) -> list[str]:
     """Recall of poor where the span head is as precise as `support`."""
     runs = learned.get("head", [])
     if not runs:
         return []
-    support = known["supported"]["content"]["poor"]
-    mark = f"{round(support['precision'] / 0.005) * 0.005:.3f}"
     lines = [
-        "Recall of poor at `support`'s precision, by seed: read off the curve; and, with the threshold that was chosen "
-        "for it on rows that nothing else saw, precision → recall.",
+        "Recall of poor at `support`'s precision, by seed: read off the curve of the rows that are measured on; and "
+        "with the threshold that has `support`'s precision on the rows that are chosen by: precision → recall.",
         "",
         *_head(["", "`support`: precision, recall", "span head, recall", "threshold chosen elsewhere"]),
-        _line(
-            MEASURES["content"],
-            [
-                f"{support['precision']:.2f}, {support['recall']:.3f}",
-                ", ".join(f"**{run['recall_at_precision'][mark]:.3f}**" for run in runs),
-                "",
-            ],
-        ),
     ]
-    for key in ("spans", "covered", "touched"):
+    for key in ("content", "spans", "covered", "touched"):
         found = [run["as_support"][key] for run in runs]
         theirs = f"{found[0]['support_precision']:.2f}, {found[0]['support_recall']:.3f}"
         recalls = ", ".join(f"**{one['read_off_recall']:.3f}**" for one in found)

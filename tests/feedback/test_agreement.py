@@ -43,6 +43,7 @@ def test_spans_count_by_the_share_that_the_other_side_covers() -> None:
     twice = by_cover([Judged(TEXT, poor((0, 5)), poor((0, 4), (2, 5)))])["poor"]
     assert (twice.found, twice.right) == (1, 2)
     assert by_cover([Judged(TEXT, poor((0, 5)), None)])["poor"] == Agreement(marked=1)
+    assert by_cover([Judged("Ships", poor((0, 9)), poor((0, 5)))])["poor"] == Agreement(1, 1, 1, 1)  # beyond the text
 
 
 def test_words_stand_for_tokens_where_there_are_none() -> None:

@@ -21,9 +21,16 @@ def words(text: str) -> list[str]:
 
 
 def test_words_signs_and_characters() -> None:
-    assert words("It's 3.5 km — 港口, ok?") == ["It's", "3", ".", "5", "km", "—", "港", "口", ",", "ok", "?"]
+    assert words("It's 3.5 km — 港口, ok?") == ["It's", "3.5", "km", "—", "港", "口", ",", "ok", "?"]
     assert words("x += f(y)") == ["x", "+=", "f", "(", "y", ")"]
     assert words(" \n") == words("") == []
+
+
+def test_marks_and_joiners_are_of_the_letter_before_them_and_numbers_are_whole() -> None:
+    for word in ("e\u0301le\u0301ment", "हिन्दी", "தமிழ்", "می\u200cخواهم", "co\u00adope\u00adrate", "1,200.50", "מִלָּה"):
+        assert words(f"{word} {word}.") == [word, word, "."]
+    assert words("ที่นั่น") == ["ที่", "นั่", "น"], "in scripts without spaces, a letter with its marks"
+    assert words("3. 4") == ["3", ".", "4"] and words("a.b") == ["a", ".", "b"]
 
 
 def test_a_word_has_the_mean_of_its_tokens_and_they_have_it_back() -> None:

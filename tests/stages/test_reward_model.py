@@ -315,6 +315,24 @@ def test_a_loss_that_is_no_number_is_neither_low_nor_patient(tmp_path: Path) -> 
         assert (loop.lowest, loop.above, loop.best) == (math.inf, 1, None)
 
 
+def test_a_loss_that_is_no_number_ends_the_run_and_keeps_the_best(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def break_it(loop: Any, metrics: Any) -> None:
+        if metrics["update"] == 4:
+            with torch.no_grad():
+                loop.policy.span_head.linear.weight.fill_(math.nan)
+
+    outcome = start(
+        tmp_path, settings(updates=40, evaluate_every=1, head_learning_rate=2e-2), callbacks=[break_it]
+    ).train()
+    assert (outcome.status, outcome.updates) == (1, 5)
+    assert "update 5: loss/joint" in (said := capsys.readouterr().err) and "lower update.learning_rate=" in said
+    assert "held_out/watched" not in metrics_of(tmp_path / "run")[-1]
+    kept, _ = RewardModel.from_pretrained(outcome.model or "")
+    assert all(weight.isfinite().all() for weight in kept.parameters()) and kept.span_head.linear.weight.any()
+
+
 def test_the_last_weights_are_kept_where_asked(tmp_path: Path) -> None:
     options = settings(updates=6, evaluate_every=1, keep="last", head_learning_rate=5e-2)
     loop = start(tmp_path, options, held_out=CONTRARY)

@@ -147,6 +147,8 @@ def by_cover(items: Iterable[Judged]) -> dict[Verdict, Agreement]:
 
 def _covered(places: NDArray[np.int64], by: NDArray[np.int64], size: int) -> float:
     """The share of each place that lies in the others, summed."""
+    # What lies beyond the text covers nothing.
+    places, by = places.clip(0, size), by.clip(0, size)
     edges = np.bincount(by[:, 0], minlength=size + 1) - np.bincount(by[:, 1], minlength=size + 1)
     inside = np.append(0, np.cumsum(np.cumsum(edges)[:size] > 0))
     lengths = np.maximum(places[:, 1] - places[:, 0], 1)

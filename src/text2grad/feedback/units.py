@@ -6,7 +6,9 @@ numbers a unit. In scripts without spaces a unit is a character. No loop over to
 """
 
 import re
+import unicodedata
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +17,20 @@ from text2grad.feedback.align.stems import FUNCTION_WORDS
 from text2grad.feedback.critics.words import UNSPACED
 
 Numbers = NDArray[np.float64]
-_SPACED = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]+")
-_ANY = re.compile(rf"{UNSPACED}|(?:(?!{UNSPACED})\w)+(?:['’](?:(?!{UNSPACED})\w)+)*|[^\w\s]+")
+_INSIDE = r"(?:['’]|(?<=\d)[.,](?=\d))"
+"""What may stand within a word, or a number."""
+_SPACED = re.compile(rf"\w+(?:{_INSIDE}\w+)*|[^\w\s]+")
 _LINKS = frozenset(",-–—/&'’\"“”")
+
+
+@cache
+def _any() -> re.Pattern[str]:
+    """Of any script: marks and joiners belong to the letter before them, which `\\w` does not know."""
+    known = [*range(0x20000), *range(0xE0100, 0xE01F0)]
+    marks = "".join(chr(one) for one in known if unicodedata.category(chr(one))[0] == "M") + "\u00ad\u200c\u200d\u2060"
+    letter = rf"\w[{re.escape(marks)}]*"
+    word = rf"(?:(?!{UNSPACED}){letter})+"
+    return re.compile(rf"(?={UNSPACED}){letter}|{UNSPACED}|{word}(?:{_INSIDE}{word})*|[^\w\s]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +76,7 @@ def units_of(text: str, offsets: NDArray[np.int64]) -> Units:
     >>> units.mean(np.array([0.5, 0, 1, 0.5, 0])).tolist()
     [0.5, 0.0, 0.75, 0.0]
     """
-    found = [match.span() for match in (_SPACED if text.isascii() else _ANY).finditer(text)]
+    found = [match.span() for match in (_SPACED if text.isascii() else _any()).finditer(text)]
     places = np.array(found, dtype=np.int64).reshape(-1, 2)
     # Tokens come in the order of their text; some share a character.
     starts, ends = np.maximum.accumulate(offsets.reshape(-1, 2)).T

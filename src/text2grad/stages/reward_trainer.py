@@ -106,8 +106,7 @@ class RewardTrainer(Supervised):
         settings = self.settings
         if self.others.sharded and settings.keep == "best":
             raise ConfigError(NO_BEST)
-        positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-        template = replace(settings.template, max_tokens=min(settings.template.max_tokens, positions or 2**31))
+        template = settings.template.within(model)
         self.policy = RewardModel(model, settings.policy, template)
         if self._began is not None:
             self.policy.adopt(settings.model)
@@ -156,7 +155,8 @@ class RewardTrainer(Supervised):
             found.append(Item(encoded, lesson, written, units_of(row.completion, encoded.offsets)))
         if not found:
             raise InvalidData(
-                f"none of {len(rows)} completions has room in template.max_tokens={self.policy.template.max_tokens}"
+                f"none of {len(rows)} completions has room in template.max_tokens={self.policy.template.max_tokens}: "
+                f"the critique has template.critique_tokens={self.policy.template.critique_tokens} of that"
             )
         return found
 

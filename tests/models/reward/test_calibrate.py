@@ -142,6 +142,19 @@ def test_a_judge_that_is_unsure_and_of_use_scores_nearly_all(seed: int) -> None:
     assert below <= 3 and not told
 
 
+@pytest.mark.parametrize("length", [8, 64])
+def test_to_know_that_stops_are_neutral_is_no_skill(length: int) -> None:
+    """Whole completions that are good or poor by chance, and a judge that cannot tell which, but knows the stop."""
+    draw = torch.Generator().manual_seed(length)
+    verdicts = [
+        torch.cat([torch.full((length,), 2 * int(torch.randint(2, (), generator=draw))), torch.ones(1).long()])
+        for _ in range(50)
+    ]
+    said = out([[0.495, 0.01, 0.495]] * length + [[0.01, 0.98, 0.01]])
+    below, told = refused([said] * 50, verdicts)
+    assert below == 50 and "do not show that this judge is of use" in told
+
+
 def test_one_class_alone_shows_nothing() -> None:
     below, told = refused([out(UNSURE)] * 4, [torch.tensor([1, 1, 1])] * 4)
     assert below == 4 and "all their tokens have the same verdict" in told

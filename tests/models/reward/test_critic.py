@@ -64,6 +64,18 @@ def test_a_verdict_does_not_depend_on_the_rest_of_the_batch(checkpoint: Path, ba
         assert np.allclose(alone.quality or (), among.quality or (), atol=1e-5)
 
 
+def test_a_floor_of_1_scores_nothing_also_of_what_is_certain(checkpoint: Path) -> None:
+    critic = RewardCritic(checkpoint, LearnedSettings(confidence=1.0))
+    with torch.no_grad():
+        critic.model.span_head.linear.weight.mul_(1e6)
+    (found,) = critic(["Which?"], ["The Drava."])
+    assert found is None
+    (found,) = RewardCritic(checkpoint, LearnedSettings(confidence=0.0), held=(critic.model, critic.tokenizer))(
+        ["Which?"], ["The Drava."]
+    )
+    assert found is not None
+
+
 def test_low_confidence_is_not_scored_and_says_so(checkpoint: Path) -> None:
     critic = RewardCritic(checkpoint, LearnedSettings(confidence=1.0))
     found = critic(PROMPTS[:2], TEXTS[:2])

@@ -137,7 +137,7 @@ def test_a_card_that_cannot_be_read_is_named(tmp_path: Path, card: bytes) -> Non
         RewardModel.from_pretrained(path)
 
 
-@pytest.mark.parametrize("damage", ["cut", "gone", "other", "shape", "one weight", "no weight", "folder"])
+@pytest.mark.parametrize("damage", ["cut", "gone", "other", "shape", "one weight", "no weight", "endless", "folder"])
 def test_a_head_that_cannot_be_read_is_named(tmp_path: Path, damage: str) -> None:
     from safetensors.torch import load, save_file
 
@@ -156,10 +156,36 @@ def test_a_head_that_cannot_be_read_is_named(tmp_path: Path, damage: str) -> Non
     if damage.endswith("weight"):
         weights = torch.ones(1) if damage == "one weight" else torch.tensor([1.0, 0.0, 1.0])
         save_file(load(content) | {"class_weights_3": weights}, head)
+    if damage == "endless":
+        save_file(load(content) | {"class_weights_3": torch.tensor([1.0, float("inf"), 1.0])}, head)
     if damage == "folder":
         head.mkdir()
     with pytest.raises(CorruptModel, match=r"span_head\.safetensors: cannot be read.*train or copy the model again"):
         RewardModel.from_pretrained(path)
+
+
+@pytest.mark.parametrize("damage", ["no threshold", "no words", "half a pair"])
+def test_a_card_that_lacks_something_is_not_filled_up(tmp_path: Path, damage: str) -> None:
+    _, path = saved(tmp_path)
+    card = json.loads((path / "reward_model.json").read_text(encoding="utf-8"))
+    if damage == "half a pair":
+        card["template"]["again"] = "\ud800"
+    else:
+        del card[{"no threshold": "calibration", "no words": "template"}[damage]][
+            {"no threshold": "poor", "no words": "after"}[damage]
+        ]
+    (path / "reward_model.json").write_text(json.dumps(card))
+    with pytest.raises(CorruptModel, match=r"reward_model\.json.*(has no (poor|after)|half a surrogate)"):
+        RewardModel.from_pretrained(path)
+
+
+def test_a_template_has_no_more_room_than_the_model_has_positions(tmp_path: Path) -> None:
+    _, path = saved(tmp_path)
+    card = json.loads((path / "reward_model.json").read_text(encoding="utf-8"))
+    card["template"]["max_tokens"] = 10**6
+    (path / "reward_model.json").write_text(json.dumps(card))
+    model, _ = RewardModel.from_pretrained(path)
+    assert model.template.max_tokens == model.base.config.max_position_embeddings
 
 
 def test_the_card_is_for_people_too(tmp_path: Path) -> None:

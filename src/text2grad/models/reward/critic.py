@@ -111,7 +111,8 @@ class RewardCritic:
         wanted = read.confidence if self.options.confidence is None else self.options.confidence
         for place, (probs, worths) in self._heard(encoded):
             sure, one = confidence_of(probs), encoded[place]
-            if one is None or sure < wanted:
+            # A floor of 1 scores nothing, also what rounding makes certain.
+            if one is None or sure < wanted or wanted == 1:
                 reasons[place] = (
                     f"the reward model is only {sure:.2f} sure, and {wanted:.2f} is wanted (critics.learned.confidence)"
                 )

@@ -7,6 +7,7 @@ The folder is one that plain transformers loads; the span head and the card (tem
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 from text2grad import config
 from text2grad.errors import CorruptModel, ModelNotFound
 from text2grad.feedback.critics.learned import CARD
+from text2grad.feedback.critics.words import encodable
 from text2grad.feedback.lessons import Calibration, Numbers
 from text2grad.models.load import load_model
 from text2grad.models.modes import evaluating
@@ -157,8 +159,8 @@ class RewardModel(Policy):
         try:
             head = load_file(place / _HEAD, device=str(self.device))
             weights = head.pop("class_weights_3")
-            if weights.shape != (3,) or not bool((weights > 0).all()):
-                raise ValueError(f"class_weights_3 should be three numbers above 0, got {weights.tolist()}")
+            if weights.shape != (3,) or not bool(((weights > 0) & weights.isfinite()).all()):
+                raise ValueError(f"class_weights_3 should be three finite numbers above 0, got {weights.tolist()}")
             self.class_weights_3.copy_(weights)
             self.span_head.load_state_dict(head)
         except (OSError, KeyError, ValueError, RuntimeError, SafetensorError) as problem:
@@ -172,6 +174,7 @@ class RewardModel(Policy):
         place = Path(path).expanduser()
         template, calibration = read_card(place)
         model, tokenizer = load_model(str(place), device=device)
+        template = template.within(model)
         made = cls(model, PolicySettings(lora=LoraSettings(rank=0), precision=precision), template)
         made.calibration = calibration
         made.adopt(place)
@@ -185,6 +188,11 @@ def read_card(path: str | Path) -> tuple[Template, Calibration]:
         raise ModelNotFound(f"{path}: should be a reward model's folder, but has no {CARD}; RUN/model has one")
     try:
         held = json.loads(card.read_text(encoding="utf-8"))
+        for name, kind in (("template", Template), ("calibration", Calibration)):
+            if missing := [field.name for field in fields(kind) if field.name not in held[name]]:
+                raise KeyError(f"{name} has no {', '.join(missing)}")
+        if not encodable(*filter(lambda value: isinstance(value, str), held["template"].values())):
+            raise ValueError("template: half a surrogate pair")
         template = config.build(Template, held["template"], f"{card}: template")
         return template, config.build(Calibration, held["calibration"], f"{card}: calibration")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:

@@ -50,6 +50,11 @@ class Template:
     critique_tokens: Annotated[Int, Gt(0)] = 256
     """Tokens of the critique at most: room that is kept for it, and where writing it ends."""
 
+    def within(self, model: Any) -> "Template":
+        """The same, with no more room than the model has positions for."""
+        positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        return replace(self, max_tokens=min(self.max_tokens, positions or self.max_tokens))
+
 
 def continued(wanted: Template, stored: Template, model: str) -> Template:
     """The template of a reward model that goes on learning: the one that is stored with it. Settings that are not the
