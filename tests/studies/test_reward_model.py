@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from studies.reward_model import demo, run
-from studies.reward_model.tables import tables
+from studies.reward_model.tables import MEASURES, tables
 
 HERE = Path(__file__).parent.parent.parent / "studies" / "reward_model"
 ARTICLE = "Nine ships left the quay of Marl at noon on Monday, the harbour master Ada Low said to the paper."
@@ -120,3 +120,29 @@ def test_collecting_takes_the_arms_that_are_there(tmp_path: Path) -> None:
     assert list(found["seeds"]) == ["3"] and list(found["seeds"]["3"]["curves"]) == ["demo-true", "demo-learned"]
     (share,) = found["summary"]
     assert share["least"] == pytest.approx(0.35 / 0.40)
+
+
+def test_what_the_docs_say_is_what_the_files_hold() -> None:
+    page = (HERE.parent.parent / "docs" / "reward-model.md").read_text(encoding="utf-8")
+    heads, written = (
+        [json.loads((HERE / f"defacto-{way}-{seed}.json").read_text(encoding="utf-8")) for seed in (0, 1, 2)]
+        for way in ("head", "written")
+    )
+    for key, title in MEASURES.items():
+        if key == "tokens":
+            continue
+        found = [run["as_support"][key] for run in heads]
+        support = f"{found[0]['support_precision']:.2f} | {found[0]['support_recall']:.0%}".replace("%", " %")
+        ours = ", ".join(f"{100 * one['read_off_recall']:.0f}" for one in found)
+        chosen = ", ".join(f"{one['chosen_precision']:.2f} → {100 * one['chosen_recall']:.0f} %" for one in found)
+        assert f"| {title} | {support} | **{ours} %** | {chosen} |" in page
+    for key, where in (("spans", "by IoU"), ("content", "in characters")):
+        (low, high), (worst, best) = (
+            [f(run[key]["poor"]["f1"] for run in runs) for f in (min, max)] for runs in (written, heads)
+        )
+        assert f"{low:.2f} to {high:.2f}" in page and f"{worst:.2f} to {best:.2f}" in page, where
+    rl = json.loads((HERE / "demo.json").read_text(encoding="utf-8"))["summary"]
+    assert all(share["least"] >= 0.8 for share in rl[:2]), "RL with the learned critic, penalty 0.02"
+    for share in rl[:2]:
+        *rest, last = (f"{100 * one:.0f}" for one in share["shares"])
+        assert f"**{', '.join(rest)} and {last} %**" in page
