@@ -244,7 +244,7 @@ def heading(args: argparse.Namespace, base: Any, found: Sequence[Judgement], pro
 def agreement(folder: Path) -> str:
     """F1 of poor spans against people, of both ways, as the study measured it, by seed and on average."""
     means: dict[tuple[str, str], float] = {}
-    for name in ("content", "tokens", "spans", "touched"):
+    for name in ("content", "tokens", "spans", "covered", "touched"):
         said = []
         for way, words in (("head", "span head"), ("written", "written critiques")):
             runs = [

@@ -215,19 +215,21 @@ def _last_look(folder: Path) -> dict[str, float]:
 def shares(seeds: dict[str, Any], learned: str, true: str, at: int) -> dict[str, Any]:
     """The learned critic's improvement over the true critic's, both by the true critic, from the same start after the
     same number of updates; the mean of the last three looks, for one alone is noisy."""
-    found = {}
+    found, last = {}, {}
     for seed, arms in seeds.items():
         ends = []
         for name in (learned, true):
             points = {int(point["update"]): point["score"] for point in arms["curves"].get(name, [])}
             if at in points:
-                ends.append(float(np.mean([points[at - back * EVERY] for back in range(3)])) - points[0])
+                mean = float(np.mean([points[at - back * EVERY] for back in range(3)]))
+                ends.append((mean - points[0], points[at] - points[0]))
         if len(ends) == 2:
-            found[seed] = ends[0] / ends[1]
+            (found[seed], last[seed]) = (one / other for one, other in zip(*ends, strict=True))
     if not found:
         return {}
     what = f"{ARMS[learned]}, share of the true critic's improvement after {at} updates"
-    return {"what": what, "seeds": list(found), "shares": list(found.values()), "least": min(found.values())}
+    least = {"least": min(found.values()), "at_the_last": list(last.values())}
+    return {"what": what, "seeds": list(found), "shares": list(found.values()), **least}
 
 
 def main() -> None:

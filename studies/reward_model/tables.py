@@ -154,10 +154,11 @@ def _rl(out: Path) -> list[str]:
             if arm in arms["curves"]:
                 points = {int(point["update"]): point for point in arms["curves"][arm]}
                 lines.append(_line(f"{seed}, {title}", [_point(points[at]) if at in points else "" for at in LOOKS]))
-    lines.append("")
+    lines += ["", "By the mean of the last three looks:", ""]
     for what in found["summary"]:
         shares = ", ".join(f"**{one:.0%}**" for one in what["shares"])
-        lines.append(f"- {what['what']}: {shares} (seeds {', '.join(what['seeds'])}).")
+        last = ", ".join(f"{one:.0%}" for one in what["at_the_last"])
+        lines.append(f"- {what['what']}: {shares} (seeds {', '.join(what['seeds'])}); at the last look alone {last}.")
     judges = ", ".join(
         f"seed {seed}: {arms['reward_models'][name]['held_out/poor_ap']:.3f} ({title})"
         for seed, arms in found["seeds"].items()

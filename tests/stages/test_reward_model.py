@@ -315,22 +315,46 @@ def test_a_loss_that_is_no_number_is_neither_low_nor_patient(tmp_path: Path) -> 
         assert (loop.lowest, loop.above, loop.best) == (math.inf, 1, None)
 
 
-def test_a_loss_that_is_no_number_ends_the_run_and_keeps_the_best(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def break_at(update: int) -> Any:
     def break_it(loop: Any, metrics: Any) -> None:
-        if metrics["update"] == 4:
+        if metrics["update"] == update:
             with torch.no_grad():
                 loop.policy.span_head.linear.weight.fill_(math.nan)
 
-    outcome = start(
-        tmp_path, settings(updates=40, evaluate_every=1, head_learning_rate=2e-2), callbacks=[break_it]
-    ).train()
+    return break_it
+
+
+def test_a_loss_that_is_no_number_ends_the_run_and_keeps_the_best(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = settings(updates=40, evaluate_every=1, head_learning_rate=2e-2)
+    outcome = start(tmp_path, options, callbacks=[break_at(4)]).train()
     assert (outcome.status, outcome.updates) == (1, 5)
-    assert "update 5: loss/joint" in (said := capsys.readouterr().err) and "lower update.learning_rate=" in said
+    said = capsys.readouterr().err
+    assert "update 5: the loss is no number; the weights have run away. The model is that of update" in said
     assert "held_out/watched" not in metrics_of(tmp_path / "run")[-1]
     kept, _ = RewardModel.from_pretrained(outcome.model or "")
     assert all(weight.isfinite().all() for weight in kept.parameters()) and kept.span_head.linear.weight.any()
+    assert start(tmp_path, options).train() == outcome, "it stays ended"
+
+
+def test_weights_that_ran_away_are_no_model_and_one_bad_step_is_no_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = settings(updates=40, evaluate_every=100, checkpoint_every=100, keep="last")
+    with pytest.raises(RunError, match=r"update 14: 10 steps in a row were skipped.*Lower update\.learning_rate="):
+        start(tmp_path, options, callbacks=[break_at(4)]).train()
+    assert not (tmp_path / "run" / "model").exists()
+    assert "the step of update 5 was skipped" in capsys.readouterr().err
+
+    def mend(loop: Any, metrics: Any) -> None:
+        if metrics["update"] == 5:
+            with torch.no_grad():
+                loop.policy.span_head.linear.weight.zero_()
+
+    once = start(tmp_path / "once", replace(options, updates=8), callbacks=[break_at(4), mend]).train()
+    assert (once.status, once.updates) == (0, 8)
+    assert [row.get("update/skipped") for row in metrics_of(tmp_path / "once" / "run")][4:8] == [0, 1, 0, 0]
 
 
 def test_the_last_weights_are_kept_where_asked(tmp_path: Path) -> None:

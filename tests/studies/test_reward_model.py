@@ -104,6 +104,7 @@ def test_shares_are_of_the_mean_of_three_looks_and_of_arms_that_got_so_far() -> 
     }
     found = demo.shares(seeds, "demo-learned", "demo-true", 48)
     assert (found["seeds"], found["shares"]) == (["0"], [pytest.approx(0.75)])
+    assert found["at_the_last"] == [pytest.approx(0.25 / 0.3)]
     assert demo.shares(seeds, "long-learned", "long-true", 192) == {}
 
 

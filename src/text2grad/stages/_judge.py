@@ -92,7 +92,7 @@ class Judge(Closable):
             columns = ", ".join(f"`{name}`" for name in columns_of(list(examples))) or "none"
             said.append(
                 f"the critic {name_of(self.critic)} scored no completion of this update, so nothing was learned."
-                f"{self.why and ' It says: ' + self.why + '.'} If they lack what they judge by, critics do so: the "
+                f"{self.why and ' It says: ' + self.why + '.'} If it lacks what it judges by: the "
                 f"columns that the examples bring it are: {columns} (docs/critics.md says what each critic needs)"
             )
         if watch.recent("reward/residual_ratio") > 1 and watch.first_time("residual"):

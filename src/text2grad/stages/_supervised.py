@@ -11,11 +11,15 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from text2grad.errors import RunError
 from text2grad.optim.update import learning_rate_factor
 from text2grad.stages._display import Display
 from text2grad.stages._loop import Loop, Stop
 from text2grad.stages._run import memory_named
 from text2grad.tasks.examples import Stream
+
+_MOST_SKIPS = 10
+"""Skipped steps in a row after which nothing will come of a run."""
 
 
 class Supervised(Loop):
@@ -28,6 +32,8 @@ class Supervised(Loop):
     """The lowest held-out loss so far."""
     above: int = 0
     """How many looks since have not found it as low."""
+    skips: int = 0
+    """Steps in a row that were skipped, because their gradients were not finite."""
 
     @abstractmethod
     def _learn(self, items: Sequence[Any]) -> dict[str, float]:
@@ -43,6 +49,8 @@ class Supervised(Loop):
 
     def _start(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         metrics = {"update": 0, **self._counts(), **self._evaluate()}
+        if not _finite(metrics.get(self.watched, 0.0)):
+            raise RunError("the held-out loss is no number before the first update: the model is broken, or its data")
         self._see(metrics)
         return metrics, []
 
@@ -69,13 +77,18 @@ class Supervised(Loop):
             self.lowest = min(self.lowest, metrics[self.watched])
 
     def _watch(self, metrics: dict[str, Any], rows: list[dict[str, Any]], display: Display) -> Stop | None:  # noqa: ARG002
-        if broken := [name for name, value in metrics.items() if isinstance(value, float) and not math.isfinite(value)]:
-            for name in broken:
-                del metrics[name]
-            return Stop(
-                f"update {metrics['update']}: {', '.join(broken)} came out as no number; lower update.learning_rate="
-                f"{self.settings.update.learning_rate:g}, and begin anew"
+        lost = not _finite(metrics.get(self.watched, 0.0))
+        for name in [name for name, value in metrics.items() if not _finite(value)]:
+            del metrics[name]
+        self.skips = self.skips + 1 if metrics.get("update/skipped") else 0
+        if self.skips == 1:
+            display.note(
+                f"the step of update {metrics['update']} was skipped, because its gradients were not finite; after "
+                f"{_MOST_SKIPS} in a row the run ends"
             )
+        if lost or self.skips == _MOST_SKIPS:
+            what = "the loss is no number" if lost else f"{_MOST_SKIPS} steps in a row were skipped"
+            return self._ran_away(f"update {metrics['update']}: {what}; the weights have run away")
         self._see(metrics)
         if self.settings.patience and self.above >= self.settings.patience:
             return Stop(
@@ -85,8 +98,17 @@ class Supervised(Loop):
             )
         return None
 
+    def _ran_away(self, what: str) -> Stop:
+        """The end of a run whose weights are of no use; a stage that has kept others may stop instead."""
+        rate = self.settings.update.learning_rate
+        raise RunError(f"{what}. Lower update.learning_rate={rate:g}, and begin anew in another folder")
+
     def _own_state(self) -> dict[str, Any]:
-        return {"lowest": self.lowest, "above": self.above}
+        return {"lowest": self.lowest, "above": self.above, "skips": self.skips}
 
     def _restore(self, state: Mapping[str, Any]) -> None:
-        self.lowest, self.above = state["lowest"], state["above"]
+        self.lowest, self.above, self.skips = state["lowest"], state["above"], state.get("skips", 0)
+
+
+def _finite(value: Any) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)

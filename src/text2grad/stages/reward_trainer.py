@@ -28,7 +28,7 @@ from text2grad.optim.batch import Batch, blank, collate, micro_batches
 from text2grad.optim.reward import Weighing, counts_of, losses_of, reward_update
 from text2grad.optim.spans import Marks, class_weights, collate_marks
 from text2grad.stages._display import Display
-from text2grad.stages._loop import Callback, Outcome
+from text2grad.stages._loop import Callback, Outcome, Stop
 from text2grad.stages._run import digests, memory_named
 from text2grad.stages._setup import make_optimizer
 from text2grad.stages._supervised import Supervised
@@ -261,6 +261,12 @@ class RewardTrainer(Supervised):
         if self.lowest < before and self.settings.keep == "best":
             self.best_at = metrics["update"]
             self.best = {name: weight.detach().clone() for name, weight in self.policy.trainable().items()}
+
+    def _ran_away(self, what: str) -> Stop:
+        if not self.best_at:
+            return super()._ran_away(what)
+        rate = self.settings.update.learning_rate
+        return Stop(f"{what}. The model is that of update {self.best_at}; lower update.learning_rate={rate:g}")
 
     def _own_state(self) -> dict[str, Any]:
         return {**super()._own_state(), "best": self.best, "best_at": self.best_at}

@@ -193,3 +193,14 @@ def test_the_card_is_for_people_too(tmp_path: Path) -> None:
     card = json.loads((path / "reward_model.json").read_text(encoding="utf-8"))
     assert card["template"]["gap"] == " […] " and "[…]" in (path / "reward_model.json").read_text(encoding="utf-8")
     assert card["calibration"]["poor"] == 0.25
+
+
+def test_in_bf16_the_weights_are_and_the_head_is_not(tmp_path: Path) -> None:
+    _, path = saved(tmp_path)
+    whole, tokenizer = RewardModel.from_pretrained(path)
+    half, _ = RewardModel.from_pretrained(path, precision="bfloat16")
+    assert {weight.dtype for weight in half.base.parameters()} == {torch.bfloat16}
+    assert half.span_head.linear.weight.dtype == torch.float32
+    encoded = [whole.reader(tokenizer).encode("Which river?", "The Drava.")]
+    one, two = (model.read(model.judge(encoded, 512)[0])[0] for model in (whole, half))
+    assert torch.allclose(one, two, atol=0.05)

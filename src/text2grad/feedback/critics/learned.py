@@ -27,7 +27,7 @@ class LearnedSettings:
     device: str = "auto"
     """cpu, cuda, …; auto: cuda where there is one."""
     precision: Literal["float32", "bfloat16"] = "float32"
-    """bfloat16: matrix products in bf16."""
+    """bfloat16: weights and products in bf16, half the memory and faster on a GPU; the span head stays in fp32."""
     batch_tokens: Annotated[Int, Gt(0)] = 16384
     """Tokens that are read at once, padding included; lower it when memory runs out."""
     caution: Annotated[Real, Ge(0)] = 0.0

@@ -111,13 +111,13 @@ class RewardCritic:
         wanted = read.confidence if self.options.confidence is None else self.options.confidence
         for place, (probs, worths) in self._heard(encoded):
             sure, one = confidence_of(probs), encoded[place]
-            # A floor of 1 scores nothing, also what rounding makes certain.
-            if one is None or sure < wanted or wanted == 1:
+            if not np.isfinite(probs).all() or not np.isfinite(worths).all():
+                reasons[place] = "the reward model gave numbers that are not finite"
+            elif one is None or sure < wanted or wanted == 1:
+                # A floor of 1 scores nothing, also what rounding makes certain.
                 reasons[place] = (
                     f"the reward model is only {sure:.2f} sure, and {wanted:.2f} is wanted (critics.learned.confidence)"
                 )
-            elif not np.isfinite(probs).all() or not np.isfinite(worths).all():
-                reasons[place] = "the reward model gave numbers that are not finite"
             else:
                 found[place] = critique_of(completions[place], one.offsets, probs, worths, read, self.options.caution)
         return Answers(found, reasons)

@@ -173,7 +173,7 @@ class RewardModel(Policy):
         """(reward model, tokenizer), to judge with."""
         place = Path(path).expanduser()
         template, calibration = read_card(place)
-        model, tokenizer = load_model(str(place), device=device)
+        model, tokenizer = load_model(str(place), device=device, dtype=precision)
         template = template.within(model)
         made = cls(model, PolicySettings(lora=LoraSettings(rank=0), precision=precision), template)
         made.calibration = calibration
