@@ -76,6 +76,14 @@ def test_a_floor_of_1_scores_nothing_also_of_what_is_certain(checkpoint: Path) -
     assert found is not None
 
 
+def test_caution_wants_scores_and_says_so_where_there_are_none(checkpoint: Path) -> None:
+    critic = RewardCritic(checkpoint, sure(caution=0.5))
+    assert critic.model.calibration.kind == "score"
+    critic.model.calibration = replace(critic.model.calibration, kind="verdicts")
+    with pytest.raises(CriticError, match=r"critics\.learned\.caution is taken off scores, and this .* verdicts alone"):
+        RewardCritic(checkpoint, sure(caution=0.5), held=(critic.model, critic.tokenizer))
+
+
 def test_low_confidence_is_not_scored_and_says_so(checkpoint: Path) -> None:
     critic = RewardCritic(checkpoint, LearnedSettings(confidence=1.0))
     found = critic(PROMPTS[:2], TEXTS[:2])

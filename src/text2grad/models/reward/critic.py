@@ -53,6 +53,12 @@ class RewardCritic:
                 f"first), so it judges nothing; critics.learned.by=generation has it write its critiques instead"
             )
 
+        if self.options.caution and self.model.calibration.kind == "verdicts":
+            raise CriticError(
+                f"{path}: critics.learned.caution is taken off scores, and this reward model learned verdicts alone, "
+                f"because not all its critiques had a score; leave it out, or raise critics.learned.confidence instead"
+            )
+
     def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **_: Sequence[Any]) -> Answers:
         encoded, reasons = self._encoded(prompts, completions)
         if self.options.by == "generation":
