@@ -155,7 +155,9 @@ class _Frame:
             yield _text(self.left - 40, self.top + TALL / 2, y, "mid soft", turned)
 
     def _labels(self, panel: Panel) -> Iterator[str]:
-        """Each beside what it names, where the fewest lines, marks and labels are in its way or nearer to others."""
+        """Each beside what it names, where the fewest lines, marks and labels are in its way or nearer to others; one
+        that would stand over another is left out, for the key has them all."""
+        taken: list[tuple[float, float, float]] = []
         busy = [
             (line.colour, place) for line in panel.lines for place in _dense([self.at(place) for place in line.points])
         ]
@@ -175,6 +177,9 @@ class _Frame:
             ]
             all_of, others = ([place for kind, place in busy if kind not in own_kind] for own_kind in ((), (colour,)))
             x, y = min(spots, key=lambda spot: self._cost(spot, half, all_of, others))
+            if any(abs(x - a) < half + wide and abs(y - b) < 11 for a, b, wide in taken):
+                continue
+            taken.append((x, y, half))
             busy += [("", (x + step, y)) for step in range(-int(half), int(half) + 1, 2)]
             yield _text(x, y + 4, text, f"label mid {colour}")
 
