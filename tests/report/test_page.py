@@ -120,7 +120,7 @@ def test_the_critic_that_is_trained_on_is_drawn_against_the_examiner(tmp_path: P
 def test_the_run_of_a_reward_model_shows_how_well_it_finds_what_is_poor(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "a", updates=4)
     rows = [
-        {"update": n, "held_out/joint": 3.0 - n / 2, "held_out/poor_ap": 0.2 * n, "held_out/good_ap": 0.3 * n}
+        {"update": n, "held_out/watched": 3.0 - n / 2, "held_out/poor_ap": 0.2 * n, "held_out/good_ap": 0.3 * n}
         | ({"loss/joint": 3.0 - n / 2} if n else {})
         for n in range(4)
     ]

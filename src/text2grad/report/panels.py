@@ -29,7 +29,11 @@ _OVER_UPDATES = (
     ("loss/mean", "Training loss", "Mean loss of a token that is learned from, at each update."),
     ("held_out/loss", "Held-out loss", "Mean loss of a token, on examples that are not learned from."),
     ("loss/joint", "Training loss", "Of a reward model, both heads, at each update."),
-    ("held_out/joint", "Held-out loss", "Of a reward model, on prompts that it does not learn from."),
+    (
+        "held_out/watched",
+        "Held-out loss",
+        "Of a reward model’s judging, on prompts that it does not learn from; it chooses the best weights.",
+    ),
     (
         "held_out/poor_ap",
         "Poor tokens found",

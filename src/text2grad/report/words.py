@@ -17,7 +17,7 @@ MEASURES = {
     TRAINING: "score of the completions trained on",
     "held_out/poor_ap": "average precision on poor tokens",
     "held_out/good_ap": "average precision on good tokens",
-    "held_out/joint": "held-out loss",
+    "held_out/watched": "held-out loss",
     "held_out/loss": "held-out loss",
     "loss/joint": "training loss",
     "loss/mean": "training loss",

@@ -121,8 +121,9 @@ class RewardCritic:
                 reasons[place] = "the reward model gave numbers that are not finite"
             elif one is None or sure < wanted or wanted == 1:
                 # A floor of 1 scores nothing, also what rounding makes certain.
+                said, floor = _apart(sure, wanted)
                 reasons[place] = (
-                    f"the reward model is only {sure:.2f} sure, and {wanted:.2f} is wanted (critics.learned.confidence)"
+                    f"the reward model is only {said} sure, and {floor} is wanted (critics.learned.confidence)"
                 )
             else:
                 found[place] = critique_of(completions[place], one.offsets, probs, worths, read, self.options.caution)
@@ -182,3 +183,13 @@ class RewardCritic:
             else:
                 found[place] = one
         return found, reasons
+
+
+def _apart(low: float, high: float) -> tuple[str, str]:
+    """Two numbers with as many digits as tell them apart.
+
+    >>> _apart(0.3, 1), _apart(0.3812, 0.3814), _apart(1, 1)
+    (('0.30', '1.00'), ('0.3812', '0.3814'), ('1.00', '1.00'))
+    """
+    digits = next((n for n in range(2, 16) if f"{low:.{n}f}" != f"{high:.{n}f}"), 2)
+    return f"{low:.{digits}f}", f"{high:.{digits}f}"
