@@ -27,10 +27,20 @@ def test_words_signs_and_characters() -> None:
 
 
 def test_marks_and_joiners_are_of_the_letter_before_them_and_numbers_are_whole() -> None:
-    for word in ("e\u0301le\u0301ment", "हिन्दी", "தமிழ்", "می\u200cخواهم", "co\u00adope\u00adrate", "1,200.50", "מִלָּה"):
+    for word in (
+        "e\u0301le\u0301ment",
+        "हिन्दी",
+        "தமிழ்",
+        "می\u200cخواهم",
+        "co\u00adope\u00adrate",
+        "1,200.50",
+        "12:30",
+        "١٬٢٠٠٫٥",
+        "מִלָּה",
+    ):
         assert words(f"{word} {word}.") == [word, word, "."]
     assert words("ที่นั่น") == ["ที่", "นั่", "น"], "in scripts without spaces, a letter with its marks"
-    assert words("3. 4") == ["3", ".", "4"] and words("a.b") == ["a", ".", "b"]
+    assert words("3. 4") == ["3", ".", "4"] and words("a.b") == ["a", ".", "b"] and words("3: 4") == ["3", ":", "4"]
 
 
 def test_a_word_has_the_mean_of_its_tokens_and_they_have_it_back() -> None:

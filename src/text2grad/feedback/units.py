@@ -17,8 +17,8 @@ from text2grad.feedback.align.stems import FUNCTION_WORDS
 from text2grad.feedback.critics.words import UNSPACED
 
 Numbers = NDArray[np.float64]
-_INSIDE = r"(?:['’]|(?<=\d)[.,](?=\d))"
-"""What may stand within a word, or a number."""
+_INSIDE = r"(?:['’]|(?<=\d)[.,:٫٬](?=\d))"
+"""What may stand within a word, or a number or a time of day."""
 _SPACED = re.compile(rf"\w+(?:{_INSIDE}\w+)*|[^\w\s]+")
 _LINKS = frozenset(",-–—/&'’\"“”")
 
