@@ -166,8 +166,12 @@ def test_other_settings_are_not_mixed_into_a_demo(shown: Path, other: str, capsy
 
 @pytest.mark.parametrize("wrong", [["--model", "no/such.gguf"], ["--device", "cuda:77"]])
 def test_what_cannot_begin_leaves_the_folder_to_the_mended_command(tmp_path: Path, wrong: list[str]) -> None:
-    assert main(["demo", "--out", str(tmp_path / "out"), *SHORT, *wrong]) == 2
-    assert not list((tmp_path / "out").iterdir())
+    out = tmp_path / "out"
+    assert main(["demo", "--out", str(out), *SHORT, *wrong]) == 2
+    assert not out.exists(), "what it made itself"
+    out.mkdir()
+    assert main(["demo", "--out", str(out), *SHORT, *wrong]) == 2
+    assert not list(out.iterdir()), "what was there stays"
 
 
 def test_a_start_of_unknown_making_is_not_used(shown: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

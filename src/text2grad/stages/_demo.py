@@ -10,7 +10,7 @@ import sys
 import time
 import webbrowser
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -51,10 +51,11 @@ def show(options: DemoSettings, out: str | Path, *, display: bool, browser: bool
     """All of it; prints the verdict."""
     console, again, out = Console(quiet=not display), command(options, str(out)), Path(out)
     try:
+        ours = not out.exists()
         settle(options, out)
     except OSError as problem:
         raise UsageError(f"--out should name a folder that can be written to, got {out}: {problem.strerror}") from None
-    with _begun(out, again):
+    with _begun(out, again, ours):
         console.print(_BEFORE.format(model=options.model, updates=options.updates), highlight=False, markup=False)
         if slow(options):
             console.print("\n" + patience(options, str(out)), highlight=False, markup=False, soft_wrap=True)
@@ -100,9 +101,10 @@ class Told(KeyboardInterrupt):
 
 
 @contextmanager
-def _begun(out: Path, again: str) -> Iterator[None]:
+def _begun(out: Path, again: str, ours: bool) -> Iterator[None]:
     """Add up what the trainings take, also over several calls; a call that finds them done, or that is refused, adds
-    nothing. One that fails before there is a run leaves the folder free. Ctrl-C says how to go on."""
+    nothing. One that fails before there is a run leaves the folder free, or none if it made it (`ours`). Ctrl-C says
+    how to go on."""
     over = all((out / name / "model").is_dir() for name in ("start", *ARMS))
     began = time.perf_counter()
     try:
@@ -114,6 +116,9 @@ def _begun(out: Path, again: str) -> Iterator[None]:
         if not any((out / name).exists() for name in ("start", *ARMS)):
             # Nothing has begun (there is no such model, no such device): the mended command may have this folder.
             (out / "settings.yaml").unlink()
+            if ours:
+                with suppress(OSError):
+                    out.rmdir()
             over = True
         raise
     finally:
