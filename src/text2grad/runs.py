@@ -180,7 +180,8 @@ class Jsonl(Closable):
         """Forget everything after the first `size` bytes, which must be a position that `size` once gave."""
         if not 0 <= size <= self.size or (size and not self._ends_line(size)):
             raise RunError(
-                f"{self.path}: cannot go back to byte {size}: the file has {self.size} bytes, or no line ends there"
+                f"{self.path}: cannot go back to byte {size}: the file has {self.size} bytes, or no line ends there, "
+                f"so it was changed; put it back, or choose another folder"
             )
         if size < self.size:
             self._cut(size)

@@ -1,6 +1,7 @@
 """Replies of models: the good, the broken and the hostile. Nothing crashes, nothing broken earns."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -221,12 +222,14 @@ def test_a_reply_cut_off_anywhere_earns_nothing(cut: int) -> None:
 
 
 def is_whole(text: str) -> bool:
-    """Whether a text is, from its first brace to its end, one JSON object on lines of its own: then its word counts."""
+    """Whether a text is, from its first brace to its end, one JSON object on lines of its own, or in a fence that is:
+    then its word counts."""
     before, brace, inside = text.partition("</think>")[2 * ("</think>" in text)].partition("{")
     try:
         json.loads(brace + inside.strip().removesuffix("```"))
     except (ValueError, RecursionError):
         return False
+    before = re.sub(r"```(json)?\s*$", "", before, flags=re.IGNORECASE)
     return not before.strip() or before.rstrip(" \t").endswith("\n")
 
 

@@ -40,6 +40,30 @@ def test_a_critique_object_keeps_its_quotes() -> None:
     assert found.omissions == ("the cause",)
 
 
+def test_spans_that_were_given_and_found_are_one_and_earlier_findings_are_found_again_or_not() -> None:
+    marked = [{"start": 0, "end": 4, "verdict": "poor", "comment": "no"}, {"start": 5, "end": 10, "verdict": "good"}]
+    row = {"id": 1, "completion": "Nine ships left.", "critique": '"Nine" is wrong.', "spans": marked}
+    once = Row.of(row).align(AlignSettings())
+    assert [(s.start, s.end, s.provenance) for s in once.spans] == [(0, 4, "given"), (5, 10, "given")]
+    again = Row.of({**row, **once.to_json()}).align(AlignSettings())
+    assert again.spans == once.spans
+    found = Row.of({**row, "spans": None}).align(AlignSettings())
+    assert [(s.start, s.end, s.provenance) for s in found.spans] == [(0, 4, "exact")]
+    assert Row.of({**row, "spans": found.to_json()["spans"]}).align(AlignSettings()).spans == found.spans
+    edited = Row.of({**row, "critique": '"ships" is wrong.', "spans": found.to_json()["spans"]}).align(AlignSettings())
+    assert [(s.start, s.end) for s in edited.spans] == [(5, 10)]
+
+
+def test_quality_ends_within_the_completion() -> None:
+    row = {"id": 1, "completion": "Nine ships.", "critique": {"feedback": "x", "quality": [[0, 0.0], [11, 1.0]]}}
+    assert Row.of(row).critique.quality == ((0, 0.0), (11, 1.0))
+    row["critique"] = {"feedback": "x", "quality": [[0, 0.0], [12, 1.0]]}
+    with pytest.raises(
+        InvalidData, match=r"critique\.quality: should end within the completion's 11 characters, got 12"
+    ):
+        Row.of(row)
+
+
 @given(st.binary(max_size=60))
 def test_any_bytes_are_a_row_or_a_reason(line: bytes) -> None:
     with pytest.raises(InvalidData):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.report.made_runs import write_run
+from tests.report.made_runs import write_rows, write_run
 from text2grad.errors import RunError
 from text2grad.report.folders import read_runs
 from text2grad.report.page import build
@@ -105,3 +105,23 @@ def test_names_are_as_long_as_it_takes(tmp_path: Path) -> None:
     folders = [write_run(tmp_path / arm / "seed-1", arm, updates=1) for arm in ("span", "scalar")]
     assert [run.name for run in read_runs(folders)] == ["span/seed-1", "scalar/seed-1"]
     assert [run.name for run in read_runs(folders[:1])] == ["seed-1"]
+
+
+def test_a_reward_model_is_finished_when_it_has_a_model_and_not_before(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "a", updates=8)
+    looks = [(0, 3.0, 0.2), (2, 1.0, 0.5), (4, 2.0, 0.4)]
+    rows = [{"update": n, "held_out/watched": loss, "held_out/poor_ap": ap} for n, loss, ap in looks]
+    write_rows(folder / "metrics.jsonl", rows)
+    (run,) = read_runs([folder])
+    assert run.unfinished == "not finished: 4 of 8 updates so far"
+    assert "a is not finished: 4 of 8 updates so far." in build([run]).html.decode()
+    config = folder / "config.yaml"
+    config.write_text(config.read_text().replace("updates: 8", "updates: null\nkeep: best"))
+    (run,) = read_runs([folder])
+    assert run.unfinished == "not finished: there is no model in it yet"
+    (folder / "model").mkdir()
+    (run,) = read_runs([folder])
+    assert not run.unfinished
+    said = build([run]).html.decode()
+    assert "Its weights are those of update 2, where the held-out loss was lowest: average precision on poor" in said
+    assert "tokens 0.500." in said and "not finished" not in said

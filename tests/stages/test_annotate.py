@@ -93,6 +93,33 @@ def test_what_is_in_the_way_of_an_unfinished_run_is_not_written_over(fault_serve
     assert (tmp_path / "out.receipt.json").read_text() == "my shopping\n"
 
 
+def test_what_people_said_is_no_part_of_what_another_critic_says(tmp_path: Path) -> None:
+    said = {"spans": [{"start": 0, "end": 4, "verdict": "good"}], "revision": "Nine boats left.", "verdict": "poor"}
+    row = {"id": 1, "prompt": "p", "completion": "Nine ships left.", "reference": "Nine ships sank.", **said}
+    plain = {key: value for key, value in row.items() if key not in said}
+    source, bare = written(tmp_path / "in.jsonl", [row]), written(tmp_path / "bare.jsonl", [plain])
+    found = {}
+    for name, file, critic in (
+        ("alone", bare, "reference"),
+        ("beside", source, "reference"),
+        ("people", source, "people"),
+        ("both", source, "merge(people, reference)"),
+    ):
+        assert main(["annotate", str(file), str(tmp_path / f"{name}.jsonl"), "--critic", critic]) == 0
+        (made,) = read_jsonl(tmp_path / f"{name}.jsonl")
+        found[name] = {(span["start"], span["end"], span["verdict"]) for span in made["spans"]}
+    assert found["beside"] == found["alone"] and found["alone"]
+    assert (0, 4, "good") in found["people"] and found["people"] - found["alone"]
+    assert found["both"] >= {(0, 4, "good")} | found["alone"]
+
+
+def test_annotated_once_more_it_is_the_same(tmp_path: Path) -> None:
+    source, first, second = written(tmp_path / "in.jsonl", ROWS), tmp_path / "first.jsonl", tmp_path / "second.jsonl"
+    assert main(["annotate", str(source), str(first)]) == 1, "one line has nothing to say"
+    assert main(["annotate", str(first), str(second)]) == 0
+    assert first.read_bytes() == second.read_bytes()
+
+
 def test_a_column_named_like_an_argument_is_no_crash(tmp_path: Path) -> None:
     rows = [{"id": 1, "completion": "Nine ships.", "critique": '"Nine" is wrong.', "self": 1, "prompts": 2}]
     source = written(tmp_path / "in.jsonl", rows)

@@ -161,17 +161,25 @@ def test_rows_without_a_score_that_cost_the_others_theirs_are_said(
     plain = replace(made[1], critique=Critique("Fine."))
     loop = start(tmp_path, settings(updates=1), rows=[made[0], plain, *made[2:4]], held_out=made[5:])
     loop.train()
-    assert "1 of 4 completions to learn from have no score" in capsys.readouterr().err and loop.kind == "verdicts"
+    assert "1 of 8 completions, held-out ones among them, have no score" in capsys.readouterr().err
+    assert loop.kind == "verdicts"
+    loop = start(tmp_path / "held", settings(updates=1), rows=made[2:4], held_out=[plain, *made[5:]])
+    loop.train()
+    assert "1 of 7 completions, held-out ones among them, have no score" in capsys.readouterr().err
+    assert loop.kind == "verdicts"
     start(tmp_path / "all", settings(updates=1), rows=made[:4], held_out=made[5:]).train()
     start(tmp_path / "none", settings(updates=1), rows=rows(4), held_out=made[5:]).train()
     assert "no score" not in capsys.readouterr().err
 
 
-def test_long_completions_are_counted_and_long_critiques_leave_the_head_its_lesson(tmp_path: Path) -> None:
+def test_long_completions_are_counted_and_long_critiques_leave_the_head_its_lesson(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     long = Annotated("long", "Q", "word " * 99, Critique("x"), Alignment())
     wordy = Annotated("wordy", "Q", "Drava it is", Critique("word " * 99), Alignment((Span(0, 5, "poor"),)))
     options = settings(updates=1)
     start(tmp_path, options, rows=[*rows(6), long, wordy], held_out=[long, *rows(2, seed=1)]).train()
+    assert "2 of 11 completions have no room and are left out; raise template.max_tokens=200" in capsys.readouterr().err
     first = metrics_of(tmp_path / "run")[0]
     assert {key: first[f"data/{key}"] for key in ("rows", "held_out", "skipped", "without_critique")} == {
         "rows": 7,
@@ -262,6 +270,7 @@ def test_a_model_that_only_writes_is_watched_by_what_it_writes(tmp_path: Path) -
     for row in metrics_of(tmp_path / "run"):
         if "held_out/watched" in row:
             assert row["held_out/watched"] == row["held_out/joint"] == row["held_out/language"]
+            assert "held_out/poor_ap" not in row, "of a head that nobody trains"
 
 
 def test_the_best_weights_and_the_patience_outlast_an_interruption(tmp_path: Path) -> None:

@@ -10,13 +10,15 @@ from typing import Any
 
 from text2grad.errors import InvalidData
 from text2grad.feedback.align.settings import AlignSettings
+from text2grad.feedback.critics.people import brought_by
 from text2grad.feedback.critics.protocol import Answers, Critic, Prompt, ask
 from text2grad.feedback.rows import Row, check_numbers, identity, read_object
 from text2grad.types import Critique, Message
 
 OWN = ("id", "prompt", "completion")
 """Fields with a meaning of their own; every other one goes to the critic as a column."""
-
+BROUGHT = ("spans", "revision", "verdict")
+"""What people said in a row beside their critique: no part of what another critic says of it."""
 
 _RESERVED = ("self", "prompts", "completions")
 """Names of the protocol's own arguments: a column of such a name stays in the row, and no critic is given it."""
@@ -56,7 +58,9 @@ async def annotate(
     critiques = await _ask_each(critic, list(items.values()))
     for (index, item), critique in zip(items.items(), critiques, strict=True):
         found[index] = (
-            Unannotated(item.row["id"], critique) if isinstance(critique, str) else _completed(item, critique, settings)
+            Unannotated(item.row["id"], critique)
+            if isinstance(critique, str)
+            else _completed(item, critique, settings, brought_by(critic))
         )
     return [result for result in found if result is not None]
 
@@ -98,9 +102,10 @@ def _not_scored(reason: str | None) -> str:
     return f"not scored: {reason or 'the critic gave no critique, and no reason'}"
 
 
-def _completed(item: _Item, critique: Critique, settings: AlignSettings) -> dict[str, Any] | Unannotated:
+def _completed(item: _Item, critique: Critique, settings: AlignSettings, brought: bool) -> dict[str, Any] | Unannotated:
+    row = item.row if brought else {**item.row, **dict.fromkeys(BROUGHT)}
     try:
-        found = Row.of({**item.row, "critique": critique.to_json()}).align(settings)
+        found = Row.of({**row, "critique": critique.to_json()}).align(settings)
     except InvalidData as problem:
         return Unannotated(item.row["id"], str(problem))
     said = critique.to_json() | {"omissions": list(found.omissions)}

@@ -26,7 +26,7 @@ class Row:
     revision: str | None
     verdict: Verdict | None
     spans: tuple[Span, ...]
-    """Given with the data; they stay as they are."""
+    """Of the line; those that are given with the data stay as they are."""
 
     @classmethod
     def read(cls, line: bytes) -> "Row":
@@ -37,11 +37,16 @@ class Row:
         identity = row.get("id")
         if isinstance(identity, bool) or not isinstance(identity, str | int) or identity == "":
             raise InvalidData(f"id: should be a non-empty text or a whole number, {_came(row, 'id')}")
-        completion = _completion(row)
+        completion, critique = _completion(row), _critique(row)
+        if critique.quality and critique.quality[-1][0] > len(completion):
+            raise InvalidData(
+                f"critique.quality: should end within the completion's {len(completion)} characters, got "
+                f"{critique.quality[-1][0]}"
+            )
         return cls(
             id=identity,
             completion=completion,
-            critique=_critique(row),
+            critique=critique,
             source=_text(row, "source") or _prompt(row),
             revision=_text(row, "revision"),
             verdict=_verdict(row),
@@ -56,10 +61,13 @@ class Row:
         return self.with_given(self.pair.align(settings, None))
 
     def with_given(self, found: Alignment) -> Alignment:
-        """What was found, and the spans that came with the data."""
-        if not self.spans:
+        """What was found, and the spans that came with the data; what both have, once. Spans that an earlier reading of
+        the critique found are found again, or no more."""
+        given = {(span.start, span.end, span.verdict): span for span in self.spans if span.provenance == "given"}
+        if not given:
             return found
-        spans = sorted((*self.spans, *found.spans), key=lambda span: (span.start, span.end))
+        new = [span for span in found.spans if (span.start, span.end, span.verdict) not in given]
+        spans = sorted((*given.values(), *new), key=lambda span: (span.start, span.end))
         return Alignment(tuple(spans), found.missed, found.omissions)
 
 

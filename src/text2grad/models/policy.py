@@ -310,6 +310,11 @@ def _check_head(policy: Policy) -> None:
         wanted = policy.base(input_ids=ids_BS, use_cache=False).logits[0].float() / policy.temperature
         hidden = policy.base.base_model(input_ids=ids_BS, use_cache=False).last_hidden_state[0]
         came = policy.head().logits(hidden)
+    if not bool(wanted.isfinite().all()):
+        raise ModelError(
+            f"{type(policy.base).__name__}: its logits are not finite, so its weights are damaged, or those of a run "
+            f"that ran away; take another copy of the model"
+        )
     error = float((wanted - came).abs().max())
     # A model held in bf16 scales and caps its logits in bf16 as well.
     allowed = 1e-3 if projection.weight.dtype == torch.float32 else 3e-2

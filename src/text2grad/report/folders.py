@@ -56,6 +56,17 @@ class Run:
         return found[0] if len(found) == 1 and isinstance(found[0], int) else None
 
     @property
+    def unfinished(self) -> str:
+        """What it has not come to, in words; nothing where it has a model, or had all its updates."""
+        if (self.path / "model").is_dir():
+            return ""
+        if self.planned is not None and self.last_update < self.planned:
+            noun = "update" if self.planned == 1 else "updates"
+            return f"not finished: {self.last_update} of {self.planned} {noun} so far"
+        judges = any("held_out/watched" in row for row in self.metrics.values())
+        return "not finished: there is no model in it yet" if judges else ""
+
+    @property
     def supervised(self) -> bool:
         """A supervised start: losses and no score, so nothing that it could be compared by."""
         keys = {key for row in self.metrics.values() for key in row}
@@ -156,9 +167,8 @@ def _read(path: Path, name: str) -> Run:
     if not (path / "rollouts.jsonl").is_file():
         trouble.append("no rollouts.jsonl, so there are no completions to show")
     run = Run(path, name, metrics, config, config_text, facts, tuple(warnings), ())
-    if run.planned is not None and run.last_update < run.planned:
-        noun = "update" if run.planned == 1 else "updates"
-        trouble.append(f"not finished: {run.last_update} of {run.planned} {noun} so far")
+    if run.unfinished:
+        trouble.append(run.unfinished)
     return Run(path, name, metrics, config, config_text, facts, tuple(warnings), tuple(trouble))
 
 

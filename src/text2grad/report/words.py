@@ -12,12 +12,14 @@ from text2grad.report.arms import Arm, Point
 
 HELD_OUT = "held_out/score"
 TRAINING = "score/mean"
+WATCHED = "held_out/watched"
+"""By which a reward model chooses its weights."""
 MEASURES = {
     HELD_OUT: "held-out score",
     TRAINING: "score of the completions trained on",
     "held_out/poor_ap": "average precision on poor tokens",
     "held_out/good_ap": "average precision on good tokens",
-    "held_out/watched": "held-out loss",
+    WATCHED: "held-out loss",
     "held_out/loss": "held-out loss",
     "loss/joint": "training loss",
     "loss/mean": "training loss",
@@ -81,10 +83,26 @@ def compare(arms: Sequence[Arm]) -> Comparison:
         sentences += [_reach(best, points, other, target, key) for other, target in curves if other is not best]
     if key == TRAINING:
         sentences.append("There are no held-out scores in these runs, so these are scores on what was trained on.")
+    sentences += [f"{run.name} is {run.unfinished}." for arm in arms for run in arm.runs if run.unfinished]
+    sentences += [said for arm in arms if (said := _kept(arm, key))]
     silent = [arm.name for arm in arms if not arm.series(key)]
     if silent:
         sentences.append(f"No {measure} in {', '.join(silent)}.")
     return Comparison(key, measure, _headline(curves, key), tuple(sentences))
+
+
+def _kept(arm: Arm, key: str) -> str:
+    """Of one reward model: where its weights are not those of the last look, whose they are."""
+    looks, points = arm.series(WATCHED), {point.update: point.mean for point in arm.series(key)}
+    if len(arm.runs) > 1 or arm.runs[0].unfinished or not looks or arm.runs[0].config.get("keep") != "best":
+        return ""
+    best = min(looks, key=lambda point: point.mean).update
+    if best == looks[-1].update or best not in points:
+        return ""
+    return (
+        f"Its weights are those of update {best}, where the held-out loss was lowest: {MEASURES[key]} "
+        f"{number(points[best])}."
+    )
 
 
 def _worth(key: str, value: float) -> float:

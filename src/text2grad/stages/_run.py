@@ -60,17 +60,21 @@ class Run(Closable):
             return
         try:
             there = json.loads(path.read_bytes())
-        except ValueError as problem:
-            raise RunError(f"{path}: cannot be read ({problem}); put it back, or choose another folder") from None
-        changed = [name for name, digest in now["data"].items() if there["data"].get(name, digest) != digest]
+            data, launched = dict(there["data"]), there["launched"]
+        except (ValueError, TypeError, LookupError) as problem:
+            raise RunError(
+                f"{path}: is not what a run writes ({type(problem).__name__}: {problem}); put it back, or choose "
+                f"another folder"
+            ) from None
+        changed = [name for name, digest in now["data"].items() if data.get(name, digest) != digest]
         if changed:
             raise RunError(
                 f"{self.path} was begun with another content of {', '.join(changed)}; choose another folder for the "
                 f"new data, or put the old file back to go on"
             )
-        if there["launched"] != now["launched"]:
+        if launched != now["launched"]:
             raise RunError(
-                f"{self.path} was begun with {there['launched'] or 'one process'}, and this is "
+                f"{self.path} was begun with {launched or 'one process'}, and this is "
                 f"{now['launched'] or 'one process'}; go on as it was begun, or choose another folder"
             )
 
@@ -259,13 +263,13 @@ def digests(*sources: tuple[str, str, Sequence[Example] | None]) -> dict[str, st
         if given:
             content = "\n".join(json.dumps(example.to_json(), sort_keys=True) for example in given)
             found[name] = hashlib.sha256(content.encode()).hexdigest()
-        elif path and Path(path).is_file():
-            found[path] = _sha256(path)
+        elif path and (file := Path(path).expanduser()).is_file():
+            found[path] = _sha256(file)
     return found
 
 
-def _sha256(path: str) -> str:
-    with Path(path).open("rb") as file:
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

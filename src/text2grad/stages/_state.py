@@ -119,9 +119,10 @@ def load(checkpoint: Path) -> dict[str, Any]:
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as problem:
+        first = (str(problem).splitlines() or [""])[0][:120]
         raise RunError(
-            f"{path}: cannot be read ({type(problem).__name__}: {str(problem).splitlines()[0][:120]}); delete this "
-            f"checkpoint folder to go on from the one before it"
+            f"{path}: cannot be read ({type(problem).__name__}: {first}); delete this checkpoint folder to go on from "
+            f"the one before it"
         ) from problem
     return state
 

@@ -111,7 +111,7 @@ class RewardTrainer(Supervised):
         if self._began is not None:
             self.policy.adopt(settings.model)
         self.reader = self.policy.reader(self.tokenizer)
-        self.kind = kind_for([row.critique for row in self.rows])
+        self.kind = kind_for([row.critique for row in (*self.rows, *self.held_out)])
         self.unit = unit_for([(row.critique, row.alignment) for row in self.rows])
         self.skipped = 0
         """Completions that had no room in the template."""
@@ -194,11 +194,18 @@ class RewardTrainer(Supervised):
                 f"{both} of {len(self.rows)} completions to learn from have a prompt that is held out, too, so what is "
                 f"measured there flatters, and thresholds are chosen on it; leave those prompts out of one of the files"
             )
-        unscored = sum(kind_of(row.critique) == "verdicts" for row in self.rows)
-        if 0 < unscored < len(self.rows):
+        every = (*self.rows, *self.held_out)
+        unscored = sum(kind_of(row.critique) == "verdicts" for row in every)
+        if unscored and any(kind_of(row.critique) != "verdicts" for row in self.rows):
             yield (
-                f"{unscored} of {len(self.rows)} completions to learn from have no score, so no score is learned from: "
-                f"the model will say verdicts and severities; leave those out to have it learn scores"
+                f"{unscored} of {len(every)} completions, held-out ones among them, have no score, so no score is "
+                f"learned from: the model will say verdicts and severities; leave those out to have it learn scores"
+            )
+        if self.skipped:
+            yield (
+                f"{self.skipped} of {len(every)} completions have no room and are left out; raise "
+                f"template.max_tokens={self.policy.template.max_tokens}, or lower template.critique_tokens="
+                f"{self.policy.template.critique_tokens}"
             )
 
     def _learn(self, items: Sequence[Item]) -> dict[str, float]:
@@ -228,7 +235,8 @@ class RewardTrainer(Supervised):
         # A critique that is written better makes no better judge: where there is a span head, it is what is watched.
         judging = self.weighing.span * found["loss/span"] + self.weighing.worth * found["loss/worth"]
         found["watched"] = judging if self.weighing.span or self.weighing.worth else found["loss/joint"]
-        found |= token_metrics(self.policy, gathered, verdicts)
+        if self.weighing.span:
+            found |= token_metrics(self.policy, gathered, verdicts)
         renamed = {f"held_out/{name.removeprefix('loss/')}": value for name, value in found.items()}
         return renamed | {"time/evaluate": time.perf_counter() - began}
 

@@ -96,7 +96,15 @@ def test_however_many_are_told_badly_they_are_below_the_floor() -> None:
     outs = [out(SURE)] * 10 + [out(UNSURE)] * 30
     verdicts = [torch.tensor([0, 1, 2, 1])] * 10 + [torch.tensor([1, 1, 1])] * 30
     below, told = refused(outs, verdicts)
-    assert below == 30 and "So it scores 10 of them" in told
+    assert below == 30 and "It scores 10 of them" in told
+
+
+def test_a_judge_that_says_nothing_but_noise_scores_nothing_and_one_below_the_base_rates_is_named() -> None:
+    """Numbers that are the wrong way round: whatever temperature, none helps, so it ends at the hottest."""
+    backwards = [-out(SURE)] * 6
+    below, told = refused(backwards, [torch.tensor([0, 1, 2, 1])] * 6)
+    assert plain().calibration.temperature > 99 and plain().calibration.confidence == 1.0
+    assert below == 6 and "do not show that this judge is of use" in told
 
 
 def made(count: int, signal: float, noise: float = 0.0, seed: int = 0) -> tuple[list[torch.Tensor], list[torch.Tensor]]:

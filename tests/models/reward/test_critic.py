@@ -1,6 +1,7 @@
 """A reward model as a critic: by its head, by what it writes, alone and among others; what is not scored, and why."""
 
 import asyncio
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from text2grad.errors import CriticError, ModelError
 from text2grad.feedback.critics.learned import LearnedSettings, digest_of, is_checkpoint
 from text2grad.feedback.critics.named import CriticSettings, critic_named, sources_of
 from text2grad.feedback.critics.protocol import Answers, ask
+from text2grad.feedback.lessons import confidence_of
 from text2grad.models.reward import open_critic
 from text2grad.models.reward.critic import RewardCritic
 from text2grad.models.reward.model import RewardModel
@@ -84,6 +86,12 @@ def test_caution_wants_scores_and_says_so_where_there_are_none(checkpoint: Path)
         RewardCritic(checkpoint, sure(caution=0.5), held=(critic.model, critic.tokenizer))
 
 
+@pytest.mark.parametrize("more", [{"caution": 1.0}, {"confidence": 0.5}])
+def test_what_is_about_the_head_is_refused_where_it_is_not_asked(checkpoint: Path, more: dict[str, Any]) -> None:
+    with pytest.raises(CriticError, match=r"with critics\.learned\.by=generation it is not asked; leave them out"):
+        RewardCritic(checkpoint, LearnedSettings(by="generation", **more))
+
+
 def test_low_confidence_is_not_scored_and_says_so(checkpoint: Path) -> None:
     critic = RewardCritic(checkpoint, LearnedSettings(confidence=1.0))
     found = critic(PROMPTS[:2], TEXTS[:2])
@@ -91,6 +99,10 @@ def test_low_confidence_is_not_scored_and_says_so(checkpoint: Path) -> None:
     assert found.reasons[1].startswith("the reward model is only 0.") and found.reasons[1].endswith(
         "1.00 is wanted (critics.learned.confidence)"
     )
+    probs = [one[1] for one in critic.probabilities(PROMPTS[:1], TEXTS[:1]) if one]
+    near = RewardCritic(checkpoint, LearnedSettings(confidence=confidence_of(probs[0]) + 1e-5))(PROMPTS[:1], TEXTS[:1])
+    said, wanted = re.findall(r"0\.\d+", near.reasons[0])
+    assert said < wanted, "two digits would not tell them apart"
     trained = RewardCritic(checkpoint)
     trained.model.calibration = replace(trained.model.calibration, confidence=1.0)
     assert trained(PROMPTS[:1], TEXTS[:1]) == [None], "the floor of training holds where none is set"

@@ -30,7 +30,7 @@ class LearnedSettings:
     """bfloat16: weights and products in bf16, half the memory and faster on a GPU; the span head stays in fp32."""
     batch_tokens: Annotated[Int, Gt(0)] = 16384
     """Tokens that are read at once, padding included; lower it when memory runs out."""
-    caution: Annotated[Real, Ge(0)] = 0.0
+    caution: Annotated[Real, Ge(0), Le(100)] = 0.0
     """So many standard deviations are taken off the score that is expected, each token's part by its own variance. A
     policy finds what its critic is not sure of, and says that; caution makes it not worth saying. Of reward models that
     learned scores."""

@@ -73,7 +73,7 @@ def critic_named(name: str, options: CriticSettings, opened: Opener | None = Non
     if found := _OBJECT.fullmatch(name):
         return _imported(found[1], found[2])
     near = difflib.get_close_matches(name, NAMED, n=1)
-    if Path(name).is_dir():
+    if name and Path(name).is_dir():
         raise CriticError(f"{name}: is a folder, but not of a reward model: it has no {CARD}; RUN/model has one")
     known = f"there are {', '.join(NAMED)}, openai:MODEL, module:object and the folder of a reward model"
     hint = f"did you mean `{near[0]}`?" if near else known

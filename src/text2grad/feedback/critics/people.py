@@ -29,6 +29,11 @@ def people(
     return found
 
 
+def brought_by(critic: Any) -> bool:
+    """Whether what the rows bring with them is part of what this critic says."""
+    return critic is people or any(brought_by(part) for part in getattr(critic, "critics", ()))
+
+
 def _said(words: Any, corrected: Any, marked: Any) -> Critique | None:
     revision = corrected if isinstance(corrected, str) and corrected.strip() else None
     if isinstance(words, dict):

@@ -33,7 +33,8 @@ def calibrated(
     probs = list(torch.split(probs_N3, [len(one) for one in outs]))
     pooled_N3 = torch.cat([_pooled(*pair) for pair in zip(probs, units, strict=True)]) if units else probs_N3
     poor, good = (_threshold(pooled_N3[:, kind], verdict_N == kind) for kind in (POOR, GOOD))
-    floor = _floor(probs, verdicts)
+    # As hot as it gets, all probabilities are a third: it has nothing to say, and how sure it is, is noise.
+    floor = 1.0 if temperature > TEMPERATURES[1] / 1.01 else _floor(probs, verdicts)
     return replace(model.calibration, temperature=temperature, poor=poor, good=good, confidence=floor)
 
 
@@ -41,15 +42,15 @@ def complaint(model: RewardModel, outs: Sequence[Tensor], verdicts: Sequence[Ten
     """What a person should hear of a judge that was calibrated on these; empty if nothing."""
     probs, verdict_N = [model.read(out)[0] for out in outs], torch.cat(list(verdicts))
     scored = sum(confidence_of(one.double().numpy()) >= model.calibration.confidence for one in probs)
-    if 2 * scored < len(probs):
-        loss, base = (_log_loss(torch.cat(list(one)), verdict_N) for one in (probs, _base_rates(verdicts)))
+    loss, base = (_log_loss(torch.cat(list(one)), verdict_N) for one in (probs, _base_rates(verdicts)))
+    if 2 * scored < len(probs) or loss >= base:
         told = f"it tells their tokens with a log loss of {loss:.3g}, and how often each verdict comes has {base:.3g}"
         if not base:
             told = "all their tokens have the same verdict, so nothing shows whether it tells them apart"
         return (
-            f"the {len(probs)} held-out completions do not show that this judge is of use: {told}. So it scores "
-            f"{scored} of them, and little that is new. Give it more completions to learn from or to be measured on "
-            f"(validation), or set critics.learned.confidence=0 where it judges, to have all scored"
+            f"the {len(probs)} held-out completions do not show that this judge is of use: {told}. It scores {scored} "
+            f"of them, and of what is new about as large a share. Give it more completions to learn from or to be "
+            f"measured on (validation), or set critics.learned.confidence=0 where it judges, to have all scored"
         )
     low, high = TEMPERATURES
     if not 1.01 * low < model.calibration.temperature < high / 1.01:

@@ -53,6 +53,11 @@ class RewardCritic:
                 f"first), so it judges nothing; critics.learned.by=generation has it write its critiques instead"
             )
 
+        if self.options.by == "generation" and (self.options.caution or self.options.confidence is not None):
+            raise CriticError(
+                f"{path}: critics.learned.caution and critics.learned.confidence are about the span head's numbers, "
+                f"and with critics.learned.by=generation it is not asked; leave them out, or judge by=head"
+            )
         if self.options.caution and self.model.calibration.kind == "verdicts":
             raise CriticError(
                 f"{path}: critics.learned.caution is taken off scores, and this reward model learned verdicts alone, "
