@@ -259,6 +259,13 @@ def test_saying_nothing_earns_nothing_and_may_cost(text: str) -> None:
     assert (good.score, poor.score) == (-0.5, -0.5 - size)
 
 
+def test_the_severity_of_a_quote_is_that_of_its_own_verdict() -> None:
+    probs = np.eye(3)[[GOOD, NEUTRAL, POOR, NEUTRAL]]
+    worths = np.array([(0.25, 0.75)] * 4)
+    said = critique_of("Nine cars", NINE, probs, worths, Calibration())
+    assert [(quote.verdict, quote.severity) for quote in said.quotes] == [("good", 0.75), ("poor", 0.25)]
+
+
 def test_what_is_called_is_whole_words_and_what_joins_them_where_there_are_only_verdicts() -> None:
     """“Monte” is two tokens of 0.25 and 0.75; “of” is between two poor words."""
     text, offsets = "Monte of Paschi.", pairs((0, 3), (3, 5), (5, 8), (8, 15), (15, 16))

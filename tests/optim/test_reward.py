@@ -60,11 +60,14 @@ def test_each_part_is_a_mean_over_its_own_tokens() -> None:
                 found = torch.nn.functional.softplus(numbers[3 if verdict == 0 else 4])
                 parts["worth"].append(float(torch.nn.functional.smooth_l1_loss(found, marks.worth_BL[row, place])))
     wanted = {name: sum(values) / len(values) for name, values in parts.items()}
+    weighed = WEIGHING.over(counts_of(batch, marks))
+    assert len({len(values) for values in parts.values()}) == 3, "else they could be taken for one another"
+    joint = wanted["span"] + 0.5 * wanted["worth"] + 0.25 * wanted["language"]
+    assert float(model(batch, marks, weighed).loss.detach()) == pytest.approx(joint, abs=1e-5), "what gradients are of"
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     losses = reward_update(model, optimizer, batch, marks, WEIGHING, micro_batch=3, max_grad_norm=1.0)
     for name, value in wanted.items():
         assert losses[f"loss/{name}"] == pytest.approx(value, abs=1e-5), name
-    joint = wanted["span"] + 0.5 * wanted["worth"] + 0.25 * wanted["language"]
     assert losses["loss/joint"] == pytest.approx(joint, abs=1e-5)
     assert losses["update/skipped"] == 0 and losses["update/grad_norm"] > 0
 

@@ -18,6 +18,7 @@ from text2grad import config
 from text2grad.errors import ConfigError, CriticError, InvalidData, RunError
 from text2grad.feedback.lessons import verdicts_of
 from text2grad.models.parallel import Processes
+from text2grad.models.reward.calibrate import calibrated
 from text2grad.models.reward.critic import RewardCritic
 from text2grad.models.reward.model import RewardModel
 from text2grad.models.reward.template import Template
@@ -105,6 +106,18 @@ def test_the_calibration_is_that_of_the_weights_that_are_kept(trained: tuple[Pat
     assert f1 == pytest.approx(metrics_of(folder / "run")[-1]["held_out/poor_f1"], abs=0.05)
 
 
+def test_thresholds_are_of_words_as_the_critic_reads_them(tmp_path: Path) -> None:
+    with start(tmp_path, settings(updates=4, head_learning_rate=2e-2), rows=rows(24)) as loop:
+        loop.train()
+        outs = [out.cpu() for out in loop._look(loop.held_items)[2]]
+        verdicts = [torch.from_numpy(item.lesson.verdicts) for item in loop.held_items]
+        found = loop.policy.calibration
+        by_words, by_tokens = (
+            calibrated(loop.policy, outs, verdicts, units) for units in ([item.units for item in loop.held_items], None)
+        )
+    assert found == by_words and (by_tokens.poor, by_tokens.good) != (found.poor, found.good)
+
+
 def test_with_scores_the_critics_score_follows_the_true_one(tmp_path: Path) -> None:
     options = settings(updates=60, evaluate_every=60, head_learning_rate=2e-2)
     outcome = start(tmp_path, options, rows=rows(48, score=True)).train()
@@ -115,6 +128,8 @@ def test_with_scores_the_critics_score_follows_the_true_one(tmp_path: Path) -> N
     pairs = [(said.score, row.critique.score) for said, row in zip(found, made, strict=True) if said is not None]
     scores, truth = torch.tensor(pairs).T
     assert len(pairs) > 16 and float(torch.corrcoef(torch.stack([scores, truth]))[0, 1]) > 0.8
+    # And in its unit: half as much, or twice, would be another reward.
+    assert 0.75 < float(scores.std() / truth.std()) < 1.33
 
 
 def test_the_papers_way_trains_no_head(tmp_path: Path) -> None:

@@ -99,10 +99,17 @@ def test_however_many_are_told_badly_they_are_below_the_floor() -> None:
     assert below == 30 and "It scores 10 of them" in told
 
 
-def test_a_judge_that_says_nothing_but_noise_scores_nothing_and_one_below_the_base_rates_is_named() -> None:
-    """Numbers that are the wrong way round: whatever temperature, none helps, so it ends at the hottest."""
-    backwards = [-out(SURE)] * 6
-    below, told = refused(backwards, [torch.tensor([0, 1, 2, 1])] * 6)
+def test_a_judge_whose_numbers_mean_nothing_scores_nothing_however_sure_it_is_of_some() -> None:
+    """Every number is the wrong way round, so it ends at the hottest temperature. Uniform probabilities are then better
+    than the base rates for what is rare, and noise is surest of just those."""
+    common, rare = torch.ones(21).long(), torch.tensor([0, 2] * 10 + [1])
+    verdicts = [common] * 3 + [rare] * 3
+    outs = []
+    for verdict in verdicts:
+        logits = torch.zeros(21, 5)
+        logits[torch.arange(21), verdict] = -0.5 if verdict is common else -2.0
+        outs.append(logits)
+    below, told = refused(outs, verdicts)
     assert plain().calibration.temperature > 99 and plain().calibration.confidence == 1.0
     assert below == 6 and "do not show that this judge is of use" in told
 
@@ -148,6 +155,35 @@ def test_a_judge_that_is_unsure_and_of_use_scores_nearly_all(seed: int) -> None:
     assert found["accuracy"] < float((torch.cat(verdicts) == 1).double().mean()) + 0.1
     below, told = refused(outs, verdicts)
     assert below <= 3 and not told
+
+
+def refused_as_it_is(outs: list[torch.Tensor], verdicts: list[torch.Tensor]) -> int:
+    """Of probabilities that no temperature changes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("text2grad.models.reward.calibrate.fit_temperature", lambda *_: 1.0)
+        return refused(outs, verdicts)[0]
+
+
+def test_what_is_better_by_less_than_the_margin_is_not_better() -> None:
+    """Two of three tokens are poor. By the base rates they cost 0.4055, 0.4055 and 1.0986 nats, here 0.3975, 0.3975 and
+    1.0906: a hundredth of what there is to know of them. With 0.35 and 0.99 it is six hundredths, and enough."""
+    verdicts = [torch.tensor([0, 0, 1, 1])] * 30
+    stop = [1e-6, 1 - 2e-6, 1e-6]
+    slightly = out([[0.672, 0.327, 0.001], [0.672, 0.327, 0.001], [0.663, 0.336, 0.001], stop])
+    plainly = out([[0.705, 0.294, 0.001], [0.705, 0.294, 0.001], [0.647, 0.352, 0.001], stop])
+    assert refused_as_it_is([slightly] * 30, verdicts) == 30
+    assert refused_as_it_is([plainly] * 30, verdicts) == 0
+
+
+def test_bad_luck_within_the_standard_error_costs_nobody() -> None:
+    """Of sixty completions the two least sure are told a little worse than by the base rates: that may be chance. Ten
+    of them are not."""
+    truth = torch.tensor([1, 0, 1, 1])
+    less = [[0.36, 0.32, 0.32], [0.32, 0.36, 0.32], [0.32, 0.32, 0.36], SURE[3]]
+    for count, below in ((2, 0), (10, 10)):
+        outs = [out(SURE)] * (60 - count) + [out(less)] * count
+        verdicts = [torch.tensor([0, 1, 2, 1])] * (60 - count) + [truth] * count
+        assert refused_as_it_is(outs, verdicts) == below
 
 
 @pytest.mark.parametrize("length", [8, 64])

@@ -101,6 +101,8 @@ def test_low_confidence_is_not_scored_and_says_so(checkpoint: Path) -> None:
     )
     probs = [one[1] for one in critic.probabilities(PROMPTS[:1], TEXTS[:1]) if one]
     near = RewardCritic(checkpoint, LearnedSettings(confidence=confidence_of(probs[0]) + 1e-5))(PROMPTS[:1], TEXTS[:1])
+    at = RewardCritic(checkpoint, LearnedSettings(confidence=confidence_of(probs[0])))
+    assert at(PROMPTS[:1], TEXTS[:1])[0] is not None, "at the floor it is scored"
     said, wanted = re.findall(r"0\.\d+", near.reasons[0])
     assert said < wanted, "two digits would not tell them apart"
     trained = RewardCritic(checkpoint)
