@@ -171,15 +171,22 @@ def curve(folder: Path) -> list[dict[str, float]]:
 ARMS = {
     "demo-true": "true critic, the demo's own settings",
     "demo-learned": "learned critic, the demo's own settings",
+    "steady-true": "true critic, KL penalty 0.01",
+    "steady-learned": "learned critic, KL penalty 0.01",
     "long-true": "true critic, KL penalty 0.02",
     "long-learned": "learned critic, KL penalty 0.02",
     "long-middling": "middling learned critic, KL penalty 0.02",
     "free-middling": "middling learned critic, no KL penalty",
 }
+CHOICE = "choice-"
+"""Arms of this name are those that the penalty was chosen by, on another seed."""
 JUDGES = {"reward": "learned", "middling": "middling"}
 SHARES = (
     ("long-learned", "long-true", 48),
     ("long-learned", "long-true", 192),
+    ("steady-learned", "steady-true", 48),
+    ("steady-learned", "demo-true", 48),
+    ("long-learned", "demo-true", 48),
     ("demo-learned", "demo-true", 48),
     ("long-middling", "long-true", 96),
     ("free-middling", "demo-true", 40),
@@ -197,11 +204,18 @@ def collect(args: argparse.Namespace) -> None:
         "arms": ARMS,
         "reward_models": JUDGES,
         "settings": REWARD_MODEL,
+        "choice": _choice(args.work),
         "summary": [share for one in SHARES if (share := shares(seeds, *one))],
         "seeds": seeds,
     }
     (args.out / "demo.json").write_text(json.dumps(everything, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(everything["summary"], indent=1))
+
+
+def _choice(work: Path) -> dict[str, Any]:
+    """Of each arm that something was chosen by, its curve."""
+    folders = sorted(work.glob(f"seed-*/{CHOICE}*"))
+    return {f"{one.parent.name} {one.name.removeprefix(CHOICE)}": curve(one) for one in folders}
 
 
 def _last_look(folder: Path) -> dict[str, float]:
@@ -227,7 +241,7 @@ def shares(seeds: dict[str, Any], learned: str, true: str, at: int) -> dict[str,
             (found[seed], last[seed]) = (one / other for one, other in zip(*ends, strict=True))
     if not found:
         return {}
-    what = f"{ARMS[learned]}, share of the true critic's improvement after {at} updates"
+    what = f"{ARMS[learned]}, share of what the {ARMS[true]}, improves, after {at} updates"
     least = {"least": min(found.values()), "at_the_last": list(last.values())}
     return {"what": what, "seeds": list(found), "shares": list(found.values()), **least}
 

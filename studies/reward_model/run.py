@@ -39,8 +39,8 @@ MEASURES: dict[str, Callable[[Sequence[Judged]], Measured]] = {"tokens": by_toke
 
 @dataclass(frozen=True)
 class Part:
-    """Annotated rows to learn from, to choose by, and to measure on, no source in two of them; how many could not be
-    used."""
+    """Annotated rows to learn from, to choose by, and to measure on, no source in two of them (of QA-Feedback, whose
+    sources are several passages: not the same ones; single passages come twice); how many could not be used."""
 
     train: list[Row]
     choosing: list[Row]

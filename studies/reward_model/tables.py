@@ -165,7 +165,18 @@ def _rl(out: Path) -> list[str]:
         for name, title in found["reward_models"].items()
         if name in arms["reward_models"]
     )
-    return [*lines, "", f"Average precision of the reward models on poor tokens, prompts held out: {judges}."]
+    lines += [
+        "",
+        f"Average precision of the reward models on poor tokens, prompts held out, at their last look: {judges}.",
+    ]
+    if not found.get("choice"):
+        return lines
+    lines += ["", "What the penalty was chosen by, on another seed and other held-out reports:", ""]
+    lines += _head(["arm", *(f"update {mark}" for mark in LOOKS)])
+    for title, curve in found["choice"].items():
+        points = {int(point["update"]): point for point in curve}
+        lines.append(_line(title, [_point(points[at]) if at in points else "" for at in LOOKS]))
+    return lines
 
 
 def _point(point: dict[str, float]) -> str:

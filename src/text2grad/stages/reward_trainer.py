@@ -184,7 +184,7 @@ class RewardTrainer(Supervised):
             "data/rows": len(self.items),
             "data/held_out": len(self.held_items),
             "data/skipped": self.skipped,
-            "data/without_critique": sum(item.critique is None for item in self.items),
+            "data/without_critique": sum(item.critique is None for item in self.items if self.settings.loss.language),
         }
 
     def _remarks(self) -> Iterator[str]:
