@@ -108,7 +108,7 @@ def overoptimisation(out: Path) -> str:
             ("score by the learned critic that it is trained on", Trace("orange", [], dashed=True)),
             ("reference: trained on the true critic", Trace("grey", [])),
         ],
-        rows=[Row("", panels[at : at + 4]) for at in range(0, len(panels), 4)],
+        rows=[Row("", panels[at : at + 3]) for at in range(0, len(panels), 3)],
         notes=[
             "AP: the learned critic's average precision on poor tokens, prompts held out, mean over seeds. "
             "Panels differ in how many updates they show.",

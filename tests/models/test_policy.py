@@ -124,6 +124,14 @@ def test_a_model_with_odd_logits_is_refused() -> None:
         policy(model=Odd(llama().config))
 
 
+def test_a_model_whose_weights_are_no_numbers_is_named_as_damaged() -> None:
+    broken = llama()
+    with torch.no_grad():
+        broken.model.norm.weight.fill_(float("nan"))
+    with pytest.raises(ModelError, match="its logits are not finite, so its weights are damaged"):
+        policy(model=broken)
+
+
 def test_an_adapter_on_the_vocabulary_projection_is_refused() -> None:
     with pytest.raises(ModelError, match=r"a torch\.nn\.Linear, got a .*lora\.targets"):
         Policy(

@@ -202,6 +202,23 @@ def test_settings_and_data_may_not_change_under_a_run(tmp_path: Path) -> None:
         trainer(tmp_path / "run", f"data={data}", "updates=2", examples=None)
 
 
+def test_a_file_below_home_may_not_change_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "data.jsonl").write_text('{"prompt": "Hi"}\n')
+    trainer(tmp_path / "run", "data=~/data.jsonl", "updates=1", examples=None).train()
+    (tmp_path / "data.jsonl").write_text('{"prompt": "Ho"}\n')
+    with pytest.raises(RunError, match=r"was begun with another content of ~/data\.jsonl"):
+        trainer(tmp_path / "run", "data=~/data.jsonl", "updates=1", examples=None)
+
+
+@pytest.mark.parametrize("content", ["", "{", "{}", "[]", '{"data": 1, "launched": null}'])
+def test_facts_of_a_run_that_are_none_are_named(tmp_path: Path, content: str) -> None:
+    trainer(tmp_path / "run", "updates=1").train()
+    (tmp_path / "run" / "run.json").write_text(content)
+    with pytest.raises(RunError, match=r"run\.json: is not what a run writes .*put it back, or choose another folder"):
+        trainer(tmp_path / "run", "updates=1")
+
+
 def test_a_folder_is_one_run_at_a_time(tmp_path: Path) -> None:
     with trainer(tmp_path / "run"), pytest.raises(RunLocked, match=f"in use by process {os.getpid()}"):
         trainer(tmp_path / "run")

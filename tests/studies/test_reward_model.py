@@ -149,10 +149,12 @@ def test_what_the_docs_say_is_what_the_files_hold() -> None:
             low, high = (f(run[key]["poor"]["f1"] for run in runs) for f in (min, max))
             assert f"{low:.2f} to {high:.2f}" in page, f"QA-Feedback, {way}, {key}"
     rl = json.loads((HERE / "demo.json").read_text(encoding="utf-8"))["summary"]
-    assert all(share["least"] >= 0.8 for share in rl[:2]), "RL with the learned critic, penalty 0.02"
-    for share in rl[:2]:
-        *rest, last = (f"{100 * one:.0f}" for one in share["shares"])
-        assert f"**{', '.join(rest)} and {last} %**" in page
+    assert all(share["least"] >= 0.8 for share in rl[:4]), "RL with the learned critic and a penalty"
+    for share, mark in zip(rl[:6], ("**",) * 4 + ("", ""), strict=True):
+        by_seed, at_the_last = (
+            ", ".join(f"{100 * one:.0f}" for one in share[key]) for key in ("shares", "at_the_last")
+        )
+        assert f"| {mark}{by_seed} %{mark} | {at_the_last} % |" in page, share["what"]
 
 
 def test_the_speeds_in_the_docs_are_those_of_the_file() -> None:
