@@ -118,10 +118,10 @@ def test_a_reward_model_is_finished_when_it_has_a_model_and_not_before(tmp_path:
     config = folder / "config.yaml"
     config.write_text(config.read_text().replace("updates: 8", "updates: null\nkeep: best"))
     (run,) = read_runs([folder])
-    assert run.unfinished == "not finished: there is no model in it yet"
+    assert run.unfinished == "without a model: it goes on, ended early, or was copied without it"
     (folder / "model").mkdir()
     (run,) = read_runs([folder])
     assert not run.unfinished
     said = build([run]).html.decode()
-    assert "Its weights are those of update 2, where the held-out loss was lowest: average precision on poor" in said
+    assert "a has the weights of update 2, where its held-out loss was lowest: average precision on poor" in said
     assert "tokens 0.500." in said and "not finished" not in said

@@ -176,11 +176,11 @@ def test_rows_without_a_score_that_cost_the_others_theirs_are_said(
     plain = replace(made[1], critique=Critique("Fine."))
     loop = start(tmp_path, settings(updates=1), rows=[made[0], plain, *made[2:4]], held_out=made[5:])
     loop.train()
-    assert "1 of 8 completions, held-out ones among them, have no score" in capsys.readouterr().err
+    assert "1 of 8 completions, to learn from and held out, have no score" in capsys.readouterr().err
     assert loop.kind == "verdicts"
     loop = start(tmp_path / "held", settings(updates=1), rows=made[2:4], held_out=[plain, *made[5:]])
     loop.train()
-    assert "1 of 7 completions, held-out ones among them, have no score" in capsys.readouterr().err
+    assert "1 of 7 completions, to learn from and held out, have no score" in capsys.readouterr().err
     assert loop.kind == "verdicts"
     start(tmp_path / "all", settings(updates=1), rows=made[:4], held_out=made[5:]).train()
     start(tmp_path / "none", settings(updates=1), rows=rows(4), held_out=made[5:]).train()

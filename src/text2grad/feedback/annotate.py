@@ -10,7 +10,7 @@ from typing import Any
 
 from text2grad.errors import InvalidData
 from text2grad.feedback.align.settings import AlignSettings
-from text2grad.feedback.critics.people import brought_by
+from text2grad.feedback.critics.people import part_of
 from text2grad.feedback.critics.protocol import Answers, Critic, Prompt, ask
 from text2grad.feedback.rows import Row, check_numbers, identity, read_object
 from text2grad.types import Critique, Message
@@ -60,7 +60,7 @@ async def annotate(
         found[index] = (
             Unannotated(item.row["id"], critique)
             if isinstance(critique, str)
-            else _completed(item, critique, settings, brought_by(critic))
+            else _completed(item, critique, settings, critic)
         )
     return [result for result in found if result is not None]
 
@@ -72,7 +72,8 @@ def reject(line: int, result: Unannotated) -> dict[str, Any]:
 
 def _item(row: dict[str, Any]) -> _Item:
     check_numbers(row)
-    checked = Row.of({**row, "critique": row.get("critique") or {"feedback": ""}, "spans": None})
+    # Not the critique: what came is read by `people`, and by nobody else.
+    checked = Row.of({**row, "critique": {"feedback": ""}, "spans": None})
     prompt = row.get("prompt")
     messages = tuple(Message.from_json(turn) for turn in prompt) if isinstance(prompt, list) else prompt or ""
     return _Item(row, messages, checked.completion)
@@ -102,9 +103,11 @@ def _not_scored(reason: str | None) -> str:
     return f"not scored: {reason or 'the critic gave no critique, and no reason'}"
 
 
-def _completed(item: _Item, critique: Critique, settings: AlignSettings, brought: bool) -> dict[str, Any] | Unannotated:
-    row = item.row if brought else {**item.row, **dict.fromkeys(BROUGHT)}
+def _completed(
+    item: _Item, critique: Critique, settings: AlignSettings, critic: Critic
+) -> dict[str, Any] | Unannotated:
     try:
+        row = item.row if part_of(critic, item.row, critique) else {**item.row, **dict.fromkeys(BROUGHT)}
         found = Row.of({**row, "critique": critique.to_json()}).align(settings)
     except InvalidData as problem:
         return Unannotated(item.row["id"], str(problem))

@@ -26,7 +26,7 @@ class Row:
     revision: str | None
     verdict: Verdict | None
     spans: tuple[Span, ...]
-    """Of the line; those that are given with the data stay as they are."""
+    """Given with the data; they stay as they are."""
 
     @classmethod
     def read(cls, line: bytes) -> "Row":
@@ -61,13 +61,13 @@ class Row:
         return self.with_given(self.pair.align(settings, None))
 
     def with_given(self, found: Alignment) -> Alignment:
-        """What was found, and the spans that came with the data; what both have, once. Spans that an earlier reading of
-        the critique found are found again, or no more."""
-        given = {(span.start, span.end, span.verdict): span for span in self.spans if span.provenance == "given"}
-        if not given:
+        """What was found, and the spans that came with the data, as they are; what both have, once: a line that was
+        annotated before stays as it is."""
+        if not self.spans:
             return found
-        new = [span for span in found.spans if (span.start, span.end, span.verdict) not in given]
-        spans = sorted((*given.values(), *new), key=lambda span: (span.start, span.end))
+        there = {(span.start, span.end, span.verdict) for span in self.spans}
+        new = [span for span in found.spans if (span.start, span.end, span.verdict) not in there]
+        spans = sorted((*self.spans, *new), key=lambda span: (span.start, span.end))
         return Alignment(tuple(spans), found.missed, found.omissions)
 
 

@@ -57,14 +57,15 @@ class Run:
 
     @property
     def unfinished(self) -> str:
-        """What it has not come to, in words; nothing where it has a model, or had all its updates."""
+        """What it has not come to, in words; nothing where it has a model, or is no reward model and had all its
+        updates."""
         if (self.path / "model").is_dir():
             return ""
         if self.planned is not None and self.last_update < self.planned:
             noun = "update" if self.planned == 1 else "updates"
             return f"not finished: {self.last_update} of {self.planned} {noun} so far"
         judges = any("held_out/watched" in row for row in self.metrics.values())
-        return "not finished: there is no model in it yet" if judges else ""
+        return "without a model: it goes on, ended early, or was copied without it" if judges else ""
 
     @property
     def supervised(self) -> bool:

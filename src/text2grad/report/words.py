@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from text2grad.report.arms import Arm, Point
+from text2grad.report.folders import Run
 
 HELD_OUT = "held_out/score"
 TRAINING = "score/mean"
@@ -84,24 +85,24 @@ def compare(arms: Sequence[Arm]) -> Comparison:
     if key == TRAINING:
         sentences.append("There are no held-out scores in these runs, so these are scores on what was trained on.")
     sentences += [f"{run.name} is {run.unfinished}." for arm in arms for run in arm.runs if run.unfinished]
-    sentences += [said for arm in arms if (said := _kept(arm, key))]
+    sentences += [said for arm in arms for run in arm.runs if (said := _kept(run, key))]
     silent = [arm.name for arm in arms if not arm.series(key)]
     if silent:
         sentences.append(f"No {measure} in {', '.join(silent)}.")
     return Comparison(key, measure, _headline(curves, key), tuple(sentences))
 
 
-def _kept(arm: Arm, key: str) -> str:
-    """Of one reward model: where its weights are not those of the last look, whose they are."""
-    looks, points = arm.series(WATCHED), {point.update: point.mean for point in arm.series(key)}
-    if len(arm.runs) > 1 or arm.runs[0].unfinished or not looks or arm.runs[0].config.get("keep") != "best":
+def _kept(run: Run, key: str) -> str:
+    """Of a reward model whose weights are not those of the last look: whose they are."""
+    looks = {update: row[WATCHED] for update, row in sorted(run.metrics.items()) if WATCHED in row}
+    if run.unfinished or not looks or run.config.get("keep") != "best":
         return ""
-    best = min(looks, key=lambda point: point.mean).update
-    if best == looks[-1].update or best not in points:
+    best = min(looks, key=looks.__getitem__)
+    if best == max(looks) or key not in run.metrics[best]:
         return ""
     return (
-        f"Its weights are those of update {best}, where the held-out loss was lowest: {MEASURES[key]} "
-        f"{number(points[best])}."
+        f"{run.name} has the weights of update {best}, where its held-out loss was lowest: {MEASURES[key]} "
+        f"{number(run.metrics[best][key])}."
     )
 
 

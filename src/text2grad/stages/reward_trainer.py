@@ -198,14 +198,17 @@ class RewardTrainer(Supervised):
         unscored = sum(kind_of(row.critique) == "verdicts" for row in every)
         if unscored and any(kind_of(row.critique) != "verdicts" for row in self.rows):
             yield (
-                f"{unscored} of {len(every)} completions, held-out ones among them, have no score, so no score is "
+                f"{unscored} of {len(every)} completions, to learn from and held out, have no score, so no score is "
                 f"learned from: the model will say verdicts and severities; leave those out to have it learn scores"
             )
         if self.skipped:
+            room, critique = self.policy.template.max_tokens, self.policy.template.critique_tokens
+            more = f"raise template.max_tokens={room}, or "
+            if room < self.settings.template.max_tokens:
+                more = f"the model has {room} positions, so shorten them or "
             yield (
-                f"{self.skipped} of {len(every)} completions have no room and are left out; raise "
-                f"template.max_tokens={self.policy.template.max_tokens}, or lower template.critique_tokens="
-                f"{self.policy.template.critique_tokens}"
+                f"{self.skipped} of {len(every)} completions have no room and are left out; {more}lower "
+                f"template.critique_tokens={critique}"
             )
 
     def _learn(self, items: Sequence[Item]) -> dict[str, float]:

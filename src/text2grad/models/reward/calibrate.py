@@ -47,10 +47,13 @@ def complaint(model: RewardModel, outs: Sequence[Tensor], verdicts: Sequence[Ten
         told = f"it tells their tokens with a log loss of {loss:.3g}, and how often each verdict comes has {base:.3g}"
         if not base:
             told = "all their tokens have the same verdict, so nothing shows whether it tells them apart"
+        less = (
+            ", or set critics.learned.confidence=0 where it judges, to have all scored" if scored < len(probs) else ""
+        )
         return (
             f"the {len(probs)} held-out completions do not show that this judge is of use: {told}. It scores {scored} "
             f"of them, and of what is new about as large a share. Give it more completions to learn from or to be "
-            f"measured on (validation), or set critics.learned.confidence=0 where it judges, to have all scored"
+            f"measured on (validation){less}"
         )
     low, high = TEMPERATURES
     if not 1.01 * low < model.calibration.temperature < high / 1.01:
