@@ -106,6 +106,7 @@ def test_what_people_said_is_no_part_of_what_another_critic_says(tmp_path: Path)
         ("both", source, "merge(people, reference)"),
         ("program first", source, "first(reference, people)"),
         ("people first", source, "first(people, reference)"),
+        ("deep", source, "weighted(1*first(reference, people), 1*reference)"),
     ):
         assert main(["annotate", str(file), str(tmp_path / f"{name}.jsonl"), "--critic", critic]) == 0
         (made,) = read_jsonl(tmp_path / f"{name}.jsonl")
@@ -114,12 +115,16 @@ def test_what_people_said_is_no_part_of_what_another_critic_says(tmp_path: Path)
     assert (0, 4, "good") in found["people"] and found["people"] - found["alone"]
     assert found["both"] >= {(0, 4, "good")} | found["alone"]
     assert found["program first"] == found["alone"] and found["people first"] == found["people"]
+    assert found["deep"] == found["alone"]
 
 
 def test_an_earlier_critique_that_cannot_be_read_is_nothing_to_another_critic(tmp_path: Path) -> None:
     row = {"id": 1, "prompt": "p", "completion": "Nine ships.", "reference": "Nine ships.", "critique": {"x": 1}}
     source = written(tmp_path / "in.jsonl", [row])
     assert main(["annotate", str(source), str(tmp_path / "program.jsonl"), "--critic", "reference"]) == 0
+    assert main(["annotate", str(source), str(tmp_path / "next.jsonl"), "--critic", "first(people, reference)"]) == 0
+    alone, after = ([row["spans"] for row in read_jsonl(tmp_path / f"{name}.jsonl")] for name in ("program", "next"))
+    assert alone == after
     assert main(["annotate", str(source), str(tmp_path / "people.jsonl"), "--critic", "people"]) == 2
     (rejected,) = read_jsonl(tmp_path / "people.rejected.jsonl")
     assert "its critique cannot be read" in rejected["reason"]

@@ -10,7 +10,6 @@ from typing import Any
 
 from text2grad.errors import InvalidData
 from text2grad.feedback.align.settings import AlignSettings
-from text2grad.feedback.critics.people import part_of
 from text2grad.feedback.critics.protocol import Answers, Critic, Prompt, ask
 from text2grad.feedback.rows import Row, check_numbers, identity, read_object
 from text2grad.types import Critique, Message
@@ -19,7 +18,6 @@ OWN = ("id", "prompt", "completion")
 """Fields with a meaning of their own; every other one goes to the critic as a column."""
 BROUGHT = ("spans", "revision", "verdict")
 """What people said in a row beside their critique: no part of what another critic says of it."""
-
 _RESERVED = ("self", "prompts", "completions")
 """Names of the protocol's own arguments: a column of such a name stays in the row, and no critic is given it."""
 
@@ -55,12 +53,12 @@ async def annotate(
             items[index] = _item(read_object(line))
         except InvalidData as problem:
             found[index] = Unannotated(identity(line), str(problem))
-    critiques = await _ask_each(critic, list(items.values()))
-    for (index, item), critique in zip(items.items(), critiques, strict=True):
+    answers = await _ask_each(critic, list(items.values()))
+    for (index, item), (critique, brought) in zip(items.items(), answers, strict=True):
         found[index] = (
             Unannotated(item.row["id"], critique)
             if isinstance(critique, str)
-            else _completed(item, critique, settings, critic)
+            else _completed(item, critique, settings, brought)
         )
     return [result for result in found if result is not None]
 
@@ -79,17 +77,20 @@ def _item(row: dict[str, Any]) -> _Item:
     return _Item(row, messages, checked.completion)
 
 
-async def _ask_each(critic: Critic, items: Sequence[_Item]) -> Sequence[Critique | str]:
-    """A critique an item, or why there is none. All at once; where the critic refuses a column's content, one by one,
-    so that only that row is rejected."""
+async def _ask_each(critic: Critic, items: Sequence[_Item]) -> list[tuple[Critique | str, bool]]:
+    """A critique an item, or why there is none; and whether what the row brings is part of it. All at once; where the
+    critic refuses a column's content, one by one, so that only that row is rejected."""
     if not items:
         return []
     try:
         judged = await _ask(critic, items)
-        return [critique or _not_scored(judged.reasons.get(index)) for index, critique in enumerate(judged)]
+        return [
+            (critique or _not_scored(judged.reasons.get(index)), index in judged.brought)
+            for index, critique in enumerate(judged)
+        ]
     except InvalidData as problem:
         if len(items) == 1:
-            return [str(problem)]
+            return [(str(problem), False)]
     return [(await _ask_each(critic, [item]))[0] for item in items]
 
 
@@ -103,11 +104,9 @@ def _not_scored(reason: str | None) -> str:
     return f"not scored: {reason or 'the critic gave no critique, and no reason'}"
 
 
-def _completed(
-    item: _Item, critique: Critique, settings: AlignSettings, critic: Critic
-) -> dict[str, Any] | Unannotated:
+def _completed(item: _Item, critique: Critique, settings: AlignSettings, brought: bool) -> dict[str, Any] | Unannotated:
+    row = item.row if brought else {**item.row, **dict.fromkeys(BROUGHT)}
     try:
-        row = item.row if part_of(critic, item.row, critique) else {**item.row, **dict.fromkeys(BROUGHT)}
         found = Row.of({**row, "critique": critique.to_json()}).align(settings)
     except InvalidData as problem:
         return Unannotated(item.row["id"], str(problem))

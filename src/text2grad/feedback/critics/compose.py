@@ -40,6 +40,7 @@ class FirstThatAnswers:
                     found.reasons[index] = _reason(said, critic, answers.reasons.get(place))
                 else:
                     found.reasons.pop(index, None)
+                    found.brought |= {index} if place in answers.brought else set()
         return found
 
 
@@ -72,6 +73,7 @@ class Weighted:
             for critic, judged in zip(self.critics, answers, strict=True):
                 reason = _reason(reason, critic, judged.reasons.get(index))
             found.add(self._join(said), reason)
+        found.brought = set().union(*(judged.brought for judged in answers))
         return found
 
     def _join(self, said: tuple[Critique | None, ...]) -> Critique | None:

@@ -1,11 +1,10 @@
 """The critic `people`: what a row brings with it. Critique, correction and spans were written by somebody already."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from text2grad.errors import InvalidData
-from text2grad.feedback.critics.compose import FirstThatAnswers
 from text2grad.feedback.critics.protocol import Answers, Prompt
 from text2grad.types import Critique
 
@@ -27,18 +26,8 @@ def people(
             found.add(_said(words, corrected, marked), "the row has no critique, no revision and no spans")
         except InvalidData as problem:
             found.add(None, f"its critique cannot be read: {problem}")
+    found.brought = {index for index, critique in enumerate(found) if critique is not None}
     return found
-
-
-def part_of(critic: Any, row: Mapping[str, Any], critique: Critique) -> bool:
-    """Whether what a row brings with it is part of this critique, by a critic that is or holds `people`. Of the first
-    that answers, it was people where it is their critique."""
-    if critic is people:
-        return True
-    parts = getattr(critic, "critics", ())
-    if isinstance(critic, FirstThatAnswers) and people in parts:
-        return critique == _said(row.get("critique"), row.get("revision"), row.get("spans"))
-    return any(part_of(part, row, critique) for part in parts)
 
 
 def _said(words: Any, corrected: Any, marked: Any) -> Critique | None:

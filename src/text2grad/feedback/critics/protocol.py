@@ -21,6 +21,7 @@ Critiques = list[Critique | None]
 
 class Answers(list[Critique | None]):
     """Critiques, and why there is none where there is none: `reasons[index]`, for as many items as the critic knows.
+    `brought`: the items of which the row's own spans, revision and verdict are part of what was said; people's are.
 
     >>> found = Answers()
     >>> found.add(Critique("Fine.")); found.add(None, "there is no reference")
@@ -31,6 +32,7 @@ class Answers(list[Critique | None]):
     def __init__(self, critiques: Iterable[Critique | None] = (), reasons: Mapping[int, str] | None = None) -> None:
         super().__init__(critiques)
         self.reasons = dict(reasons or {})
+        self.brought: set[int] = set()
 
     def add(self, critique: Critique | None, reason: str | None = None) -> None:
         """The next item's critique, or None and why."""
