@@ -56,16 +56,18 @@ def learned_runs(out: Path, part: str) -> dict[str, list[Run]]:
 
 
 def _classes(known: dict[str, Run], learned: dict[str, list[Run]]) -> list[str]:
-    """Every class, in tokens; the mean over seeds of what was learned."""
-    verdicts = ("poor", "neutral", "good")
-    lines = ["Every class, in words or tokens (of what was learned, means over the seeds):", ""]
-    lines += _head(["", *verdicts])
+    """Every class, in tokens and in spans; the mean over seeds of what was learned. What is neutral has no spans."""
+    columns = [("tokens", verdict) for verdict in ("poor", "neutral", "good")]
+    columns += [(key, verdict) for key in ("spans", "covered") for verdict in ("poor", "good")]
+    names = {"tokens": "words or tokens", "spans": "spans, IoU", "covered": "spans, covered"}
+    lines = ["Every class (of what was learned, means over the seeds):", ""]
+    lines += _head(["", *(f"{names[key]}: {verdict}" for key, verdict in columns)])
     for critic, runs in {**{name: [found] for name, found in known.items()}, **learned}.items():
         cells = []
-        for verdict in verdicts:
-            found = [run["tokens"][verdict] for run in runs]
-            keys = ("precision", "recall", "f1", "called")
-            cells.append(_cell({key: float(np.mean([one[key] for one in found])) for key in keys}))
+        for key, verdict in columns:
+            found = [run[key][verdict] for run in runs]
+            kept = ("precision", "recall", "f1", "called")
+            cells.append(_cell({name: float(np.mean([one[name] for one in found])) for name in kept}))
         lines.append(_line(TITLES[critic], cells))
     return [*lines, ""]
 

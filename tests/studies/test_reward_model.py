@@ -143,6 +143,12 @@ def test_what_the_docs_say_is_what_the_files_hold() -> None:
             [f(run[key]["poor"]["f1"] for run in runs) for f in (min, max)] for runs in (written, heads)
         )
         assert f"{low:.2f} to {high:.2f}" in page and f"{worst:.2f} to {best:.2f}" in page, where
+    good = {
+        key: [sum(run[key]["good"]["f1"] for run in runs) / 3 for runs in (written, heads)]
+        for key in ("spans", "covered")
+    }
+    assert "by IoU, {:.2f} against the head's {:.2f}".format(*good["spans"]) in page
+    assert "it is {:.2f} against {:.2f}".format(*good["covered"]) in page
     for way in ("written", "head"):
         runs = [json.loads((HERE / f"qa-both-{way}-{seed}.json").read_text(encoding="utf-8")) for seed in (0, 1, 2)]
         for key in ("content", "spans"):
