@@ -24,8 +24,8 @@ import torch
 from text2grad import config
 from text2grad.models.chat import prompt_ids
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
-from text2grad.stages.train import TrainSettings
-from text2grad.stages.trainer import Trainer
+from text2grad.training.rl import Trainer
+from text2grad.training.settings import TrainSettings
 from text2grad.types import Example
 
 PLACES = ("harbour", "valley", "bridge", "quay", "market", "station", "tower", "mill")

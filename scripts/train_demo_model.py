@@ -20,10 +20,10 @@ from text2grad.models.load import load_model
 from text2grad.models.sampling import SamplingSettings, make_sampler
 from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.models.tiny import tiny_tokenizer
-from text2grad.stages.sft import SftSettings, SupervisedSettings
-from text2grad.stages.warm_start import WarmStart
 from text2grad.tasks.bulletin import bulletins, texts
 from text2grad.tasks.bulletin_critic import facts_right
+from text2grad.training.settings import SftSettings, SupervisedSettings
+from text2grad.training.sft import WarmStart
 
 ROOT = Path(__file__).parent.parent
 

@@ -19,7 +19,8 @@ LAYERS = [
     {"runs", "sandbox"},
     {"feedback", "optim", "report"},
     {"models", "tasks"},
-    {"stages"},
+    {"training"},
+    {"commands"},
     {"cli"},
     {"__main__"},
 ]
@@ -96,7 +97,7 @@ def test_the_rooms_hold() -> None:
         ("optim/loss.py", "import transformers", "optim refuses transformers"),
         ("optim/loss.py", "def f(tokenizer): ...", "optim knows no tokenizer"),
         ("feedback/align.py", "from text2grad.models import offsets", "feedback may not import models"),
-        ("feedback/align.py", "from text2grad import stages", "feedback may not import stages"),
+        ("feedback/align.py", "from text2grad import commands", "feedback may not import commands"),
         ("optim/loss.py", "from text2grad.feedback import parse", "optim may not import feedback"),
         ("types.py", "from text2grad import align", "import from the room where it lives"),
         ("runs.py", "import text2grad", "import from the room where it lives"),

@@ -9,12 +9,10 @@ if TYPE_CHECKING:
     from text2grad.errors import Text2GradError
     from text2grad.feedback.align import AlignSettings, align
     from text2grad.models.reward.model import RewardModel
-    from text2grad.stages.reward_model import RewardModelSettings
-    from text2grad.stages.reward_trainer import RewardTrainer
-    from text2grad.stages.sft import SftSettings
-    from text2grad.stages.train import TrainSettings
-    from text2grad.stages.trainer import Trainer
-    from text2grad.stages.warm_start import WarmStart
+    from text2grad.training.reward_model import RewardTrainer
+    from text2grad.training.rl import Trainer
+    from text2grad.training.settings import RewardModelSettings, SftSettings, TrainSettings
+    from text2grad.training.sft import WarmStart
     from text2grad.types import (
         Alignment,
         Completion,
@@ -56,13 +54,13 @@ __all__ = [
 _HOMES = {
     "AlignSettings": "text2grad.feedback.align",
     "RewardModel": "text2grad.models.reward.model",
-    "RewardModelSettings": "text2grad.stages.reward_model",
-    "RewardTrainer": "text2grad.stages.reward_trainer",
-    "SftSettings": "text2grad.stages.sft",
+    "RewardModelSettings": "text2grad.training.settings",
+    "RewardTrainer": "text2grad.training.reward_model",
+    "SftSettings": "text2grad.training.settings",
     "Text2GradError": "text2grad.errors",
-    "TrainSettings": "text2grad.stages.train",
-    "Trainer": "text2grad.stages.trainer",
-    "WarmStart": "text2grad.stages.warm_start",
+    "TrainSettings": "text2grad.training.settings",
+    "Trainer": "text2grad.training.rl",
+    "WarmStart": "text2grad.training.sft",
     "align": "text2grad.feedback.align",
 }
 """Where a public name lives, if not in `types`."""

@@ -30,7 +30,7 @@ STAGES = {
     "env": "versions and devices, for bug reports",
     "report": "run folders → one HTML file: charts, completions, critiques",
 }
-"""Name → one line of help; the stage itself is `text2grad.stages.NAME`, with an underscore for a hyphen."""
+"""Name → one line of help; the stage itself is `text2grad.commands.NAME`, with an underscore for a hyphen."""
 
 
 class Stage(Protocol):
@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         hint = f"did you mean `{near[0]}`?" if near else f"the stages are {', '.join(STAGES)}"
         print(f"text2grad: there is no stage {name!r}; {hint}", file=sys.stderr)
         return 2
-    stage = cast(Stage, importlib.import_module(f"text2grad.stages.{name.replace('-', '_')}"))
+    stage = cast(Stage, importlib.import_module(f"text2grad.commands.{name.replace('-', '_')}"))
     parser = argparse.ArgumentParser(
         prog=f"text2grad {name}",
         description=STAGES[name],

@@ -140,8 +140,8 @@ def all_of(jobs: list[dict[str, Any]], scratch: Path, workers: int) -> list[dict
 def one(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     import torch
 
-    from text2grad.stages._demo import arm, curve, start
-    from text2grad.stages.demo import DemoSettings
+    from text2grad.training.demo import arm, curve, start
+    from text2grad.training.demo_settings import DemoSettings
 
     torch.set_num_threads(1)
     options = DemoSettings(

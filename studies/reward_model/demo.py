@@ -27,14 +27,14 @@ from text2grad.models.load import load_model
 from text2grad.models.offsets import completion_of
 from text2grad.models.sampling import SamplingSettings, make_sampler, uniforms
 from text2grad.report.folders import lines
-from text2grad.stages import _demo
-from text2grad.stages.demo import DemoSettings
-from text2grad.stages.reward_model import RewardModelSettings
-from text2grad.stages.reward_trainer import RewardTrainer
-from text2grad.stages.trainer import Trainer
 from text2grad.tasks.annotated import Annotated
 from text2grad.tasks.bulletin import bulletins
 from text2grad.tasks.bulletin_critic import bulletin
+from text2grad.training import demo as _demo
+from text2grad.training.demo_settings import DemoSettings
+from text2grad.training.reward_model import RewardTrainer
+from text2grad.training.rl import Trainer
+from text2grad.training.settings import RewardModelSettings
 from text2grad.types import Alignment, Span
 
 HERE = Path(__file__).parent

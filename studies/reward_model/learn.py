@@ -27,9 +27,9 @@ from text2grad import config
 from text2grad.feedback.critics.learned import LearnedSettings
 from text2grad.models.reward.critic import RewardCritic
 from text2grad.models.reward.template import Encoded
-from text2grad.stages.reward_model import RewardModelSettings
-from text2grad.stages.reward_trainer import RewardTrainer
 from text2grad.tasks.annotated import Annotated
+from text2grad.training.reward_model import RewardTrainer
+from text2grad.training.settings import RewardModelSettings
 
 HERE = Path(__file__).parent
 WAYS = {

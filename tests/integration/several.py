@@ -20,13 +20,18 @@ from text2grad.models.sampling.settings import SamplingSettings
 from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.optim.settings import CreditSettings, KLSettings, UpdateSettings
-from text2grad.stages.reward_model import RewardModelSettings
-from text2grad.stages.reward_trainer import RewardTrainer
-from text2grad.stages.sft import SftSettings, SupervisedSettings
-from text2grad.stages.train import EvaluationSettings, LogSettings, TrainSettings
-from text2grad.stages.trainer import Trainer
-from text2grad.stages.warm_start import WarmStart
 from text2grad.tasks.annotated import Annotated
+from text2grad.training.reward_model import RewardTrainer
+from text2grad.training.rl import Trainer
+from text2grad.training.settings import (
+    EvaluationSettings,
+    LogSettings,
+    RewardModelSettings,
+    SftSettings,
+    SupervisedSettings,
+    TrainSettings,
+)
+from text2grad.training.sft import WarmStart
 from text2grad.types import Alignment, Critique, Example, Quote, Span
 
 EXAMPLES = [Example(f"e{i}", f"Say {'it ' * i}", reference=f"It is {i}.") for i in range(5)]

@@ -16,12 +16,12 @@ from transformers import AutoModelForCausalLM
 from tests.integration.several import RUNS, loop
 from text2grad import config
 from text2grad.cli import main
+from text2grad.commands.launching import NAMES, command, config_file
 from text2grad.errors import ConfigError
 from text2grad.models.parallel import Processes
 from text2grad.models.reward.model import RewardModel
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.runs import encode_row, read_jsonl
-from text2grad.stages._launch import NAMES, command, config_file
 
 ROOT = Path(__file__).parent.parent.parent
 ENVIRONMENT = os.environ | {"PYTHONPATH": f"{ROOT}/src:{ROOT}", "OMP_NUM_THREADS": "1"}
@@ -256,7 +256,7 @@ def test_the_shipped_configurations_are_read_by_accelerate(name: str) -> None:
     if name == "deepspeed":
         plugin = DeepSpeedPlugin(**defaults.deepspeed_config)
         assert plugin.deepspeed_config["zero_optimization"]["stage"] == 2
-    assert config_file(name).parent.parent.name == "stages"
+    assert config_file(name).parent.parent.name == "training"
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from text2grad._checked import Real
 from text2grad.config import settings
 from text2grad.feedback.align.project import SIGN, owners
 from text2grad.feedback.critics.words import cite, listed
-from text2grad.feedback.score import Slope, kind_of, verdict_sum
+from text2grad.feedback.rewards import Slope, kind_of, verdict_sum
 from text2grad.feedback.units import Units, joined, units_of
 from text2grad.types import Alignment, Critique, Quote, Verdict
 

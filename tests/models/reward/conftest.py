@@ -8,10 +8,9 @@ import torch
 from tests.models.reward.made import FULL, TEMPLATE, rows
 from text2grad.models.reward.template import Template
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
-from text2grad.stages.reward_model import LossSettings, RewardModelSettings
-from text2grad.stages.reward_trainer import RewardTrainer
-from text2grad.stages.sft import SupervisedSettings
 from text2grad.tasks.annotated import Annotated
+from text2grad.training.reward_model import RewardTrainer
+from text2grad.training.settings import LossSettings, RewardModelSettings, SupervisedSettings
 from text2grad.types import Alignment, Critique, Span
 
 

@@ -9,8 +9,8 @@ from text2grad.models.reward.template import Template
 from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.runs import encode_row
-from text2grad.stages.sft import SupervisedSettings
 from text2grad.tasks.annotated import Annotated
+from text2grad.training.settings import SupervisedSettings
 from text2grad.types import Alignment, Critique, Span
 
 TEMPLATE = Template(max_tokens=200, critique_tokens=40)

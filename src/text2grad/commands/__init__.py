@@ -1,0 +1,1 @@
+"""One thin module per command: settings → call → exit status."""

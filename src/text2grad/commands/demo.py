@@ -1,0 +1,44 @@
+"""`text2grad demo`: see a model learn from words in a few minutes. The settings and the command line.
+
+A small model of our own reads invented incident reports and writes one-sentence bulletins; its critic knows the facts.
+A supervised start, then two arms that differ in one switch: rewards where the critique points (Text2Grad), and the same
+sum on the last token (scalar PPO). Same data, seeds, updates. What happens is in `_demo.py`.
+"""
+
+import argparse
+
+from text2grad import config
+from text2grad.commands import parsing
+from text2grad.errors import UsageError
+from text2grad.training.demo_settings import SMALLER, DemoSettings, slow
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "text2grad demo [--out DIR] [--model NAME] [--device NAME] [--open] [key=value …]"
+    parser.add_argument("words", nargs="*", metavar="key=value", help="settings")
+    parser.add_argument("--out", default="demo", metavar="DIR", help="where the runs and the report go (default: demo)")
+    parser.add_argument("--model", metavar="NAME", help="another model than the embedded one; the same as model=NAME")
+    parser.add_argument("--device", metavar="NAME", help="cpu or cuda; the same as device=NAME")
+    parser.add_argument("--open", action="store_true", help="open the report in the browser")
+    parser.add_argument("--quiet", action="store_true", help="no progress display")
+    parsing.add_settings(parser, DemoSettings)
+
+
+def run(args: argparse.Namespace) -> int:
+    others, overrides = parsing.split_overrides(args.words)
+    for name in ("model", "device"):
+        if (value := getattr(args, name)) is not None:
+            overrides.append(f"{name}={config.inline(value)}")
+    if slow(config.load(DemoSettings, args.config, overrides)):
+        given = config.read(args.config) if args.config is not None else {}
+        overrides = [*(word for word in SMALLER if word.partition("=")[0] not in given), *overrides]
+    options = parsing.resolve(args, DemoSettings, overrides)
+    if options is None:
+        return 0
+    if others:
+        raise UsageError(f"wants settings only, got {others[0]!r}; the folder is named with --out")
+    if not args.out.strip():
+        raise UsageError("--out should name a folder to write to, got the empty name")
+    from text2grad.training.demo import show
+
+    return show(options, args.out, display=not args.quiet, browser=args.open)

@@ -1,0 +1,99 @@
+"""`--launch`: the same command again, as several processes, by `accelerate launch` with a shipped configuration.
+
+Enters: the words of the command. Leaves: their exit status. The processes say how the run ended in a file, because
+their launcher takes every status but 0 for a crash. Imports torch only to count GPUs.
+"""
+
+import argparse
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from text2grad.errors import ConfigError, RunError, UsageError
+from text2grad.models.settings import NO_DEEPSPEED
+
+NAMES = ("ddp", "fsdp2", "deepspeed")
+STATUS = "TEXT2GRAD_STATUS"
+"""Environment variable: where the first process writes how the run ended."""
+
+
+def add_launch(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--launch",
+        choices=NAMES,
+        help="run as several processes. ddp: each holds all weights. fsdp2: weights are shared out. deepspeed: not yet",
+    )
+    parser.add_argument(
+        "--processes", type=int, metavar="N", help="with --launch: how many; without: one a GPU of this machine"
+    )
+
+
+def config_file(name: str) -> Path:
+    """Accelerate's configuration of this name."""
+    return Path(__file__).parent.parent / "training" / "launch" / f"{name}.yaml"
+
+
+def command(stage: str, name: str, processes: int, words: list[str]) -> list[str]:
+    """What is run; with more machines, run it on each by hand, with accelerate's words for the number of machines."""
+    launcher = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(config_file(name))]
+    return [*launcher, "--num_processes", str(processes), "-m", "text2grad", stage, *words]
+
+
+def launch(args: argparse.Namespace, stage: str, flags: Sequence[str] = ()) -> int:
+    """Run the stage as several processes; waits for them, Ctrl-C included."""
+    if args.processes is not None and args.processes < 1:
+        raise UsageError(f"--processes should be at least 1, got {args.processes}")
+    if not args.launch:
+        raise UsageError("--processes goes with --launch ddp or --launch fsdp2")
+    if args.launch == "deepspeed":
+        raise ConfigError(NO_DEEPSPEED)
+    named = ["--config", args.config] if args.config else []
+    words = [*args.words, *named, *flags, *(["--quiet"] if args.quiet else [])]
+    wanted = command(stage, args.launch, _processes(args), words)
+    if not args.quiet:
+        print(f"text2grad {stage}: {shlex.join(wanted)}", file=sys.stderr)
+    with tempfile.TemporaryDirectory() as folder:
+        note = Path(folder) / "status"
+        child = subprocess.Popen(wanted, env=os.environ | {STATUS: str(note)})
+        # Ctrl-C reaches the processes by itself; this one only waits for what they make of it.
+        before = (
+            signal.signal(signal.SIGINT, signal.SIG_IGN),
+            signal.signal(signal.SIGTERM, lambda *_: child.terminate()),
+        )
+        try:
+            status = child.wait()
+        finally:
+            signal.signal(signal.SIGINT, before[0])
+            signal.signal(signal.SIGTERM, before[1])
+        if note.exists():
+            return int(note.read_text())
+    if status == 0:
+        raise RunError("the processes of this run ended without saying how; look at their messages")
+    raise RunError(
+        "a process of this run ended before the run was over, so all of them were ended; see its messages above. When "
+        "the reason is gone, run the same command again: it goes on from the last checkpoint"
+    )
+
+
+def ended(status: int, *, first: bool) -> int:
+    """The exit status of one process of a run that ended with this."""
+    if (note := os.environ.get(STATUS)) is None:
+        return status
+    if first:
+        Path(note).write_text(str(status))
+    return 0
+
+
+def _processes(args: argparse.Namespace) -> int:
+    if args.processes is not None:
+        return int(args.processes)
+    import torch
+
+    if not torch.cuda.device_count():
+        raise UsageError("--launch on a machine without GPUs wants a number: --processes N")
+    return torch.cuda.device_count()

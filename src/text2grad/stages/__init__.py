@@ -1,1 +1,0 @@
-"""One module per command: read files, call the verbs of the other rooms, write files."""

@@ -1,0 +1,1 @@
+"""The training loops: reinforcement learning, supervised start, reward model, preferences."""

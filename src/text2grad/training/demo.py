@@ -1,0 +1,330 @@
+"""The demo: a supervised start, two arms on the same data, a verdict in plain words, a report.
+
+Enters: its settings and a folder. Leaves: DIR/start, DIR/text2grad and DIR/scalar (run folders), DIR/summary.json and
+DIR/report.html; and DIR/settings.yaml and DIR/time.json, by which it goes on: a kill costs nothing but its minutes in
+the sum. The study over seeds (studies/demo) is made of the same functions.
+"""
+
+import json
+import sys
+import time
+import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from text2grad import config
+from text2grad.errors import RunError, Text2GradError, UsageError
+from text2grad.models.load import load_model
+from text2grad.models.sampling.settings import SamplingSettings
+from text2grad.models.settings import LoraSettings, PolicySettings
+from text2grad.optim.settings import CreditSettings, KLSettings, UpdateSettings
+from text2grad.report.folders import lines, read_runs
+from text2grad.report.page import build
+from text2grad.runs import write_atomic
+from text2grad.tasks.bulletin import bulletins
+from text2grad.tasks.bulletin_critic import bulletin, facts_right
+from text2grad.training.demo_settings import DemoSettings, command, slow
+from text2grad.training.rl import Trainer
+from text2grad.training.settings import EvaluationSettings, LogSettings, SftSettings, SupervisedSettings, TrainSettings
+from text2grad.training.sft import WarmStart
+from text2grad.types import Example
+
+ARMS = {"text2grad": "span", "scalar": "scalar"}
+"""Folder → the switch that tells the two apart."""
+NAMES = {"text2grad": "Text2Grad", "scalar": "scalar PPO"}
+START_EXAMPLES, EXAMPLES = 2000, 2000
+_START, _COMPLETION, _REPORT = 50.0, 5.0, 2.0
+"""Seconds of a supervised update, of a completion that is trained on and of a report that is measured on, as
+SmolLM2-135M took them on one core."""
+_TRAINING_SEEDS = 100
+"""Training reports of seed s are those of generator seed 100 + s."""
+
+
+def show(options: DemoSettings, out: str | Path, *, display: bool, browser: bool) -> int:
+    """All of it; prints the verdict."""
+    console, again, out = Console(quiet=not display), command(options, str(out)), Path(out)
+    try:
+        ours = not out.exists()
+        settle(options, out)
+    except OSError as problem:
+        raise UsageError(f"--out should name a folder that can be written to, got {out}: {problem.strerror}") from None
+    with _begun(out, again, ours):
+        console.print(_BEFORE.format(model=options.model, updates=options.updates), highlight=False, markup=False)
+        if slow(options):
+            console.print("\n" + patience(options, str(out)), highlight=False, markup=False, soft_wrap=True)
+        base = start(options, out / "start", show=display, again=again)
+        for name in ARMS:
+            console.print(f"\n[bold]{NAMES[name]}[/bold]: {_ABOUT[name]}", highlight=False)
+            arm(options, name, base, out / name, show=display, again=again)
+    summary = summarise(options, out)
+    write_atomic(out / "summary.json", json.dumps(summary, indent=2).encode() + b"\n")
+    page = build(read_runs([out / name for name in ARMS]))
+    write_atomic(out / "report.html", page.html)
+    print("\n" + verdict(summary))
+    print(f"\nThe report: {out / 'report.html'}; the same numbers: {out / 'summary.json'}")
+    if browser and not webbrowser.open((out / "report.html").resolve().as_uri()):
+        print("no browser could be started here: open the file yourself")
+    return 0
+
+
+def patience(options: DemoSettings, out: str) -> str:
+    """How long a larger model takes on a CPU, by rule, and what to do about it."""
+    completions = options.updates * options.prompts * options.completions
+    reports = (options.updates // options.evaluate_every + 1) * options.held_out
+    seconds = options.start_updates * _START + 2 * (completions * _COMPLETION + reports * _REPORT)
+    everything = DemoSettings(model=options.model, device="cuda", seed=options.seed)
+    minutes = max(1, round(seconds / 60))
+    few = (
+        " What so few updates show is that it works, not how well." if options.updates < DemoSettings().updates else ""
+    )
+    said = [
+        f"This is slow without a GPU: about {minutes} minute{'s'[: minutes > 1]} on one or two free cores for 135 "
+        f"million parameters, in proportion for others.{few}",
+        f"  with a GPU, all of it:  {command(everything, f'{out}-cuda')}",
+    ]
+    most = {"start_updates": 2, "updates": 2, "prompts": 2, "held_out": 8}
+    fewer = replace(options, **{key: min(getattr(options, key), count) for key, count in most.items()})
+    if fewer != options:
+        said.append(f"  sooner, but even less:  {command(fewer, f'{out}-short')}")
+    return "\n".join(said)
+
+
+class Told(KeyboardInterrupt):
+    """Ctrl-C, of which it has been said how to go on."""
+
+
+@contextmanager
+def _begun(out: Path, again: str, ours: bool) -> Iterator[None]:
+    """Add up what the trainings take, also over several calls; a call that finds them done, or that is refused, adds
+    nothing. One that fails before there is a run leaves the folder free, or none if it made it (`ours`). Ctrl-C says
+    how to go on."""
+    over = all((out / name / "model").is_dir() for name in ("start", *ARMS))
+    began = time.perf_counter()
+    try:
+        yield
+    except BaseException as problem:
+        over = over or isinstance(problem, Text2GradError)
+        if isinstance(problem, KeyboardInterrupt) and not isinstance(problem, Told):
+            print(f"go on with: {again}", file=sys.stderr)
+        if not any((out / name).exists() for name in ("start", *ARMS)):
+            # Nothing has begun (there is no such model, no such device): the mended command may have this folder.
+            (out / "settings.yaml").unlink()
+            if ours:
+                with suppress(OSError):
+                    out.rmdir()
+            over = True
+        raise
+    finally:
+        if not over:
+            spent = (_seconds(out) or 0.0) + time.perf_counter() - began
+            write_atomic(out / "time.json", json.dumps({"seconds": round(spent, 1)}).encode() + b"\n")
+
+
+def _seconds(out: Path) -> float | None:
+    """What the trainings took so far; none: not known."""
+    try:
+        return float(json.loads((out / "time.json").read_bytes())["seconds"])
+    except (OSError, ValueError, TypeError, LookupError):
+        return None
+
+
+def settle(options: DemoSettings, out: Path) -> None:
+    """One folder, one demo: what it was begun with is kept there, and nothing else is mixed into it."""
+    path, begun = out / "settings.yaml", any((out / name).exists() for name in ("start", *ARMS))
+    if not path.exists() and begun:
+        raise RunError(f"{out} holds runs, but not the settings of a demo; name another folder with --out")
+    if begun:
+        there, now = config.read(path), config.plain(options)
+        changed = [f"  {key}: {there.get(key)!r} there, {now[key]!r} now" for key in now if there.get(key) != now[key]]
+        if changed:
+            raise RunError(f"{out} holds a demo with other settings; choose another --out:\n" + "\n".join(changed))
+        return
+    write_atomic(path, config.dump(options).encode())
+
+
+def start(options: DemoSettings, folder: Path, *, show: bool = False, again: str = "") -> Path:
+    """The supervised start, on plain reports: fluent bulletins, many facts wrong. Gives the model's folder. `again`:
+    what to type to go on after Ctrl-C."""
+    if (folder / "model").is_dir():
+        return folder / "model"
+    small = options.model == "embedded"
+    settings = SftSettings(
+        model=options.model,
+        updates=options.start_updates,
+        evaluate_every=options.start_updates,
+        seed=options.seed,
+        device=options.device,
+        format="plain" if small else "auto",
+        policy=_policy(options),
+        update=SupervisedSettings(learning_rate=5e-4 if small else 2e-4, warmup=5, beta2=0.99),
+    )
+    model, tokenizer = load(options)
+    loop = WarmStart(
+        settings,
+        folder,
+        model=model,
+        tokenizer=tokenizer,
+        examples=bulletins(_TRAINING_SEEDS + options.seed, START_EXAMPLES, plain=True),
+        held_out=bulletins(options.held_out_seed, min(64, options.held_out), "held_out", plain=True),
+        show=show,
+        again=again,
+    )
+    return _went(loop.train())
+
+
+def arm(options: DemoSettings, name: str, base: Path, folder: Path, *, show: bool = False, again: str = "") -> Path:
+    """One arm, from the supervised start; gives the model's folder."""
+    model, tokenizer = load_model(str(base))
+    loop = Trainer(
+        train_settings(options, name),
+        folder,
+        model=model,
+        tokenizer=tokenizer,
+        examples=bulletins(_TRAINING_SEEDS + options.seed, EXAMPLES),
+        held_out=bulletins(options.held_out_seed, options.held_out, "held_out"),
+        critic=bulletin,
+        measures={"facts_right": right},
+        show=show,
+        again=again,
+    )
+    return _went(loop.train())
+
+
+def train_settings(options: DemoSettings, name: str) -> TrainSettings:
+    """What both arms share, and the switch."""
+    small = options.model == "embedded"
+    return TrainSettings(
+        model=options.model,
+        data="(made by text2grad.tasks.bulletin)",
+        critic="text2grad.tasks.bulletin_critic:bulletin",
+        reward="span" if ARMS[name] == "span" else "scalar",
+        updates=options.updates,
+        prompts=options.prompts,
+        completions=options.completions,
+        seed=options.seed,
+        device=options.device,
+        format="plain" if small else "auto",
+        checkpoint_every=8,
+        policy=_policy(options),
+        sampling=SamplingSettings(max_new_tokens=40 if small else 64, batch=128),
+        credit=CreditSettings(lam=options.span_lam if ARMS[name] == "span" else options.scalar_lam),
+        kl=KLSettings(coefficient=0.0 if small else 0.02, measure=True),
+        update=UpdateSettings(
+            epochs=1,
+            minibatches=2,
+            micro_batch=64 if small else 16,
+            learning_rate=options.learning_rate,
+            value_learning_rate=1e-3,
+        ),
+        evaluation=EvaluationSettings(every=options.evaluate_every, examples=options.held_out),
+        log=LogSettings(rollouts=6, locality=16),
+    )
+
+
+def right(example: Example, completion: str) -> float:
+    """Share of the report's facts that a bulletin has right."""
+    facts: Any = example.columns["facts"]
+    return facts_right(completion, facts)
+
+
+def load(options: DemoSettings) -> tuple[Any, Any]:
+    """The embedded model, or another by its name."""
+    if options.model != "embedded":
+        return load_model(options.model)
+    with as_file(files("text2grad.models") / "embedded") as folder:
+        return load_model(str(folder))
+
+
+def summarise(options: DemoSettings, out: Path) -> dict[str, Any]:
+    """The numbers of the verdict, from the runs' own files."""
+    curves = {name: curve(out / name) for name in ARMS}
+    goal = curves["scalar"][-1]["score"]
+    arms = {}
+    for name, points in curves.items():
+        reached = next((point["update"] for point in points if point["score"] >= goal), None)
+        arms[name] = {**points[-1], "reached_goal_at_update": reached, "curve": points}
+    first = curves["scalar"][0]
+    return {
+        "seed": options.seed,
+        "model": options.model,
+        "updates": options.updates,
+        "completions_an_update": options.prompts * options.completions,
+        "held_out_reports": options.held_out,
+        "before": {"score": first["score"], "facts_right": first["facts_right"]},
+        "goal": {"score": goal, "meaning": "scalar PPO's score after its last update"},
+        "arms": arms,
+        "seconds": _seconds(out),
+    }
+
+
+def curve(folder: Path) -> list[dict[str, Any]]:
+    """Held-out score and facts right at each measurement of a run."""
+    rows = [row for _, _, row in lines(folder / "metrics.jsonl") if row and "held_out/score" in row]
+    if not rows:
+        raise RunError(f"{folder}: has no measurement; delete the folder and run the demo again")
+    return [
+        {
+            "update": int(row["update"]),
+            "score": float(row["held_out/score"]),
+            "facts_right": float(row["held_out/facts_right"]),
+            "length": float(row["held_out/length"]),
+        }
+        for row in rows
+    ]
+
+
+def verdict(summary: dict[str, Any]) -> str:
+    """What a person wants to know, in plain words."""
+    before, span, scalar = summary["before"], summary["arms"]["text2grad"], summary["arms"]["scalar"]
+    after = f"after {summary['updates']} update{'s'[: summary['updates'] > 1]}"
+    said = [
+        f"Facts right on {summary['held_out_reports']} reports never seen in training:",
+        f"  before           {before['facts_right']:.0%}",
+        f"  scalar PPO       {scalar['facts_right']:.0%} {after}",
+        f"  Text2Grad        {span['facts_right']:.0%} {after}",
+        "",
+    ]
+    goal, reached = summary["goal"]["score"], span["reached_goal_at_update"]
+    own = scalar["reached_goal_at_update"]
+    if goal <= before["score"]:
+        said.append(f"Scalar PPO did not get better than it began (score {goal:.2f}), so there is nothing to race for.")
+    elif reached is None:
+        said.append(f"Text2Grad did not reach scalar PPO's final score of {goal:.2f}. That can happen on one seed.")
+    else:
+        said.append(
+            f"Scalar PPO's final score, {goal:.2f}, was reached by Text2Grad at update {reached} and by scalar PPO at "
+            f"update {own}."
+        )
+    said.append(f"One seed ({summary['seed']}) is an anecdote; five are in studies/demo.")
+    return "\n".join(said)
+
+
+def _policy(options: DemoSettings) -> PolicySettings:
+    return PolicySettings(lora=LoraSettings(rank=0 if options.model == "embedded" else 16))
+
+
+def _went(outcome: Any) -> Path:
+    if outcome.status == 130:
+        raise Told
+    if outcome.interrupted:
+        raise KeyboardInterrupt
+    if outcome.model is None:
+        raise RunError("the run ended without a model; run the same command again to go on")
+    return Path(outcome.model)
+
+
+_BEFORE = (
+    "A model ({model}) reads incident reports and writes bulletins. Its critic knows the facts and writes what is "
+    "right, what is wrong and what is left out. First a supervised start on easy reports; then, twice from there, "
+    "{updates} updates from critiques of its bulletins on hard ones."
+)
+_ABOUT = {
+    "text2grad": "each phrase of the critique rewards the tokens it is about.",
+    "scalar": "the same critiques, squeezed into one number on the last token.",
+}

@@ -1,0 +1,69 @@
+"""The settings of the demo, and the command that resumes one; no torch."""
+
+import shlex
+from typing import Annotated
+
+from annotated_types import Ge, Gt, Le
+
+from text2grad import config
+from text2grad._checked import Int, Real
+from text2grad.config import settings
+
+
+@settings
+class DemoSettings:
+    model: str = "embedded"
+    """`embedded`: our own, 1.2 million parameters. Or any name that `text2grad train` takes (smollm2-135m): made for a
+    GPU. On a CPU the counts below are smaller then, unless they are given: 8 and 4 updates, of 4 reports each,
+    measured on 16 every 2."""
+    device: str = "auto"
+    """cpu, cuda, …; auto: cuda where there is one."""
+    seed: Annotated[Int, Ge(0)] = 0
+    """Of everything that is random."""
+    start_updates: Annotated[Int, Gt(0)] = 40
+    """Supervised updates on plain reports, before both arms."""
+    updates: Annotated[Int, Gt(0)] = 48
+    """Updates of each arm."""
+    prompts: Annotated[Int, Gt(0)] = 16
+    """Reports an update."""
+    completions: Annotated[Int, Gt(0)] = 4
+    """Bulletins of each report."""
+    learning_rate: Annotated[Real, Gt(0)] = 1e-4
+    """Of both arms; chosen for scalar PPO (studies/demo)."""
+    span_lam: Annotated[Real, Ge(0), Le(1)] = 0.8
+    """λ of GAE for Text2Grad, whose rewards lie near what they are about (studies/demo)."""
+    scalar_lam: Annotated[Real, Ge(0), Le(1)] = 1.0
+    """λ of GAE for scalar PPO: below 1 an end-only reward is handicapped (studies/demo)."""
+    held_out: Annotated[Int, Gt(0)] = 128
+    """Reports with unseen combinations, on which both are measured."""
+    held_out_seed: Annotated[Int, Ge(0)] = 8
+    """Of the generator that makes them; the settings were chosen on those of another seed (studies/demo)."""
+    evaluate_every: Annotated[Int, Gt(0)] = 4
+    """Updates between two measurements."""
+
+
+SMALLER = ("start_updates=8", "updates=4", "prompts=4", "held_out=16", "evaluate_every=2")
+"""What a model larger than ours does on a CPU unless something else is asked for."""
+
+
+def slow(options: DemoSettings) -> bool:
+    """Whether a model larger than ours is to be trained on a CPU."""
+    if options.model == "embedded" or options.device not in ("cpu", "auto"):
+        return False
+    import torch
+
+    return options.device == "cpu" or not torch.cuda.is_available()
+
+
+def command(options: DemoSettings, out: str) -> str:
+    """What to type to go on with this demo.
+
+    >>> command(DemoSettings(device="cuda", updates=8), "my demo")
+    "text2grad demo --out 'my demo' --device cuda updates=8"
+    """
+    before, now = config.plain(DemoSettings()), config.plain(options)
+    changed = {key: config.inline(value) for key, value in now.items() if value != before[key]}
+    flags = [word for key in ("model", "device") if key in changed for word in (f"--{key}", now[key])]
+    words = [f"{key}={value}" for key, value in changed.items() if key not in ("model", "device")]
+    named = ["--out", out] if not out.startswith("-") else [f"--out={out}"]
+    return shlex.join(["text2grad", "demo", *named, *flags, *words])

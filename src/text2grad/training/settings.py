@@ -1,0 +1,248 @@
+"""The settings of every training command, without torch, so that `--help` can list them at once."""
+
+from dataclasses import field
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt, Le, Lt
+
+from text2grad._checked import Int, Real
+from text2grad.config import settings
+from text2grad.feedback.align.settings import AlignSettings
+from text2grad.feedback.critics.named import CriticSettings
+from text2grad.models.reward.template import Template
+from text2grad.models.sampling.settings import SamplingSettings
+from text2grad.models.settings import PolicySettings
+from text2grad.optim.settings import CreditSettings, KLSettings, UpdateSettings
+from text2grad.training.guard import GuardSettings
+from text2grad.types import Scoring
+
+NO_BEST = "keep=best wants whole weights in each process; with --launch fsdp2 set keep=last"
+
+
+@settings
+class ScoringSettings:
+    """How spans become token rewards."""
+
+    rule: Literal["return_equivalent", "paper"] = "return_equivalent"
+    """return_equivalent: rewards redistribute the score, so the optimum is that of the score. paper: +1 on good spans,
+    −1 on poor ones, 0 elsewhere; its sum grows with the length, and it is easy to hack."""
+    placement: Literal["last", "even"] = "last"
+    """A segment's reward on its last token, or spread evenly over it."""
+    scale: Annotated[Real, Ge(0)] | None = None
+    """Reward of a verdict where the critic has only an overall score; none: the running least-squares slope."""
+
+    def noun(self) -> Scoring:
+        return Scoring(self.rule, self.placement, self.scale)
+
+
+@settings
+class EvaluationSettings:
+    """The held-out set, on which nothing is ever trained."""
+
+    every: Annotated[Int, Gt(0)] = 10
+    """Updates between two evaluations; the start and the end are always evaluated."""
+    examples: Annotated[Int, Gt(0)] = 64
+    """Held-out examples that are completed, greedily; the first so many of the file."""
+    critic: str | None = None
+    """Judge them by another critic than the one that is trained on; none: the same."""
+
+
+@settings
+class LogSettings:
+    """What is written beside the metrics."""
+
+    rollouts: Annotated[Int, Ge(0)] = 16
+    """Completions of each update that go to rollouts.jsonl: all those of some prompts, spread over the update; and
+    held-out ones of each evaluation."""
+    locality: Annotated[Int, Ge(0)] = 16
+    """Completions of each update whose log-probs are taken again after it, to see what moved on poor spans, good spans
+    and unlabelled tokens. 0: not measured."""
+    trackers: tuple[str, ...] = ()
+    """Send the metrics to these as well, through accelerate: tensorboard, wandb, trackio."""
+
+
+@settings
+class TrainSettings:
+    model: str = "smollm2-135m"
+    """The policy to start from: an alias, a folder, a .gguf file or a hub id. Warm-start it with `text2grad sft`."""
+    data: str = ""
+    """JSONL of examples: prompt, and what the critic needs (reference, tests, passages, …)."""
+    held_out: str = ""
+    """JSONL of examples that are only ever evaluated; empty: no evaluation."""
+    critic: str = "reference"
+    """Who writes the critiques; as in `text2grad annotate`."""
+    reward: Literal["span", "scalar"] = "span"
+    """span: rewards where the critique points. scalar: the same sum, all of it on the last token; nothing else
+    differs."""
+    updates: Annotated[Int, Gt(0)] = 100
+    """Rounds of sampling, judging and updating."""
+    prompts: Annotated[Int, Gt(0)] = 16
+    """Prompts an update."""
+    completions: Annotated[Int, Gt(0)] = 4
+    """Completions of each prompt; `credit.kind=group` wants at least 2."""
+    seed: Annotated[Int, Ge(0)] = 0
+    """Of everything that is random."""
+    device: str = "auto"
+    """cpu, cuda, …; auto: cuda where there is one."""
+    format: Literal["auto", "chat", "plain"] = "auto"
+    """chat: prompts go through the model's chat template. plain: as they are. auto: chat where there is a template."""
+    checkpoint_every: Annotated[Int, Gt(0)] = 10
+    """Updates between two checkpoints. What is sampled and judged in between is kept as well, and not paid again."""
+    keep_checkpoints: Annotated[Int, Gt(0)] = 2
+    """The newest so many stay on the disk."""
+    policy: PolicySettings = field(default_factory=PolicySettings)
+    """How the policy is held and computed."""
+    sampling: SamplingSettings = field(default_factory=SamplingSettings)
+    """How completions are drawn."""
+    scoring: ScoringSettings = field(default_factory=ScoringSettings)
+    """How spans become token rewards."""
+    credit: CreditSettings = field(default_factory=CreditSettings)
+    """How token rewards become advantages."""
+    kl: KLSettings = field(default_factory=KLSettings)
+    """The penalty for leaving the reference."""
+    update: UpdateSettings = field(default_factory=UpdateSettings)
+    """How a batch changes the weights."""
+    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
+    """The held-out set."""
+    guard: GuardSettings = field(default_factory=GuardSettings)
+    """When a run looks as if it hacks its critic."""
+    log: LogSettings = field(default_factory=LogSettings)
+    """What is written beside the metrics."""
+    critics: CriticSettings = field(default_factory=CriticSettings)
+    """Settings of the critics."""
+    align: AlignSettings = field(default_factory=AlignSettings)
+    """How quotes are located; see `text2grad align --help`."""
+
+
+@settings
+class SupervisedSettings:
+    """How a batch changes the weights."""
+
+    batch: Annotated[Int, Gt(0)] = 32
+    """Examples an update, over all processes."""
+    micro_batch: Annotated[Int, Gt(0)] = 8
+    """Examples that are in memory at once; gradients are accumulated over them. Lower it when memory runs out: the
+    result stays the same."""
+    learning_rate: Annotated[Real, Gt(0)] = 2e-4
+    """Peak learning rate of AdamW. 2e-4 suits LoRA; full fine-tuning of pretrained models wants about 1e-5."""
+    schedule: Literal["constant", "linear", "cosine"] = "linear"
+    """What the learning rate does after the warm-up, over the updates of the run."""
+    warmup: Annotated[Int, Ge(0)] = 0
+    """Updates over which the learning rate rises from 0 to its peak."""
+    weight_decay: Annotated[Real, Ge(0)] = 0.0
+    """Of AdamW."""
+    beta2: Annotated[Real, Gt(0), Lt(1)] = 0.999
+    """Of AdamW: how slowly the scale of the gradients is forgotten."""
+    max_grad_norm: Annotated[Real, Gt(0)] = 1.0
+    """Gradients longer than this are shortened to it."""
+
+
+@settings
+class TrackerSettings:
+    """What the metrics are sent to beside metrics.jsonl."""
+
+    trackers: tuple[str, ...] = ()
+    """Through accelerate: tensorboard, wandb, trackio."""
+
+
+@settings
+class SftSettings:
+    model: str = "smollm2-135m"
+    """The model to start from: an alias, a folder, a .gguf file or a hub id."""
+    data: str = ""
+    """JSONL of examples: prompt with completion or reference, or messages whose last assistant turn is the target."""
+    held_out: str = ""
+    """JSONL of examples whose loss is only ever measured; empty: none."""
+    updates: Annotated[Int, Gt(0)] | None = None
+    """Optimizer steps; none: as many as `epochs` takes."""
+    epochs: Annotated[Real, Gt(0)] = 1.0
+    """Times that the examples are gone through, each time in a new order, if `updates` is not given."""
+    max_tokens: Annotated[Int, Gt(1)] = 1024
+    """Longest example, prompt and completion together. Nothing is ever cut off: see `too_long`."""
+    too_long: Literal["error", "skip"] = "error"
+    """What to do with an example over `max_tokens`: stop and name it, or leave it out and count it."""
+    evaluate_every: Annotated[Int, Gt(0)] = 20
+    """Updates between two looks at the held-out loss; the start and the end are always looked at."""
+    patience: Annotated[Int, Ge(0)] = 0
+    """Stop when so many looks at the held-out loss in a row have found it above its lowest. 0: never. The weights are
+    then those of the last update, not of the lowest loss."""
+    seed: Annotated[Int, Ge(0)] = 0
+    """Of everything that is random."""
+    device: str = "auto"
+    """cpu, cuda, …; auto: cuda where there is one."""
+    format: Literal["auto", "chat", "plain"] = "auto"
+    """chat: prompts go through the model's chat template. plain: as they are. auto: chat where there is a template."""
+    checkpoint_every: Annotated[Int, Gt(0)] = 100
+    """Updates between two checkpoints."""
+    keep_checkpoints: Annotated[Int, Gt(0)] = 2
+    """The newest so many stay on the disk."""
+    policy: PolicySettings = field(default_factory=PolicySettings)
+    """How the model is held and computed."""
+    update: SupervisedSettings = field(default_factory=SupervisedSettings)
+    """How a batch changes the weights."""
+    log: TrackerSettings = field(default_factory=TrackerSettings)
+    """What the metrics are sent to beside metrics.jsonl."""
+
+
+@settings
+class LossSettings:
+    """The joint loss: span · cross entropy of the verdicts + worth · error of the worths + language · −log p of the
+    critique, each a mean over its own tokens."""
+
+    span: Annotated[Real, Ge(0)] = 1.0
+    """Of the verdicts, poor, neutral or good, of the completion's tokens. 0 with `worth` 0 is the paper's way: a model
+    that only writes critiques (judge with `critics.learned.by=generation` then)."""
+    worth: Annotated[Real, Ge(0)] = 0.5
+    """Of how much a poor or a good token is worth: its share of the score, or its severity."""
+    language: Annotated[Real, Ge(0)] = 0.5
+    """Of the critique's own words. 0 leaves the language head as it is, and reads no critique: about half the work."""
+    imbalance: Annotated[Real, Ge(0), Le(1)] = 0.5
+    """Most tokens are neutral. A class counts by its rarity to this power: 0, as often as it comes; 1, all alike. The
+    probabilities are put right again when the model judges."""
+
+
+@settings
+class RewardModelSettings:
+    model: str = "smollm2-135m"
+    """The causal model to start from: an alias, a folder, a .gguf file or a hub id. From the folder of a reward model
+    training goes on, span head included: first on many labels of a program, then on few of people."""
+    data: str = ""
+    """JSONL of annotated completions, as `text2grad annotate` writes them: prompt, completion, critique, spans."""
+    held_out: str = ""
+    """JSONL of annotated completions to measure on; empty: `validation` of the prompts in `data`."""
+    validation: Annotated[Real, Gt(0), Lt(1)] = 0.1
+    """Share of the prompts that is held out of `data`, with all their completions, if `held_out` is empty."""
+    updates: Annotated[Int, Gt(0)] | None = None
+    """Optimizer steps; none: as many as `epochs` takes."""
+    epochs: Annotated[Real, Gt(0)] = 3.0
+    """Times that the completions are gone through, each time in a new order, if `updates` is not given."""
+    too_long: Literal["error", "skip"] = "skip"
+    """What to do with a completion that has no room in the template: stop and name it, or leave it out and count it."""
+    evaluate_every: Annotated[Int, Gt(0)] = 50
+    """Updates between two looks at the held-out completions; the start and the end are always looked at."""
+    patience: Annotated[Int, Ge(0)] = 0
+    """Stop when so many looks in a row have found the held-out loss above its lowest. 0: never. What is watched is the
+    span head's loss, verdicts and worths; of a model without one, the language head's."""
+    keep: Literal["best", "last"] = "best"
+    """Which weights become the model: those of the lowest held-out loss (see `patience`), or those of the last
+    update."""
+    seed: Annotated[Int, Ge(0)] = 0
+    """Of everything that is random."""
+    device: str = "auto"
+    """cpu, cuda, …; auto: cuda where there is one."""
+    checkpoint_every: Annotated[Int, Gt(0)] = 100
+    """Updates between two checkpoints."""
+    keep_checkpoints: Annotated[Int, Gt(0)] = 2
+    """The newest so many stay on the disk."""
+    template: Template = field(default_factory=Template)
+    """What the model reads; stored with it."""
+    loss: LossSettings = field(default_factory=LossSettings)
+    """What the parts of the loss count."""
+    head_learning_rate: Annotated[Real, Gt(0)] = 1e-3
+    """Peak learning rate of the span head, which begins at 0."""
+    policy: PolicySettings = field(default_factory=PolicySettings)
+    """How the model is held and computed."""
+    update: SupervisedSettings = field(default_factory=SupervisedSettings)
+    """How a batch changes the weights."""
+    log: TrackerSettings = field(default_factory=TrackerSettings)
+    """What the metrics are sent to beside metrics.jsonl."""

@@ -1,0 +1,114 @@
+"""`text2grad train` by its words: what is refused, with which words, and what a first look shows."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.training.trainings import metrics_of
+from text2grad.cli import main
+from text2grad.models.tiny import tiny_model, tiny_tokenizer
+from text2grad.runs.display import Display
+
+SMALL = ["device=cpu", "updates=2", "prompts=2", "completions=2", "sampling.max_new_tokens=6", "policy.lora.rank=2"]
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model and data files, good and bad."""
+    folder = tmp_path_factory.mktemp("given")
+    tokenizer = tiny_tokenizer()
+    tiny_model(tokenizer, hidden_size=16, layers=1).save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
+    rows: list[dict[str, Any]] = [{"prompt": f"Which river {n}?", "reference": f"The Drava {n}."} for n in range(4)]
+    (folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "bare.jsonl").write_text("".join(json.dumps({"prompt": row["prompt"]}) + "\n" for row in rows))
+    (folder / "empty.jsonl").write_text("")
+    (folder / "bad.jsonl").write_text('{"prompt": "a"}\n{"prompt: b}\n')
+    (folder / "file").write_text("no folder")
+    return folder
+
+
+@pytest.fixture
+def here(given: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(given)
+    return given
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["run"], "wants examples to train on: data=FILE.jsonl"),
+        (["data=data.jsonl"], "wants one run folder, got 0"),
+        (["run", "data=none.jsonl"], "none.jsonl: should be a JSONL file of examples, and there is no such file"),
+        (["run", "data=empty.jsonl"], "empty.jsonl: should hold at least one example"),
+        (["run", "data=bad.jsonl"], "bad.jsonl, line 2: should be one JSON object"),
+        (["run", "data=data.jsonl", "held_out=none.jsonl"], "none.jsonl: should be a JSONL file"),
+        (["run", "data=data.jsonl", "critic=referense"], "no critic 'referense'; did you mean `reference`?"),
+        (["run", "data=data.jsonl", "crtic=reference"], "no setting `crtic`; did you mean `critic`?"),
+        (["run", "data=data.jsonl", "credit.kind=group", "completions=1"], "completions should be at least 2, got 1"),
+        (["run", "data=data.jsonl", "updates=0"], "updates: should be greater than 0, got 0"),
+        (["run", "data=data.jsonl", "log.trackers=[tensorbord]"], "did you mean tensorboard?"),
+        (["run", "data=data.jsonl", "log.trackers=[swanlab]"], "swanlab is not installed; pip install swanlab"),
+        (["run", "data=data.jsonl", "policy.lora.targets=[nowhere]"], "lora.targets: Target modules {'nowhere'} not"),
+        (["run", "data=data.jsonl", "sampling.max_new_tokens=600"], "the model has room for 0 before a completion"),
+        (["file", "data=data.jsonl"], "file: should be a folder for the run, but it is a file"),
+    ],
+)
+@pytest.mark.usefixtures("here")
+def test_what_is_refused_and_why(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "model=model", *SMALL, *words]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_model_that_does_not_load_leaves_no_folder(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A second try with the right name would meet the settings of the first."""
+    (here / "broken").mkdir()
+    assert main(["train", "second", "data=data.jsonl", *SMALL, "model=broken"]) == 2
+    assert "broken" in capsys.readouterr().err
+    assert not (here / "second").exists()
+    assert main(["train", "second", "data=data.jsonl", *SMALL, "model=model", "--quiet"]) == 0
+    assert (here / "second" / "model" / "model.safetensors").is_file()
+
+
+def test_a_critic_that_lacks_its_column_is_told_at_the_first_update(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "bare", "data=bare.jsonl", *SMALL, "model=model", "--quiet"]) == 0
+    told = capsys.readouterr().err
+    assert told.count("update 1: the critic reference scored no completion") == 1
+    assert "the columns that the examples bring it are: none" in told
+    assert [row["critic/unscored_frac"] for row in metrics_of(here / "bare")] == [1, 1]
+
+
+def test_what_a_run_is_made_of_is_written_down(here: Path) -> None:
+    main(["train", "facts", "data=data.jsonl", *SMALL, "model=model", "--quiet", "seed=3"])
+    facts = json.loads((here / "facts" / "run.json").read_text())
+    assert facts["seed"] == 3 and facts["device"] == "cpu"
+    assert len(facts["data"]["data.jsonl"]) == 64
+    assert {"text2grad", "torch", "transformers", "python", "platform", "command", "started"} <= facts.keys()
+
+
+def test_help_comes_without_torch() -> None:
+    code = (
+        "import sys\nfrom text2grad.cli import main\n"
+        "try:\n    main(['train', '--help'])\nexcept SystemExit:\n    pass\n"
+        "print('loaded:', sorted({'torch', 'transformers', 'accelerate', 'peft'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "loaded: []"
+    assert "credit.kind=gae" in done.stdout and "guard.action=warn" in done.stdout
+
+
+def test_notes_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is markup, and a long command stays in one line to be copied."""
+    with Display("train", 2, 0, show=False) as display:
+        display.note("[bold]x[/bold] :smile: " + "word " * 60)
+        display.step(1, {"score/mean": 1.0})
+    assert capsys.readouterr().err == "[bold]x[/bold] :smile: " + "word " * 60 + "\n"
+    with Display("train", 2, 0, show=True) as display:
+        display.step(1, {"score/mean": 0.25, "kl/reference": 0.01, "length/mean": 8.0, "other": 1.0})
+    assert capsys.readouterr().err == "train 1/2  score 0.25  KL 0.01  length 8\n"
