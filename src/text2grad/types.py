@@ -345,6 +345,21 @@ class Rollout(Noun):
         )
 
 
+@checked(InvalidData)
+class MetricInfo(Noun):
+    """What a metric is called, what it means, and which way is good: made where the metric is, drawn by the report.
+
+    >>> MetricInfo("Facts right", "Share of the facts that the completion states correctly.", "higher").better
+    'higher'
+    """
+
+    title: Text
+    """A few words, as a heading."""
+    help: Text
+    """One or two sentences."""
+    better: Literal["higher", "lower", "neither"] = "neither"
+
+
 _SCORED = ("critique", "alignment", "token_rewards")
 _STREAMS = ("token_rewards", "advantages", "logprobs_before", "logprobs_after")
 
