@@ -1,4 +1,4 @@
-"""Lines and bars as SVG, each with a table of the same numbers. No library: a few axes, one palette, no script.
+"""Lines as SVG, each chart with a table of the same numbers. No library: a few axes, one palette, no script.
 
 Enters: series of `Point`s under a label. Leaves: markup, escaped; colours are classes that the page's style sheet fills
 for light, dark and print. Lines differ in dash and mark as well as in colour. Knows nothing of runs.
@@ -13,7 +13,7 @@ from typing import TypeVar
 from markupsafe import Markup
 
 from text2grad.report.arms import Point
-from text2grad.report.words import number
+from text2grad.report.words import number, ranged
 
 SMOOTHED = 40
 """Series longer than this are drawn as a running mean, with the single updates faint behind it."""
@@ -100,53 +100,9 @@ class Chart:
         updates = sorted({point.update for line in self.lines for point in line.points})
         listed = _thin(updates, ROWS)
         at = [{point.update: point for point in line.points} for line in self.lines]
-        rows = [[str(update), *(_cell(column.get(update)) for column in at)] for update in listed]
+        rows = [[str(update), *(ranged(column[update]) if update in column else "–" for column in at)] for update in listed]
         remark = f"{len(listed)} of {len(updates)} updates are listed." if len(listed) < len(updates) else ""
         return header, rows, remark
-
-
-def _cell(point: Point | None) -> str:
-    if point is None:
-        return "–"
-    return number(point.mean) + (f" ({number(point.low)} to {number(point.high)})" if point.low != point.high else "")
-
-
-@dataclass(frozen=True)
-class Bars:
-    """One bar per name, made of parts: seconds per update, by what they were spent on."""
-
-    title: str
-    note: str
-    parts: Sequence[str]
-    bars: Sequence[tuple[str, Sequence[float]]]
-
-    def svg(self, width: int, _: int = 0) -> Markup:
-        longest = max(sum(values) for _, values in self.bars) or 1.0
-        height = 58 * len(self.bars) + 4
-        made = [piece for row, bar in enumerate(self.bars) for piece in self._bar(bar, 58 * row, (width - 2) / longest)]
-        return _svg(width, height, f"{self.title}. {self.note} {_TABLE_BELOW}", made)
-
-    def _bar(self, bar: tuple[str, Sequence[float]], top: int, scale: float) -> Iterator[Markup]:
-        name, values = bar
-        total = f"{number(sum(values))} s per update"
-        yield Markup('<text class="bar-name" x="1" y="{}">{} <tspan class="tick">{}</tspan></text>').format(
-            top + 14, name, total
-        )
-        left = 1.0
-        for index, (part, value) in enumerate(zip(self.parts, values, strict=True)):
-            wide = value * scale
-            if wide >= 0.5:
-                shape = '<rect class="part part-{}" x="{}" y="{}" width="{}" height="26" rx="2"/>'
-                yield Markup(shape).format(index, _px(left), top + 22, _px(max(wide - 1.5, 0.5)))
-            if wide > 8 * len(part) + 10:
-                shape = '<text class="part-name on-{}" x="{}" y="{}">{}</text>'
-                yield Markup(shape).format(index, _px(left + 7), top + 39, part)
-            left += wide
-
-    def table(self) -> tuple[list[str], list[list[str]], str]:
-        header = ["seconds per update", *(name for name, _ in self.bars)]
-        rows = [[part, *(number(values[index]) for _, values in self.bars)] for index, part in enumerate(self.parts)]
-        return header, rows, ""
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from text2grad.report.arms import Arm
-from text2grad.report.charts import Bars, Chart, Line
-from text2grad.report.words import info_of
+from text2grad.report.charts import Chart, Line
+from text2grad.report.words import info_of, number
 from text2grad.runs.metrics import METRICS
 
 STYLES = 6
@@ -101,13 +101,13 @@ def panels_of(arms: Sequence[Arm], main: str) -> Panels:
     held_out = [key for key in keys if key.startswith("held_out/") and key not in METRICS]
     more = sorted((key for key in keys if key not in {*known, *held_out}), key=lambda key: key in METRICS)
     panels.known, panels.held_out, panels.more = (
-        [made for key in some if (made := chart(arms, key)).lines] for some in (known, held_out, more[:MOST])
+        [made for key in some if (made := chart_of(arms, key)).lines] for some in (known, held_out, more[:MOST])
     )
     panels.left_out = max(len(more) - MOST, 0)
     return panels
 
 
-def chart(arms: Sequence[Arm], key: str) -> Chart:
+def chart_of(arms: Sequence[Arm], key: str) -> Chart:
     """One metric, one line per arm in the arm's own style."""
     info = info_of(arms, key)
     better = "" if info.better == "neither" else f"{info.better.capitalize()} is better."
@@ -136,14 +136,21 @@ def _grouped(arms: Sequence[Arm], group: Group) -> Iterator[Chart]:
         yield Chart(name, "", lines, () if group.stacked else everything, group.stacked)
 
 
-def time_by_part(arms: Sequence[Arm]) -> Bars | None:
-    """Mean seconds per update; unknown parts come last, before `other`."""
+def time_by_part(arms: Sequence[Arm]) -> tuple[list[str], list[list[str]]] | None:
+    """(header, rows): mean seconds per update; unknown parts come last, before `other`."""
     keys = {key for arm in arms for run in arm.runs for key in run.keys if key.startswith("time/")}
     found = {key.removeprefix("time/") for key in keys}
     parts = [*(part for part in _PARTS[:-1] if part in found), *sorted(found - set(_PARTS)), *({"other"} & found)]
-    bars = [(arm.name, [_mean_over_updates(arm, f"time/{part}") for part in parts]) for arm in arms]
-    bars = [(name, values) for name, values in bars if any(values)]
-    return Bars("Time by part", "Mean seconds per update.", parts, bars) if bars else None
+    columns = {arm.name: [_mean_over_updates(arm, f"time/{part}") for part in parts] for arm in arms}
+    columns = {name: values for name, values in columns.items() if sum(values)}
+    if not columns:
+        return None
+    totals = {name: sum(values) for name, values in columns.items()}
+    rows = [
+        [part, *(f"{number(values[i])} ({values[i] / totals[name]:.0%})" for name, values in columns.items())]
+        for i, part in enumerate(parts)
+    ]
+    return ["seconds per update", *columns], [*rows, ["total", *map(number, totals.values())]]
 
 
 def _mean_over_updates(arm: Arm, key: str) -> float:

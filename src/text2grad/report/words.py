@@ -60,6 +60,12 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def ranged(point: Point) -> str:
+    """The mean, and the range of the seeds where they differ."""
+    spread = f" ({number(point.low)} to {number(point.high)})" if point.low != point.high else ""
+    return number(point.mean) + spread
+
+
 class _Measure(NamedTuple):
     """What the arms are compared by."""
 
