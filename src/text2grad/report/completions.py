@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from text2grad.errors import InvalidData
-from text2grad.report.folders import LARGEST, is_update, lines, parse
+from text2grad.report.folders import is_update, lines, parse
 from text2grad.report.phrases import phrases
 from text2grad.report.terminal import visible
 from text2grad.types import Completion, Example, RewardedCompletion, Span
@@ -161,9 +161,9 @@ def _change(row: dict[str, Any]) -> float:
 
 
 def _numbers(values: object) -> list[float]:
-    """The usable numbers of a row that has not been checked yet."""
-    numbers = [item for item in values if isinstance(item, int | float)] if isinstance(values, list) else []
-    return [item for item in numbers if abs(item) <= LARGEST]
+    """The numbers of a row that has not been checked yet."""
+    items = values if isinstance(values, list) else []
+    return [item for item in items if isinstance(item, int | float) and math.isfinite(item)]
 
 
 def _pairs(entries: Iterable[Entry]) -> list[tuple[Entry, ...]]:
@@ -215,21 +215,14 @@ def encode(row: dict[str, Any]) -> dict[str, Any]:
         made["truncated"] = 1
     for name, key, digits in _STREAMS:
         if row.get(name) is not None:
-            _check_size(name, row[name])
             made[key] = [_short(value, digits) for value in row[name]]
     if noun.critique is not None and noun.alignment is not None:
-        _check_size("score", (row.get("score") or 0.0, noun.critique.score or 0.0))
         made["score"] = _short(_score(row) or 0.0, 4)
         made["critique"] = _critique(noun)
         made["spans"] = [_span(span, completion) for span in noun.alignment.spans]
         made["missed"] = [[visible(missed.quote), visible(missed.reason)] for missed in noun.alignment.missed]
         made["omissions"] = [visible(omission) for omission in noun.alignment.omissions]
     return made
-
-
-def _check_size(name: str, values: Sequence[float]) -> None:
-    if any(abs(value) > LARGEST for value in values):
-        raise InvalidData(f"{name}: should be numbers within ±{LARGEST:g}, got {max(values, key=abs):g}")
 
 
 def pieces(completion: Completion) -> list[str]:

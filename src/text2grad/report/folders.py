@@ -174,12 +174,18 @@ def lines(path: Path) -> Iterator[tuple[int, int, dict[str, Any] | None]]:
 
 
 def parse(line: bytes) -> dict[str, Any] | None:
-    """The object of a line, if it is one."""
+    """The object of a line, if it is one. Numbers that are too large to sum become NaN, which no reader accepts."""
     try:
-        row = json.loads(line)
+        row = json.loads(line, parse_float=_usable, parse_int=_usable, parse_constant=lambda _: math.nan)
     except (ValueError, RecursionError):
         return None
     return row if isinstance(row, dict) else None
+
+
+def _usable(digits: str) -> int | float:
+    whole = digits.lstrip("-").isdecimal()
+    value = int(digits) if whole and len(digits) < 20 else float(digits)
+    return value if abs(value) <= LARGEST else math.nan
 
 
 def _metrics(path: Path, trouble: list[str]) -> tuple[Metrics, list[tuple[int, str]]]:
@@ -188,20 +194,20 @@ def _metrics(path: Path, trouble: list[str]) -> tuple[Metrics, list[tuple[int, s
     if not path.is_file():
         trouble.append("no metrics.jsonl, so there is nothing to draw")
         return metrics, warnings
-    bad = large = 0
+    bad = unusable = 0
     for _, _, row in lines(path):
-        update = row.get("update") if row else None
+        update = row.pop("update", None) if row else None
         if row is None or not is_update(update):
             bad += 1
             continue
-        numbers = {key: value for key, value in row.items() if key != "update" and _is_number(value)}
-        kept = {key: float(value) for key, value in numbers.items() if abs(value) <= LARGEST}
-        large += len(numbers) - len(kept)
-        metrics.setdefault(update, {}).update(kept)
+        numbers = {key: float(value) for key, value in row.items() if type(value) in (int, float)}
+        finite = {key: value for key, value in numbers.items() if math.isfinite(value)}
+        metrics.setdefault(update, {}).update(finite)
+        unusable += len(numbers) - len(finite)
         texts = row.get("warnings")
         warnings += [(update, str(text)) for text in texts] if isinstance(texts, list) else []
-    if large:
-        trouble.append(f"metrics.jsonl: numbers beyond ±{LARGEST:g} were skipped: {large}")
+    if unusable:
+        trouble.append(f"metrics.jsonl: numbers that are not finite or beyond ±{LARGEST:g} were skipped: {unusable}")
     if bad:
         trouble.append(f"metrics.jsonl: lines without an update's numbers were skipped: {bad}")
     elif not metrics:
@@ -210,14 +216,7 @@ def _metrics(path: Path, trouble: list[str]) -> tuple[Metrics, list[tuple[int, s
 
 
 def is_update(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 10**18
-
-
-def _is_number(value: object) -> TypeGuard[int | float]:
-    """`math.isfinite` fails on integers that are too long for a float."""
-    return (isinstance(value, int) and not isinstance(value, bool)) or (
-        isinstance(value, float) and math.isfinite(value)
-    )
+    return type(value) is int and value >= 0
 
 
 def _config(path: Path, trouble: list[str]) -> tuple[dict[str, Any], str]:
