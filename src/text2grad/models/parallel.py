@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from text2grad.errors import ConfigError
-from text2grad.models.policy import Policy, layers_of
+from text2grad.models.backbone import Backbone
 from text2grad.models.settings import NO_DEEPSPEED
 from text2grad.optim.batch import blank
 
@@ -84,7 +84,7 @@ class Processes:
         torch.distributed.broadcast_object_list(box, src=0)
         return box[0]
 
-    def prepare(self, policy: Policy) -> nn.Module:
+    def prepare(self, policy: nn.Module) -> nn.Module:
         """The policy as it is to be called in the update."""
         if self.processes == 1:
             return policy
@@ -95,19 +95,20 @@ class Processes:
         return wrapped
 
 
-def shard(policy: Policy) -> None:
-    """FSDP2: each decoder layer its own shard, what is left (embeddings, value head) in one."""
+def shard(policy: nn.Module) -> None:
+    """FSDP2: each decoder layer its own shard, what is left (embeddings, value or span head) in one."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    mesh = init_device_mesh(policy.device.type, (torch.distributed.get_world_size(),))
-    for layer in layers_of(policy.base):
+    backbone = next(part for part in policy.modules() if isinstance(part, Backbone))
+    mesh = init_device_mesh(backbone.device.type, (torch.distributed.get_world_size(),))
+    for layer in backbone.layers():
         fully_shard(layer, mesh=mesh)
     # Left whole after a forward pass, as is usual for a root, its parameters would be others than the optimizer's.
     fully_shard(policy, mesh=mesh, reshard_after_forward=True)
     # The first module that is run becomes the root of the others, for good: it must be the policy, not a part of it.
     with torch.no_grad():
-        policy(blank(policy.device))
+        policy(blank(backbone.device))
 
 
 @contextmanager

@@ -3,9 +3,9 @@
 from typing import Any, Protocol
 
 import torch
+from torch import nn
 
 from text2grad.errors import ConfigError
-from text2grad.models.policy import Policy
 from text2grad.training.settings import TrainSettings
 
 FREE = (
@@ -63,16 +63,18 @@ class Adam(Protocol):
     def weight_decay(self) -> float: ...
 
 
-def make_optimizer(policy: Policy, options: Adam, head_rate: float | None = None) -> torch.optim.AdamW:
+def make_optimizer(policy: nn.Module, options: Adam, head_rate: float | None = None) -> torch.optim.AdamW:
     """AdamW, with a rate of its own for the head beside the language head if one is set. `peak` is what the schedule
     multiplies. Call it after weights have been shared out over processes: they are others then."""
     groups: dict[float, list[Any]] = {}
-    for name, weight in policy.trainable().items():
+    for name, weight in policy.named_parameters():
+        if not weight.requires_grad:
+            continue
         own = head_rate if name.startswith(("value_head.", "span_head.")) else None
         groups.setdefault(own or options.learning_rate, []).append(weight)
     return torch.optim.AdamW(
         [{"params": weights, "lr": rate, "peak": rate} for rate, weights in groups.items()],
         betas=(0.9, options.beta2),
         weight_decay=options.weight_decay,
-        fused=policy.device.type == "cuda" or None,
+        fused=next(policy.parameters()).device.type == "cuda" or None,
     )
