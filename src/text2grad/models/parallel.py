@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from text2grad.errors import ConfigError
 from text2grad.models.policy import Policy, layers_of
-from text2grad.models.settings import NO_DEEPSPEED
 from text2grad.optim.batch import blank
 
 T = TypeVar("T")
@@ -31,7 +30,9 @@ class Processes:
         # Sharding is done here, so accelerate is kept from half-knowing about it.
         self.sharded = os.environ.pop("ACCELERATE_USE_FSDP", "false").lower() == "true"
         if os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() == "true":
-            raise ConfigError(NO_DEEPSPEED)
+            raise ConfigError(
+                "accelerate is configured for DeepSpeed, which text2grad does not run on: use --launch ddp or fsdp2"
+            )
         _check_trackers(trackers)
         self.accelerator = Accelerator(
             cpu=device == "cpu", log_with=list(trackers) or None, project_dir=folder if trackers else None
