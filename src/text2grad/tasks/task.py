@@ -31,9 +31,7 @@ from text2grad.errors import ConfigError, InvalidData
 from text2grad.feedback.critics.protocol import Critic
 from text2grad.feedback.people import Rejected
 from text2grad.tasks.annotated import Annotated
-from text2grad.types import Example
-
-Better = Literal["higher", "lower", "neither"]
+from text2grad.types import Example, MetricInfo, Rollout
 
 TASKS = {
     "jsonl": "text2grad.tasks.examples:jsonl_task",
@@ -55,16 +53,20 @@ class Metric:
     """In `metrics.jsonl` it is `held_out/KEY`."""
     title: str
     help: str
-    better: Better
+    better: Literal["higher", "lower", "neither"]
     """Which direction is an improvement."""
-    measure: Callable[[Sequence[Any]], float | None]
+    measure: Callable[[Sequence[Rollout]], float | None]
     """Rollouts → the number; None where there is nothing to measure."""
 
+    @property
+    def info(self) -> MetricInfo:
+        return MetricInfo(self.title, self.help, self.better)
 
-def mean_of(measure: Callable[[Example, str], float]) -> Callable[[Sequence[Any]], float | None]:
+
+def mean_of(measure: Callable[[Example, str], float]) -> Callable[[Sequence[Rollout]], float | None]:
     """The mean over all completions of a number about one completion's text, as `Metric.measure` takes it."""
 
-    def mean(rollouts: Sequence[Any]) -> float | None:
+    def mean(rollouts: Sequence[Rollout]) -> float | None:
         numbers = [measure(rollout.example, rollout.completion.text) for rollout in rollouts]
         return float(np.mean(numbers)) if numbers else None
 
