@@ -15,7 +15,7 @@ from text2grad.tasks.annotated import Annotated
 from text2grad.tasks.bulletin import bulletins
 from text2grad.tasks.bulletin_critic import bulletin
 from text2grad.tasks.task import TASKS, Metric, Task, open_task
-from text2grad.types import Completion, Example, RewardedCompletion
+from text2grad.types import Completion, Example, Rollout
 
 OWN = """
 from text2grad.tasks.task import Metric, Task, mean_of
@@ -44,8 +44,8 @@ def wrong():
 """
 
 
-def wrote(example: Example, text: str) -> RewardedCompletion:
-    return RewardedCompletion(example, Completion(text, (1,), ((0, len(text)),)))
+def wrote(example: Example, text: str) -> Rollout:
+    return Rollout(example, Completion(text, (1,), ((0, len(text)),)))
 
 
 @pytest.fixture
@@ -82,8 +82,8 @@ def test_a_users_own_function_reads_the_settings_that_it_declares() -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "words"),
     [
-        ("bulletn", {}, "there is no task 'bulletn'; did you mean `bulletin`"),
-        ("what", {}, "there are jsonl, bulletin, defacto, qa_feedback, and your own as package.module:object"),
+        ("bulletn", {}, "task: there is no 'bulletn'; did you mean `bulletin`"),
+        ("what", {}, "there are jsonl, bulletin, defacto, qa_feedback, and package.module:object"),
         ("my_tasks:complete", {"data": "x"}, "complete as it is and reads no settings; leave out data"),
         ("my_tasks:number", {}, "should be a Task, or a function that makes one, got int"),
         ("my_tasks:wrong", {}, "should make a Task, got str"),

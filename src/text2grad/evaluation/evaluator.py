@@ -19,22 +19,13 @@ import numpy as np
 from text2grad.errors import InvalidData
 from text2grad.evaluation.metrics import measured
 from text2grad.feedback.judge import RewardFunction
+from text2grad.models.sampling.types import Seed
 from text2grad.runs.world import ALONE, World
 from text2grad.tasks.task import Metric
 from text2grad.types import Example, Rollout
 
-
-@dataclass(frozen=True, slots=True)
-class Draw:
-    """Which random numbers a call of `write` uses."""
-
-    seed: int
-    indices: tuple[int, ...]
-    """One per example: a completion's draw depends on the seed and its index, not on what it is sampled with."""
-
-
-Write = Callable[[Sequence[Example], Draw | None], list[Rollout]]
-"""Examples → one rollout for each, not judged yet. No draw: greedy."""
+Write = Callable[[Sequence[Example], Seed | None], list[Rollout]]
+"""Examples → one rollout for each, not judged yet. No seed: greedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +85,10 @@ class Evaluator:
         """This process's share, not judged; the completions of an example stay together."""
         groups = range(self.world.rank, len(self.examples), self.world.size)
         numbers = [(group, group * count + turn) for group in groups for turn in range(count)]
-        draw = None if seed is None else Draw(seed, tuple(index for _, index in numbers))
-        written = write([self.examples[group] for group, _ in numbers], draw)
+        drawn = None if seed is None else Seed(seed, 0, [index for _, index in numbers])
+        written = write([self.examples[group] for group, _ in numbers], drawn)
         return [
-            replace(rollout, group=group, index=index)
-            for (group, index), rollout in zip(numbers, written, strict=True)
+            replace(rollout, group=group, index=index) for (group, index), rollout in zip(numbers, written, strict=True)
         ]
 
     def _evaluated(self, mine: Sequence[Rollout], prefix: str) -> Evaluation:
@@ -118,16 +108,14 @@ class Evaluator:
         """What another critic says of these; each process asks about its share."""
         mine = range(self.world.rank, len(rollouts), self.world.size)
         judged = _judged(critic, [rollouts[place] for place in mine])
-        found = [
-            pair
-            for part in self.world.all_gather([(place, rollout.score) for place, rollout in zip(mine, judged, strict=True)])
-            for pair in part
-        ]
-        return [score for _, score in sorted(found, key=lambda pair: pair[0])]
+        scores: dict[int, float | None] = {}
+        for part in self.world.all_gather({place: said.score for place, said in zip(mine, judged, strict=True)}):
+            scores |= part
+        return [scores[place] for place in range(len(rollouts))]
 
 
 def _judged(critic: RewardFunction, rollouts: Sequence[Rollout]) -> list[Rollout]:
-    """The same rollouts with the critic's word on them. Nothing is learned from them, the scale of verdicts included."""
+    """The same rollouts with what the critic says. Nothing is learned from them, the scale of verdicts included."""
     if not rollouts:
         return []
     judged = critic(

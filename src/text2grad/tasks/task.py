@@ -14,15 +14,10 @@ object is a `Task`, or a function that makes one. The function declares what it 
 option that is given as `task_options.NAME=value`. Built-in tasks are made in the same way. No torch.
 """
 
-import difflib
-import importlib
 import inspect
-import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -30,6 +25,7 @@ import numpy as np
 from text2grad.errors import ConfigError, InvalidData
 from text2grad.feedback.critics.protocol import Critic
 from text2grad.feedback.people import Rejected
+from text2grad.plugins import find_plugin, import_object
 from text2grad.tasks.annotated import Annotated
 from text2grad.types import Example, MetricInfo, Rollout
 
@@ -41,7 +37,6 @@ TASKS = {
 }
 """Name → the function that makes the task."""
 
-_OBJECT = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_][\w.]*)")
 _SETTING = {"train": "data", "validation": "held_out"}
 
 
@@ -141,14 +136,9 @@ def open_task(
     name: str = "jsonl", *, data: str = "", held_out: str = "", options: Mapping[str, Any] | None = None
 ) -> Task:
     """The task of this name. An unknown name is an error with the nearest known one."""
-    if name in TASKS:
-        made = _imported(TASKS[name])
-    elif _OBJECT.fullmatch(name):
-        made = _imported(name)
-    else:
-        near = difflib.get_close_matches(name, TASKS, n=1)
-        known = f"there are {', '.join(TASKS)}, and your own as package.module:object"
-        raise ConfigError(f"there is no task {name!r}; {f'did you mean `{near[0]}`?' if near else known}")
+    made: Any = find_plugin(name, TASKS, "task")
+    if isinstance(made, str):
+        made = import_object(made, "task")
     given = {key: value for key, value in (("data", data), ("held_out", held_out)) if value} | dict(options or {})
     if isinstance(made, Task):
         if given:
@@ -169,19 +159,3 @@ def open_task(
 
 def _parameters(made: Callable[..., Any]) -> list[str]:
     return list(inspect.signature(made).parameters)
-
-
-def _imported(name: str) -> Any:
-    module, path = name.split(":")
-    if (here := str(Path.cwd())) not in sys.path:
-        # As `python -m` does: a module beside the data can be named.
-        sys.path.insert(0, here)
-    try:
-        value: Any = importlib.import_module(module)
-        for part in path.split("."):
-            value = getattr(value, part)
-    except ModuleNotFoundError as problem:
-        raise ConfigError(f"task={name}: {problem}; is it installed, or in the folder you are in?") from problem
-    except AttributeError as problem:
-        raise ConfigError(f"task={name}: {problem}") from problem
-    return value
