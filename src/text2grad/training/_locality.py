@@ -20,7 +20,7 @@ def look_back(
     # Where weights are gathered from other processes, nobody may stay away: a row is read, and not counted.
     index = torch.tensor(places or [0], device=batch.ids_BS.device)
     part = batch.rows(index)
-    after_BT, _ = policy.look(part, size, among)
+    after_BT, _ = policy.logprobs_and_values(part, size, among)
     change_BT = after_BT - part.logprobs_BT
     means = {}
     for name, verdict in (("poor", -1), ("good", 1), ("unlabelled", 0)):

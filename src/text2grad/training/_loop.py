@@ -17,7 +17,6 @@ from text2grad.commands.parsing import resume_command
 from text2grad.errors import UsageError
 from text2grad.models.load import fingerprint, load_model
 from text2grad.models.parallel import Processes, whole_weights
-from text2grad.models.policy import Policy
 from text2grad.runs import Closable
 from text2grad.runs.display import Display
 from text2grad.training import _state
@@ -56,7 +55,8 @@ class Loop(Closable, ABC):
 
     stage: ClassVar[str]
     updates: int
-    policy: Policy
+    policy: Any
+    """`Policy` or `RewardModel`."""
     module: nn.Module
     """The policy as it is called in the update: with several processes, wrapped."""
     optimizer: torch.optim.Optimizer
@@ -212,7 +212,7 @@ class Loop(Closable, ABC):
     def _end(self, display: Display, *, again: bool = False) -> Outcome:
         """The run is over: its model is written, if it is not there yet."""
         with memory_named("saving the model", "nothing: close other programs"):
-            weights = whole_weights(self.policy.model) if self.others.sharded else None
+            weights = whole_weights(self.policy.backbone.model) if self.others.sharded else None
             path = self.run.finish(lambda place: self.policy.save_pretrained(place, self.tokenizer, weights))
         why = "" if self.ended is None else f": {self.ended.reason}"
         over = f"was over already, after {self.done} updates" if again else f"ended after {self.done} updates"

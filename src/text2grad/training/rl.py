@@ -211,11 +211,11 @@ class Trainer(Loop):
         size = self.settings.update.micro_batch
         with memory_named("reading completions", "update.micro_batch"), evaluating(self.policy):
             if self.settings.credit.kind == "gae" and batch.values_BT is None:
-                batch = replace(batch, values_BT=self.policy.look(batch, size, self.others)[1])
+                batch = replace(batch, values_BT=self.policy.logprobs_and_values(batch, size, self.others)[1])
             if self.reference is not None and (needs_reference(self.settings.kl) or self._is_evaluated(number)):
                 batch = replace(batch, reference_BT=self.reference.logprobs(batch, size, self.others))
                 if self.settings.policy.precision != "float32":
-                    batch = replace(batch, own_BT=self.policy.look(batch, size, self.others)[0])
+                    batch = replace(batch, own_BT=self.policy.logprobs_and_values(batch, size, self.others)[0])
         times["forward"] += time.perf_counter() - began
         return batch
 
