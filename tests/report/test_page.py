@@ -105,16 +105,12 @@ def declare(folder: Path, metrics: object) -> None:
 
 def figures(html: str) -> dict[str, str]:
     """Title → markup of each chart that has one."""
-    return {
-        found[1]: found[0] for found in re.findall(r"(<figure.*?<h4>([^<]*)</h4>.*?</figure>)", html, re.DOTALL)
-    }
+    return {found[1]: found[0] for found in re.findall(r"(<figure.*?<h4>([^<]*)</h4>.*?</figure>)", html, re.DOTALL)}
 
 
 def test_a_metric_that_the_run_declares_is_drawn_with_its_title_help_and_direction(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "a", updates=4)
-    rows = [
-        {"update": n, "held_out/score": 0.1 * n, "held_out/facts_right": 0.2 * n, "mine/<x>": -n} for n in range(4)
-    ]
+    rows = [{"update": n, "held_out/score": 0.1 * n, "held_out/facts_right": 0.2 * n, "mine/<x>": -n} for n in range(4)]
     write_rows(folder / "metrics.jsonl", rows)
     declare(
         folder,
@@ -145,6 +141,15 @@ def test_a_metric_without_a_declaration_is_drawn_by_its_key(tmp_path: Path) -> N
     assert list(figures(comparison)) == ["held_out/mine"]
     assert list(figures(training.split("More metrics")[1])) == ["mine", "Gradient norm"], "a user's come first"
     assert "is better" not in figures(training)["mine"]
+
+
+def test_a_held_out_metric_with_the_title_of_another_is_called_held_out(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "a", updates=2)
+    write_rows(folder / "metrics.jsonl", [{"update": 0, "held_out/score": 0.25, "held_out/length": 3}])
+    score, length = ({"title": title, "help": "", "better": "higher"} for title in ("Score", "Length"))
+    declare(folder, {"score/mean": score, "held_out/score": score, "held_out/length": length})
+    html = html_of(folder)
+    assert "a: held-out score 0.250 at update 0." in html and "Length" in figures(html)
 
 
 def test_a_broken_declaration_is_said_and_the_metric_is_drawn(tmp_path: Path) -> None:

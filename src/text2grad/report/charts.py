@@ -100,7 +100,9 @@ class Chart:
         updates = sorted({point.update for line in self.lines for point in line.points})
         listed = _thin(updates, ROWS)
         at = [{point.update: point for point in line.points} for line in self.lines]
-        rows = [[str(update), *(ranged(column[update]) if update in column else "–" for column in at)] for update in listed]
+        rows = [
+            [str(update), *(ranged(column[update]) if update in column else "–" for column in at)] for update in listed
+        ]
         remark = f"{len(listed)} of {len(updates)} updates are listed." if len(listed) < len(updates) else ""
         return header, rows, remark
 
@@ -175,7 +177,8 @@ def ticks(low: float, high: float, wanted: int) -> list[float]:
     >>> ticks(2, 2, 4)[0] < 2 < ticks(2, 2, 4)[-1]
     True
     """
-    if high - low < 1e-12 * max(abs(low), abs(high), 1e-300):
+    if high - low < 1e-9 * max(abs(low), abs(high), 1e-300):
+        # As good as flat.
         room = abs(low) / 10 or 1.0
         low, high = low - room, high + room
     rough = (high - low) / wanted

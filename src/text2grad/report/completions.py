@@ -18,8 +18,8 @@ from typing import Any, BinaryIO, NamedTuple
 from text2grad.errors import InvalidData
 from text2grad.report.folders import is_update, lines, parse
 from text2grad.report.phrases import phrases
-from text2grad.report.terminal import visible
-from text2grad.types import Completion, Example, RewardedCompletion, Span
+from text2grad.report.terminal import evidence, visible
+from text2grad.types import Alignment, Completion, Example, Rollout, Span
 
 BYTES = 8_000_000
 """Of completions in one page, all runs together: a page stays under 10 MB."""
@@ -27,13 +27,13 @@ PAIRS_SHARE = 0.4
 """Share of those bytes, at most, for the held-out prompts before and after training."""
 LONGEST_TEXT = 20_000
 """Characters of a prompt that are shown; what is cut off is counted."""
-_STREAMS = (("token_rewards", "rewards", 4), ("advantages", "advantages", 3), ("logprobs", "before", 3))
-_STREAMS += (("logprobs_after", "after", 3),)
-"""(field of a row, its name on the page, digits)."""
-
-
-_FIELDS = {key: key for key in ("example", "completion", "critique", "alignment", "token_rewards", "advantages")}
-_FIELDS |= {"logprobs": "logprobs_before", "logprobs_after": "logprobs_after"}
+_STREAMS = (
+    ("token_rewards", "rewards", 4),
+    ("advantages", "advantages", 3),
+    ("logprobs", "before", 3),
+    ("logprobs_after", "after", 3),
+)
+"""(field of a rollout, its name on the page, digits)."""
 
 
 class Entry(NamedTuple):
@@ -136,14 +136,9 @@ def _entries(path: Path, shown: Shown) -> Iterator[Entry]:
             shown.unreadable += 1
             shown.reason = shown.reason or f"line {number} is no row of an update"
             continue
-        row, example = _renamed(row), row.get("example")
+        example = row.get("example")
         identity = str(example.get("id")) if isinstance(example, dict) else ""
         yield Entry(place, row["update"], bool(row.get("held_out")), identity, _score(row), _change(row))
-
-
-def _renamed(row: dict[str, Any]) -> dict[str, Any]:
-    """Rows of older runs call the log-probs of sampling `logprobs_before`."""
-    return {**row, "logprobs": row["logprobs_before"]} if "logprobs_before" in row else row
 
 
 def _score(row: dict[str, Any]) -> float | None:
@@ -156,7 +151,8 @@ def _score(row: dict[str, Any]) -> float | None:
 
 
 def _change(row: dict[str, Any]) -> float:
-    before, after = _numbers(row.get("logprobs")), _numbers(row.get("logprobs_after"))
+    before = _numbers(row.get("logprobs", row.get("logprobs_before")))  # The name until version 0.1.
+    after = _numbers(row.get("logprobs_after"))
     return max((abs(b - a) for a, b in zip(before, after, strict=False)), default=0.0)
 
 
@@ -201,27 +197,26 @@ def _evenly(count: int) -> list[int]:
 
 def encode(row: dict[str, Any]) -> dict[str, Any]:
     """One row of `rollouts.jsonl`, as the page's script reads it; a row that breaks the contract is InvalidData."""
-    row = _renamed(row)
-    noun = RewardedCompletion.from_json({key: row[old] for old, key in _FIELDS.items() if row.get(old) is not None})
-    completion = noun.completion
+    rollout = Rollout.from_json(row)
+    completion = rollout.completion
     made: dict[str, Any] = {
         "update": row.get("update"),
-        "id": visible(noun.example.id),
-        "prompt": visible(_cut(_prompt(noun.example))),
+        "id": visible(rollout.example.id),
+        "prompt": visible(_cut(_prompt(rollout.example))),
         "pieces": [visible(piece) for piece in pieces(completion)],
         "empty": [index for index, (start, end) in enumerate(completion.offsets) if start == end],
     }
-    if row.get("truncated"):
+    if rollout.truncated:
         made["truncated"] = 1
     for name, key, digits in _STREAMS:
-        if row.get(name) is not None:
-            made[key] = [_short(value, digits) for value in row[name]]
-    if noun.critique is not None and noun.alignment is not None:
+        if (stream := getattr(rollout, name)) is not None:
+            made[key] = [_short(value, digits) for value in stream]
+    if rollout.critique is not None and rollout.alignment is not None:
         made["score"] = _short(_score(row) or 0.0, 4)
-        made["critique"] = _critique(noun)
-        made["spans"] = [_span(span, completion) for span in noun.alignment.spans]
-        made["missed"] = [[visible(missed.quote), visible(missed.reason)] for missed in noun.alignment.missed]
-        made["omissions"] = [visible(omission) for omission in noun.alignment.omissions]
+        made["critique"] = _critique(rollout.critique.feedback, completion.text, rollout.alignment)
+        made["spans"] = [_span(span, completion) for span in rollout.alignment.spans]
+        made["missed"] = [[visible(missed.quote), visible(missed.reason)] for missed in rollout.alignment.missed]
+        made["omissions"] = [visible(omission) for omission in rollout.alignment.omissions]
     return made
 
 
@@ -240,30 +235,21 @@ def pieces(completion: Completion) -> list[str]:
 
 def _span(span: Span, completion: Completion) -> list[Any]:
     """[first token, token behind the last, verdict, comment, evidence]."""
-    touched = [
-        index
-        for index, (start, end) in enumerate(completion.offsets)
-        if start < end and start < span.end and end > span.start
-    ]
-    evidence = f"{span.provenance}, confidence {span.confidence:.2f}"
-    evidence += f", severity {span.severity:g}" if span.severity is not None else ""
-    evidence += f", {span.occurrence} occurrence" if span.occurrence != "only" else ""
-    return [touched[0], touched[-1] + 1, span.verdict, visible(span.comment), evidence]
+    ranges = enumerate(completion.offsets)
+    touched = [i for i, (start, end) in ranges if start < end and start < span.end and end > span.start]
+    return [touched[0], touched[-1] + 1, span.verdict, visible(span.comment), evidence(span, ", confidence")]
 
 
-def _critique(noun: RewardedCompletion) -> list[list[Any]]:
+def _critique(feedback: str, completion: str, alignment: Alignment) -> list[list[Any]]:
     """The critique's text in pieces: [text], or [text, "span" | "missed" | "omission", indices]."""
-    assert noun.critique is not None and noun.alignment is not None
-    text, position = noun.critique.feedback, 0
+    position = 0
     made: list[list[Any]] = []
-    for phrase in phrases(text, noun.completion.text, noun.alignment):
-        if phrase.start > position:
-            made.append([visible(text[position : phrase.start])])
-        made.append([visible(text[phrase.start : phrase.end]), phrase.kind, list(phrase.indices)])
+    for phrase in phrases(feedback, completion, alignment):
+        made.append([visible(feedback[position : phrase.start])])
+        made.append([visible(feedback[phrase.start : phrase.end]), phrase.kind, list(phrase.indices)])
         position = phrase.end
-    if position < len(text):
-        made.append([visible(text[position:])])
-    return made
+    made.append([visible(feedback[position:])])
+    return [piece for piece in made if piece[0]]
 
 
 def _prompt(example: Example) -> str:

@@ -23,7 +23,7 @@ from text2grad.report.charts import Chart, swatch
 from text2grad.report.completions import BYTES, Shown, embedded, read_completions
 from text2grad.report.folders import Run
 from text2grad.report.panels import chart_of, panels_of, style_of, time_by_part
-from text2grad.report.words import Comparison, compare, counted, number, ranged, signed
+from text2grad.report.words import Comparison, compare, counted, infos_of, number, ranged, signed
 
 WIDE, NARROW, SMALL, TALL = (960, 380), (400, 300), (440, 236), (440, 312)
 _SCRIPTS = ("base.js", "charts.js", "completions.js")
@@ -44,26 +44,30 @@ def build(runs: Sequence[Run], budget: int = BYTES) -> Page:
     shown = [read_completions(run.rollouts, budget // len(runs)) for run in runs]
     panels = panels_of(arms, comparison.key)
     style, script = _asset("report.css"), "\n".join(map(_asset, _SCRIPTS))
-    html = _environment().get_template("report.html.j2").render(
-        policy=f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; base-uri 'none'; "
-        "form-action 'none'",
-        style=Markup(style),
-        script=Markup(script),
-        data=Markup(embedded(_data(runs, shown))),
-        comparison=comparison,
-        main=_main(arms, comparison),
-        held_out=[_figure(chart) for chart in panels.held_out],
-        arms=[_arm(index, arm, comparison) for index, arm in enumerate(arms)],
-        key=[(swatch(style_of(index)), arm.name) for index, arm in enumerate(arms)],
-        known=[_figure(chart) for chart in panels.known],
-        groups=[(group, [_figure(chart, labels=True) for chart in charts]) for group, charts in panels.groups],
-        more=[_figure(chart) for chart in panels.more],
-        left_out=panels.left_out,
-        drawing=_drawing(panels.known + panels.more),
-        time=time_by_part(arms),
-        runs=[_run(run, rows) for run, rows in zip(runs, shown, strict=True)],
-        any_rows=any(rows.during or rows.pairs for rows in shown),
-        version=__version__,
+    html = (
+        _environment()
+        .get_template("report.html.j2")
+        .render(
+            policy=f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; base-uri 'none'; "
+            "form-action 'none'",
+            style=Markup(style),
+            script=Markup(script),
+            data=Markup(embedded(_data(runs, shown))),
+            comparison=comparison,
+            main=_main(arms, comparison),
+            held_out=[_figure(chart) for chart in panels.held_out],
+            arms=[_arm(index, arm, comparison) for index, arm in enumerate(arms)],
+            key=[(swatch(style_of(index)), arm.name) for index, arm in enumerate(arms)],
+            known=[_figure(chart) for chart in panels.known],
+            groups=[(group, [_figure(chart, labels=True) for chart in charts]) for group, charts in panels.groups],
+            more=[_figure(chart) for chart in panels.more],
+            left_out=panels.left_out,
+            drawing=_drawing(panels.known + panels.more),
+            time=time_by_part(arms),
+            runs=[_run(run, rows) for run, rows in zip(runs, shown, strict=True)],
+            any_rows=any(rows.during or rows.pairs for rows in shown),
+            version=__version__,
+        )
     )
     count = sum(len(rows.during) + sum(map(len, rows.pairs)) for rows in shown)
     # A path may hold bytes that are no text; they become question marks.
@@ -124,9 +128,9 @@ def _scales(shown: Sequence[Shown]) -> dict[str, float]:
 
 
 def _main(arms: Sequence[Arm], comparison: Comparison) -> dict[str, Any] | None:
-    chart = chart_of(arms, comparison.key)
-    if not chart.lines:
+    if not comparison.key:
         return None
+    chart = chart_of(arms, comparison.key, infos_of(arms)[comparison.key])
     note = f"{chart.title} per update. {chart.note} {_drawing([chart])}".strip()
     chart = Chart("Comparison", note, chart.lines)
     return {**_figure(chart), "wide": chart.svg(*WIDE, labels=True), "narrow": chart.svg(*NARROW)}

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 from text2grad.report.arms import Arm
 from text2grad.report.charts import Chart, Line
-from text2grad.report.words import info_of, number
+from text2grad.report.words import infos_of, number
 from text2grad.runs.metrics import METRICS
+from text2grad.types import MetricInfo
 
 STYLES = 6
 GOOD, POOR, GREEN, PLAIN = 0, 1, 2, 4
@@ -90,26 +91,26 @@ class Panels:
 
 def panels_of(arms: Sequence[Arm], main: str) -> Panels:
     """All charts but the one at the top, which draws the metric `main`."""
-    keys = {key: None for arm in arms for run in arm.runs for key in run.keys if not key.startswith("time/")}
-    keys.pop(main, None)
+    infos = infos_of(arms)
+    keys = [key for key in infos if not key.startswith("time/") and key != main]
     panels = Panels()
     for group in GROUPS:
         if charts := list(_grouped(arms, group)):
             panels.groups.append((group, charts))
-            keys = {key: None for key in keys if key not in group.lines}
+            keys = [key for key in keys if key not in group.lines]
     known = [key for key in KNOWN if key in keys and not _is_zero(arms, key)]
     held_out = [key for key in keys if key.startswith("held_out/") and key not in METRICS]
     more = sorted((key for key in keys if key not in {*known, *held_out}), key=lambda key: key in METRICS)
     panels.known, panels.held_out, panels.more = (
-        [made for key in some if (made := chart_of(arms, key)).lines] for some in (known, held_out, more[:MOST])
+        [made for key in some if (made := chart_of(arms, key, infos[key])).lines]
+        for some in (known, held_out, more[:MOST])
     )
     panels.left_out = max(len(more) - MOST, 0)
     return panels
 
 
-def chart_of(arms: Sequence[Arm], key: str) -> Chart:
+def chart_of(arms: Sequence[Arm], key: str, info: MetricInfo) -> Chart:
     """One metric, one line per arm in the arm's own style."""
-    info = info_of(arms, key)
     better = "" if info.better == "neither" else f"{info.better.capitalize()} is better."
     lines = [Line(arm.name, points, style_of(i)) for i, arm in enumerate(arms) if (points := arm.series(key))]
     return Chart(info.title, f"{info.help} {better}".strip(), lines)

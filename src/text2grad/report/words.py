@@ -5,8 +5,9 @@ arm that does not end above another is not said to have reached it.
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from text2grad.report.arms import Arm, Point
@@ -25,10 +26,26 @@ MEASURES = (
 From precision on: reward models, then supervised fine-tuning."""
 
 
-def info_of(arms: Sequence[Arm], key: str) -> MetricInfo:
-    """What the runs say about a metric, else what is known of it, else its key."""
-    declared = (run.declared[key] for arm in arms for run in arm.runs if key in run.declared)
-    return next(declared, None) or METRICS.get(key) or MetricInfo(key, "")
+def infos_of(arms: Sequence[Arm]) -> dict[str, MetricInfo]:
+    """What the runs say about their metrics, else what is known of them, else their keys; in order of appearance."""
+    runs = [run for arm in arms for run in arm.runs]
+    declared = {key: info for run in reversed(runs) for key, info in run.declared.items()}
+    keys = {key: None for run in runs for key in run.keys}
+    infos = {key: declared.get(key) or METRICS.get(key) or MetricInfo(key, "") for key in keys}
+    titles = Counter(info.title for info in (declared | infos).values())
+    for key, info in infos.items():
+        if key.startswith("held_out/") and titles[info.title] > 1 and not info.title.startswith("Held-out"):
+            infos[key] = replace(info, title=f"Held-out {_inside(info.title)}")
+    return infos
+
+
+def _inside(title: str) -> str:
+    """A title in the middle of a sentence.
+
+    >>> _inside("Held-out score"), _inside("KL to the reference")
+    ('held-out score', 'KL to the reference')
+    """
+    return title if title[1:2].isupper() else title[:1].lower() + title[1:]
 
 
 def number(value: float) -> str:
@@ -101,9 +118,8 @@ def compare(arms: Sequence[Arm]) -> Comparison:
     key = measure.key
     curves = [(arm, points) for arm in arms if (points := arm.series(key))]
     curves.sort(key=lambda curve: -measure.sign * curve[1][-1].mean)
-    best, points = curves[0]
     sentences = [_journey(arm, arm.series(key), measure) for arm in arms if arm.series(key)]
-    if len(points) > 1:
+    if len(curves[0][1]) > 1:
         # The best arm against each of the others: every pair would be more than anybody reads.
         sentences += [_reach(curves[0], other, measure) for other in curves[1:]]
     if key == TRAINING:
@@ -118,17 +134,16 @@ def compare(arms: Sequence[Arm]) -> Comparison:
 
 
 def _measure(arms: Sequence[Arm]) -> _Measure | None:
-    keys = {key: None for arm in arms for run in arm.runs for key in run.keys}
-    others = sorted(keys, key=lambda key: not key.startswith("held_out/"))
-    directed = [key for key in others if info_of(arms, key).better != "neither"]
+    infos = infos_of(arms)
+    directed = [key for key, info in infos.items() if info.better != "neither"]
+    directed.sort(key=lambda key: not key.startswith("held_out/"))
     key = next((key for key in (*MEASURES, *directed) if any(arm.series(key) for arm in arms)), None)
     if key is None:
         return None
-    info = info_of(arms, key)
-    name = info.title if info.title[1:2].isupper() else info.title[:1].lower() + info.title[1:]
+    name = _inside(infos[key].title)
     last = name.rpartition(" ")[2]
     noun = "loss" if last == "loss" else "score" if last == "score" or key in MEASURES else "value"
-    return _Measure(key, name, noun, -1 if info.better == "lower" else 1)
+    return _Measure(key, name, noun, -1 if infos[key].better == "lower" else 1)
 
 
 def _kept(run: Run, measure: _Measure) -> str:
