@@ -1,9 +1,10 @@
 """Which words of a critique are about which span: the links between a critique and its completion, for any display.
 
 Enters: a critique's text, the completion's, their alignment. Leaves: stretches of the critique, in order, without
-overlap. A link needs evidence: the critique contains the span's comment as often as spans have it; or a sentence says about several quotes
-("“x” and “y” are right.") what the comment says about one ("“x” is right."); or, without a comment, the words are
-quoted as often as there are spans of them, all with one verdict. Words that could mean two places are not linked.
+overlap. A link needs evidence: the critique contains the span's comment, no more often than spans have it; or a
+sentence says about several quotes ("“x” and “y” are right.") what the comment says about one ("“x” is right."); or,
+without a comment, the words are quoted as often as there are spans of them, all with one verdict. Words that could mean
+two places are not linked.
 """
 
 import re
@@ -55,11 +56,10 @@ def phrases(critique: str, completion: str, alignment: Alignment) -> list[Phrase
         earlier = linked.get(place)
         linked[place] = Phrase(*place, "span", (*(earlier.indices if earlier else ()), index))
     for index, missed in enumerate(alignment.missed):
-        for place in [place for place in reading.mentions(missed.quote) if place not in linked][:1]:
-            linked[place] = Phrase(*place, "missed", (index,))
+        if free := [place for place in reading.mentions(missed.quote) if place not in linked]:
+            linked[free[0]] = Phrase(*free[0], "missed", (index,))
     for index, words in enumerate(alignment.omissions):
-        free = [place for place in reading.mentions(words) if place not in linked]
-        if free:
+        if free := [place for place in reading.mentions(words) if place not in linked]:
             place = max(free, key=reading.lacking)
             linked[place] = Phrase(*place, "omission", (index,))
     kept: list[Phrase] = []
