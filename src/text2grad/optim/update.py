@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from text2grad.optim.estimators import Advantages
 from text2grad.optim.batch import Batch, micro_batches
+from text2grad.optim.estimators import Advantages
 from text2grad.optim.losses import (
     Likelihood,
     PolicyLoss,
@@ -29,7 +29,6 @@ from text2grad.optim.losses import (
 from text2grad.optim.reduce import ALONE, World
 from text2grad.optim.settings import UpdateSettings
 from text2grad.types import MetricInfo
-
 
 METRICS = {
     "loss/policy": MetricInfo("Policy loss", "Mean policy loss per token.", "lower"),
@@ -54,7 +53,11 @@ class Step(Protocol):
     """What the policy offers: the loss of a micro-batch."""
 
     def __call__(
-        self, batch: Batch, loss_of: TokenLoss | SequenceLoss, value_loss_of: Callable[[Tensor], Tensor] | None, entropy: bool
+        self,
+        batch: Batch,
+        loss_of: TokenLoss | SequenceLoss,
+        value_loss_of: Callable[[Tensor], Tensor] | None,
+        entropy: bool,
     ) -> Any: ...
 
 

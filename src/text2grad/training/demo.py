@@ -23,7 +23,7 @@ from text2grad.errors import RunError, Text2GradError, UsageError
 from text2grad.models.load import load_model
 from text2grad.models.sampling.settings import SamplingSettings
 from text2grad.models.settings import LoraSettings, PolicySettings
-from text2grad.optim.settings import CreditSettings, KLSettings, UpdateSettings
+from text2grad.optim.settings import AdvantageSettings, KLSettings, UpdateSettings
 from text2grad.report.folders import lines, read_runs
 from text2grad.report.page import build
 from text2grad.runs import write_atomic
@@ -31,8 +31,8 @@ from text2grad.tasks.bulletin import bulletins
 from text2grad.tasks.bulletin_critic import bulletin, facts_right
 from text2grad.training.demo_settings import DemoSettings, command, slow
 from text2grad.training.rl import Trainer
-from text2grad.training.settings import EvaluationSettings, LogSettings, SftSettings, SupervisedSettings, TrainSettings
-from text2grad.training.sft import WarmStart
+from text2grad.training.settings import EvaluationSettings, LogSettings, SFTSettings, SupervisedSettings, TrainSettings
+from text2grad.training.sft import SFTTrainer
 from text2grad.types import Example
 
 ARMS = {"text2grad": "span", "scalar": "scalar"}
@@ -154,7 +154,7 @@ def start(options: DemoSettings, folder: Path, *, show: bool = False, again: str
     if (folder / "model").is_dir():
         return folder / "model"
     small = options.model == "embedded"
-    settings = SftSettings(
+    settings = SFTSettings(
         model=options.model,
         updates=options.start_updates,
         evaluate_every=options.start_updates,
@@ -165,7 +165,7 @@ def start(options: DemoSettings, folder: Path, *, show: bool = False, again: str
         update=SupervisedSettings(learning_rate=5e-4 if small else 2e-4, warmup=5, beta2=0.99),
     )
     model, tokenizer = load(options)
-    loop = WarmStart(
+    loop = SFTTrainer(
         settings,
         folder,
         model=model,
@@ -213,7 +213,7 @@ def train_settings(options: DemoSettings, name: str) -> TrainSettings:
         checkpoint_every=8,
         policy=_policy(options),
         sampling=SamplingSettings(max_new_tokens=40 if small else 64, batch=128),
-        credit=CreditSettings(lam=options.span_lam if ARMS[name] == "span" else options.scalar_lam),
+        credit=AdvantageSettings(lam=options.span_lam if ARMS[name] == "span" else options.scalar_lam),
         kl=KLSettings(coefficient=0.0 if small else 0.02, measure=True),
         update=UpdateSettings(
             epochs=1,

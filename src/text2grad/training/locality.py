@@ -10,7 +10,9 @@ from text2grad.optim.reduce import World, masked_mean
 from text2grad.types import MetricInfo
 
 METRICS = {
-    f"locality/{name}": MetricInfo(f"Log-prob change, {words}", f"Mean change of log-prob on {words} by the update.", better)
+    f"locality/{name}": MetricInfo(
+        f"Log-prob change, {words}", f"Mean change of log-prob on {words} by the update.", better
+    )
     for name, words, better in (
         ("poor", "poor spans", "lower"),
         ("good", "good spans", "higher"),

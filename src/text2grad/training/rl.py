@@ -229,9 +229,7 @@ class Trainer:
         penalty_BT = kl.kl_penalty(_own(batch), batch.reference_BT, self.beta.value, resolution)
         return self.estimator(batch, penalty_BT, self.settings.advantage, self.world)
 
-    def update(
-        self, step: int, batch: Batch, advantages: Advantages, rows: int, clock: Clock
-    ) -> dict[str, float]:
+    def update(self, step: int, batch: Batch, advantages: Advantages, rows: int, clock: Clock) -> dict[str, float]:
         options = self.settings.update
         factor = learning_rate_factor(step, self.settings.updates, options)
         set_rate(self.optimizer, factor)

@@ -191,7 +191,9 @@ class AccelerateTrackers:
     def start(self, done: int) -> None:
         """What trackers heard of later updates counts no more."""
         flat = config.flat(config.plain(self.settings))
-        known = {key: value if isinstance(value, int | float | str | bool) else str(value) for key, value in flat.items()}
+        known = {
+            key: value if isinstance(value, int | float | str | bool) else str(value) for key, value in flat.items()
+        }
         try:
             self.world.accelerator.init_trackers("text2grad", known if done == 0 else None, self._options(done))
         except Exception as problem:  # each tracker has errors of its own
