@@ -1,8 +1,8 @@
 """The nouns. Frozen, checked on construction, JSON both ways; no torch, no tokenizer, no files.
 
 Read top to bottom: a task gives an `Example`; a policy writes a `Completion`; a critic writes a `Critique` made of
-`Quote`s; alignment locates them as `Span`s in an `Alignment`; scoring turns spans into token rewards. All of it together
-is a `Rollout`: one noun from the sampler to the report, a row of a run's `rollouts.jsonl`.
+`Quote`s; alignment locates them as `Span`s in an `Alignment`; scoring turns spans into token rewards. All of it
+together is a `Rollout`: one noun from the sampler to the report, a row of a run's `rollouts.jsonl`.
 
 All positions are character offsets into the text, half open, counted in Python characters (Unicode code points).
 """

@@ -19,7 +19,7 @@ from text2grad.errors import InvalidData
 from text2grad.report.folders import LARGEST, is_update, lines, parse
 from text2grad.report.phrases import phrases
 from text2grad.report.terminal import visible
-from text2grad.types import Completion, Example, RewardedCompletion, Span
+from text2grad.types import Completion, Example, Rollout, Span
 
 BYTES = 8_000_000
 """Of completions in one page, all runs together: a page stays under 10 MB."""
@@ -205,7 +205,7 @@ def _reversed(index: int, bits: int) -> int:
 
 def encode(row: dict[str, Any]) -> dict[str, Any]:
     """One row of `rollouts.jsonl`, as the page's script reads it; a row that breaks the contract is InvalidData."""
-    noun = RewardedCompletion.from_json({key: row[key] for key in _FIELDS if row.get(key) is not None})
+    noun = Rollout.from_json({key: row[key] for key in _FIELDS if row.get(key) is not None})
     completion = noun.completion
     made: dict[str, Any] = {
         "update": row.get("update"),
@@ -266,7 +266,7 @@ def _span(span: Span, completion: Completion) -> list[Any]:
     return [touched[0], touched[-1] + 1, span.verdict, visible(span.comment), evidence]
 
 
-def _critique(noun: RewardedCompletion) -> list[list[Any]]:
+def _critique(noun: Rollout) -> list[list[Any]]:
     """The critique's text in pieces: [text], or [text, "span" | "missed" | "omission", indices]."""
     assert noun.critique is not None and noun.alignment is not None
     text, position = noun.critique.feedback, 0

@@ -83,8 +83,8 @@ class Guard:
             reason = reward_function.reason and f" It says: {reward_function.reason}."
             complaints.append(
                 f"the critic {name_of(reward_function.critic)} scored no completion of this update, so nothing was "
-                f"learned.{reason} If it lacks what it judges by: the columns that the examples bring it are: {columns} "
-                f"(docs/critics.md says what each critic needs)"
+                f"learned.{reason} If it lacks what it judges by: the columns that the examples bring it are: "
+                f"{columns} (docs/critics.md says what each critic needs)"
             )
         if self.recent("reward/residual_ratio") > 1 and self.first_time("residual"):
             complaints.append("span rewards add variance instead of removing it; set scoring.scale lower")

@@ -302,8 +302,8 @@ def chosen_and_rejected(example: Example) -> tuple[str, str]:
         if not isinstance(given, str) or not given.strip():
             there = ", ".join(f"`{column}`" for column in example.columns) or "none"
             raise InvalidData(
-                f"example {example.id!r} should have a text in `{name}`; its columns are: {there}. To make pairs from a "
-                f"critic's scores instead: pairs=samples critic=NAME"
+                f"example {example.id!r} should have a text in `{name}`; its columns are: {there}. To make pairs from "
+                f"a critic's scores instead: pairs=samples critic=NAME"
             )
         texts.append(given)
     return texts[0], texts[1]

@@ -36,8 +36,8 @@ FREE = (
     "checkpoint_every",
     "keep_checkpoints",
 )
-"""Settings that may change on resume: how much is in memory and on the disk at once, not what is computed. Sums are then
-taken in another order, so the last bits of the weights may differ."""
+"""Settings that may change on resume: how much is in memory and on the disk at once, not what is computed. Sums are
+then taken in another order, so the last bits of the weights may differ."""
 
 Callback = Callable[[Any, Mapping[str, Any]], object]
 """Called with the trainer and an update's metrics, after they are written."""

@@ -193,8 +193,8 @@ class Encoder:
             return encoded[0] if len(targets) == 1 else encoded
         if self.too_long == "error":
             raise InvalidData(
-                f"example {example.id!r} has {length} tokens and the limit is {self.limit}: raise max_tokens (the model "
-                f"has {self.positions} positions), shorten it, or set too_long=skip to leave out all that are longer"
+                f"example {example.id!r} has {length} tokens and the limit is {self.limit}: raise max_tokens (the "
+                f"model has {self.positions} positions), shorten it, or set too_long=skip to leave out all longer ones"
             )
         self.skipped += 1
         return None
