@@ -18,8 +18,9 @@ from text2grad.models.backbone import Backbone
 from text2grad.models.modes import evaluating
 from text2grad.models.settings import PolicySettings
 from text2grad.optim.batch import Batch, micro_batches
-from text2grad.optim.head import Head, LossOf, log_probs, token_losses
-from text2grad.optim.reduce import ALONE, Exchange
+from text2grad.optim.head import Head, log_probs, sequence_losses, token_losses
+from text2grad.optim.losses import SequenceLoss, TokenLoss
+from text2grad.optim.reduce import ALONE, World
 
 
 class Forward(NamedTuple):
@@ -62,7 +63,7 @@ class Policy(nn.Module):
     def forward(
         self,
         batch: Batch,
-        loss_of: LossOf | None = None,
+        loss_of: TokenLoss | SequenceLoss | None = None,
         value_loss_of: Callable[[Tensor], Tensor] | None = None,
         entropy: bool = False,
         share: bool = False,
@@ -71,10 +72,14 @@ class Policy(nn.Module):
         that several rows begin with only once.
 
         Everything that reads weights comes through here, because this is where a sharded policy gathers them."""
-        hidden_NH, ids_N = self.backbone.completion_hidden(batch, share=share), batch.where()[2]
+        hidden_NH, (row_N, _, ids_N) = self.backbone.completion_hidden(batch, share=share), batch.where()
         if loss_of is None:
             logprobs_N = log_probs(hidden_NH, self.head(), ids_N)
             loss, entropy_N = logprobs_N.new_zeros(()), torch.zeros_like(logprobs_N)
+        elif isinstance(loss_of, SequenceLoss):
+            weight_N = batch.loss_weights_BT[batch.mask_BT]
+            loss, logprobs_N = sequence_losses(hidden_NH, self.head(), ids_N, loss_of, row_N, weight_N, len(batch))
+            entropy_N = torch.zeros_like(logprobs_N)
         else:
             loss, logprobs_N, entropy_N = token_losses(hidden_NH, self.head(), ids_N, loss_of, entropy=entropy)
         values_N = None
@@ -85,7 +90,7 @@ class Policy(nn.Module):
         return Forward(loss, logprobs_N, entropy_N, values_N)
 
     @torch.no_grad()
-    def logprobs_and_values(self, batch: Batch, size: int, among: Exchange = ALONE) -> tuple[Tensor, Tensor | None]:
+    def logprobs_and_values(self, batch: Batch, size: int, world: World = ALONE) -> tuple[Tensor, Tensor | None]:
         """(logprobs_BT, values_BT) of the current policy, `size` completions at a time; 0 outside the mask."""
         logprobs_BT = torch.zeros_like(batch.logprobs_BT)
         values_BT = torch.zeros_like(logprobs_BT) if self.value_head is not None else None
@@ -93,7 +98,7 @@ class Policy(nn.Module):
         rows = torch.arange(len(batch), device=batch.ids_BS.device)
         parts = list(micro_batches(batch, rows, size, together=share))
         # Where weights are gathered from other processes, all must go through the model equally often.
-        spare = among.most(len(parts)) - len(parts)
+        spare = world.all_max(len(parts)) - len(parts)
         with evaluating(self):
             for index in parts + parts[:1] * spare:
                 part = batch.rows(index)
@@ -130,8 +135,8 @@ class Reference:
             self.copy = copy.deepcopy(policy).requires_grad_(False).eval()
             self.copy.value_head = None
 
-    def logprobs(self, batch: Batch, size: int, among: Exchange = ALONE) -> Tensor:
+    def logprobs(self, batch: Batch, size: int, world: World = ALONE) -> Tensor:
         if self.copy is not None:
-            return self.copy.logprobs_and_values(batch, size, among)[0]
+            return self.copy.logprobs_and_values(batch, size, world)[0]
         with self._policy.without_adapter():
-            return self._policy.logprobs_and_values(batch, size, among)[0]
+            return self._policy.logprobs_and_values(batch, size, world)[0]
