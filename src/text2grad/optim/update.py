@@ -28,6 +28,26 @@ from text2grad.optim.losses import (
 )
 from text2grad.optim.reduce import ALONE, World
 from text2grad.optim.settings import UpdateSettings
+from text2grad.types import MetricInfo
+
+
+METRICS = {
+    "loss/policy": MetricInfo("Policy loss", "Mean policy loss per token.", "lower"),
+    "loss/value": MetricInfo("Value loss", "Mean value loss per token.", "lower"),
+    "loss/entropy": MetricInfo("Entropy", "Mean entropy of the next-token distribution, in nats."),
+    "loss/mean": MetricInfo("Loss", "Mean loss per token, or per pair.", "lower"),
+    "update/clip_frac": MetricInfo("Clipped tokens", "Share of tokens whose ratio was clipped."),
+    "update/grad_norm": MetricInfo("Gradient norm", "Mean norm of the gradients before clipping."),
+    "update/steps": MetricInfo("Optimizer steps", "Optimizer steps taken in this update."),
+    "update/skipped": MetricInfo("Skipped steps", "Steps not taken because gradients were not finite.", "lower"),
+    "update/stopped_early": MetricInfo("Stopped early", "1 if update.stop_kl ended this update early."),
+    "update/learning_rate": MetricInfo("Learning rate", "Learning rate of this update."),
+    "kl/sampling": MetricInfo("KL to the sampling policy", "Mean KL per token, over the minibatches of this update."),
+    "preference/margin": MetricInfo(
+        "Preference margin", "How much more the policy prefers the chosen completion than the reference does.", "higher"
+    ),
+    "preference/accuracy": MetricInfo("Preference accuracy", "Share of pairs with a positive margin.", "higher"),
+}
 
 
 class Step(Protocol):
