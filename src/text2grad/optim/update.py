@@ -296,7 +296,9 @@ def preference_update(
     reference_B = (batch.reference_BT * batch.loss_weights_BT).sum(1)
     longest_P = (batch.prompt_B + batch.lengths_B)[: 2 * (len(batch) // 2)].view(-1, 2).amax(1)
     ordered = pairs[torch.argsort(longest_P[pairs], stable=True)] if len(pairs) else pairs
-    parts = [torch.stack([2 * some, 2 * some + 1], 1).flatten() for some in torch.split(ordered, max(micro_batch // 2, 1))]
+    parts = [
+        torch.stack([2 * some, 2 * some + 1], 1).flatten() for some in torch.split(ordered, max(micro_batch // 2, 1))
+    ]
     margins: list[Tensor] = []
     loss = torch.zeros(1, dtype=torch.float64, device=batch.ids_BS.device)
     spare = torch.zeros(2, dtype=torch.long, device=batch.ids_BS.device)
