@@ -76,6 +76,12 @@ class RunningScale:
     def sums(self) -> tuple[float, ...]:
         return self.count, self.x, self.y, self.xx, self.xy
 
+    def state(self) -> list[float]:
+        return list(self.sums)
+
+    def restore(self, state: Sequence[float]) -> None:
+        self.count, self.x, self.y, self.xx, self.xy = state
+
     @property
     def value(self) -> float:
         spread = self.xx - self.x * self.x / self.count if self.count else 0.0

@@ -6,6 +6,12 @@ import torch
 from torch import Tensor
 
 from text2grad.optim.settings import KLSettings
+from text2grad.types import MetricInfo
+
+METRICS = {
+    "kl/reference": MetricInfo("KL to the reference", "Mean KL per token between the sampling policy and its start."),
+    "kl/coefficient": MetricInfo("KL coefficient", "What each token's KL costs in reward."),
+}
 
 RESOLUTION = {"float32": 1e-4, "bfloat16": 1e-2}
 """Two log-probs of one token that are nearer than this are the same number computed twice, by precision. A whole policy
@@ -60,9 +66,9 @@ class Coefficient:
     def restore(self, state: float) -> None:
         self.value = state
 
-    def follow(self, measured: float) -> float:
-        """One update's KL per token → the next coefficient."""
-        if self.options.adaptive:
+    def follow(self, measured: float | None) -> float:
+        """One update's KL per token, if it was measured → the next coefficient."""
+        if self.options.adaptive and measured is not None:
             error = min(max(measured / self.options.target - 1, -0.2), 0.2)
             self.value *= 1 + error / self.options.horizon
         return self.value

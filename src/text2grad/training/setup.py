@@ -7,7 +7,9 @@ import hashlib
 import json
 import platform
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,8 +36,8 @@ FREE = (
     "checkpoint_every",
     "keep_checkpoints",
 )
-"""Settings that may change on resume: how much is in memory and on the disk at once, not what is computed. Sums are then
-taken in another order, so the last bits of the weights may differ."""
+"""Settings that may change on resume: how much is in memory and on the disk at once, not what is computed. Sums are
+then taken in another order, so the last bits of the weights may differ."""
 
 Callback = Callable[[Any, Mapping[str, Any]], object]
 """Called with the trainer and an update's metrics, after they are written."""
@@ -189,7 +191,9 @@ class AccelerateTrackers:
     def start(self, done: int) -> None:
         """What trackers heard of later updates counts no more."""
         flat = config.flat(config.plain(self.settings))
-        known = {key: value if isinstance(value, int | float | str | bool) else str(value) for key, value in flat.items()}
+        known = {
+            key: value if isinstance(value, int | float | str | bool) else str(value) for key, value in flat.items()
+        }
         try:
             self.world.accelerator.init_trackers("text2grad", known if done == 0 else None, self._options(done))
         except Exception as problem:  # each tracker has errors of its own
@@ -226,37 +230,19 @@ class Clock:
     """Seconds that the parts of an update took."""
 
     def __init__(self, *parts: str) -> None:
-        import time
-
-        self._now = time.perf_counter
-        self._start = self._now()
+        self._start = time.perf_counter()
         self.parts = dict.fromkeys(parts, 0.0)
 
-    def __call__(self, part: str) -> "_Timing":
-        return _Timing(self, part)
+    @contextmanager
+    def __call__(self, part: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.add({part: time.perf_counter() - start})
 
     def add(self, seconds: Mapping[str, float]) -> None:
         for part, spent in seconds.items():
             self.parts[part] = self.parts.get(part, 0.0) + spent
 
     def metrics(self) -> dict[str, float]:
-        other = self._now() - self._start - sum(self.parts.values())
+        other = time.perf_counter() - self._start - sum(self.parts.values())
         return {f"time/{part}": seconds for part, seconds in {**self.parts, "other": other}.items()}
-
-
-class _Timing:
-    def __init__(self, clock: Clock, part: str) -> None:
-        self.clock, self.part = clock, part
-
-    def __enter__(self) -> None:
-        self._from = self.clock._now()
-
-    def __exit__(self, *_: object) -> None:
-        self.clock.add({self.part: self.clock._now() - self._from})
-
-
-def finite(metrics: dict[str, Any]) -> dict[str, Any]:
-    """Without numbers that JSON cannot hold."""
-    return {key: value for key, value in metrics.items() if not isinstance(value, float) or abs(value) < float("inf")}
-
-
