@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 import torch
-
-from tests.models.reward.made import rows, untrained
 from text2grad.feedback.lessons import lesson_of
-from text2grad.models.reward.model import RewardModel
-from text2grad.optim.batch import Batch, collate
 from text2grad.optim.reward import Weighing, counts_of, reward_update
 from text2grad.optim.spans import Marks, collate_marks
+
+from tests.models.reward.made import rows, untrained
+from text2grad.models.reward.model import RewardModel
+from text2grad.optim.batch import Batch, collate
 from text2grad.types import Rollout
 
 WEIGHING = Weighing(1.0, 0.5, 0.25)

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from text2grad.feedback.lessons import Calibration
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.models.reward.made import FULL, TEMPLATE, rows, untrained
 from text2grad.errors import CorruptModel, ModelNotFound
-from text2grad.feedback.lessons import Calibration
 from text2grad.models.reward.model import RewardModel
 from text2grad.models.settings import LoraSettings, PolicySettings
 
