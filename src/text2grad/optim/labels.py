@@ -55,9 +55,7 @@ class LossWeights(NamedTuple):
 
     def over(self, counts_3: Tensor, factor: float = 1.0) -> "LossWeights":
         """Makes a mean of each sum: divided by the number of its tokens, times `factor`."""
-        return LossWeights(
-            *(weight * factor / max(n, 1) for weight, n in zip(self, counts_3.tolist(), strict=True))
-        )
+        return LossWeights(*(weight * factor / max(n, 1) for weight, n in zip(self, counts_3.tolist(), strict=True)))
 
     def metrics(self, sums_3: Tensor, counts_3: Tensor) -> dict[str, float]:
         """The parts of the loss as means, and their weighted sum."""
