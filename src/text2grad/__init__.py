@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from text2grad.errors import Text2GradError
     from text2grad.feedback.align import AlignSettings, align
     from text2grad.models.reward.model import RewardModel
-    from text2grad.training.reward_model import RewardTrainer
+    from text2grad.training.reward_model import RewardModelTrainer
     from text2grad.training.rl import Trainer
     from text2grad.training.settings import RewardModelSettings, SFTSettings, TrainSettings
     from text2grad.training.sft import SFTTrainer
@@ -38,7 +38,7 @@ __all__ = [
     "Quote",
     "RewardModel",
     "RewardModelSettings",
-    "RewardTrainer",
+    "RewardModelTrainer",
     "RewardedCompletion",
     "Rollout",
     "SFTSettings",
@@ -55,7 +55,7 @@ _HOMES = {
     "AlignSettings": "text2grad.feedback.align",
     "RewardModel": "text2grad.models.reward.model",
     "RewardModelSettings": "text2grad.training.settings",
-    "RewardTrainer": "text2grad.training.reward_model",
+    "RewardModelTrainer": "text2grad.training.reward_model",
     "SFTSettings": "text2grad.training.settings",
     "Text2GradError": "text2grad.errors",
     "TrainSettings": "text2grad.training.settings",

@@ -28,5 +28,5 @@ def run(args: argparse.Namespace) -> int:
 def missing(settings: RewardModelSettings) -> str | None:
     """What a run cannot do without."""
     if not settings.data and settings.task == "jsonl":
-        return "wants annotated completions to learn from: data=FILE.jsonl (`text2grad annotate` makes them), or task=NAME"
+        return "wants annotated completions to learn from: data=FILE.jsonl (made by `text2grad annotate`), or task=NAME"
     return None

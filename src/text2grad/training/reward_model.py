@@ -272,8 +272,8 @@ class RewardModelTrainer(Closable):
             self.model.calibration = calibrated(self.model, outs, verdicts, words)
         if unchanged:
             self.run.note(
-                "the held-out loss never fell below its start, so the model is the one that the run started from; lower "
-                "update.learning_rate, or train on more completions"
+                "the held-out loss never fell below its start, so the model is the one that the run started from; "
+                "lower update.learning_rate, or train on more completions"
             )
         elif self.settings.loss.span and (warning := complaint(self.model, outs, verdicts)):
             self.run.note(warning)
@@ -360,9 +360,7 @@ class RewardModelTrainer(Closable):
             return blank(device), LabelBatch(first, first, first + 1, first.float())
         # A critique that does not fit is replaced by an end token that counts nothing.
         critiques = [item.critique or (self.tokenizer.eos_token_id,) for item in items]
-        weights = [
-            [float(item.critique is not None)] * len(ids) for item, ids in zip(items, critiques, strict=True)
-        ]
+        weights = [[float(item.critique is not None)] * len(ids) for item, ids in zip(items, critiques, strict=True)]
         encoded, labels = [item.encoded for item in items], [item.labels for item in items]
         batch = collate_ids([text.ids for text in encoded], critiques, device, loss_weights=weights)
         return batch, label_batch(encoded, device, labels, self.model.calibration.scale)
@@ -384,13 +382,13 @@ class RewardModelTrainer(Closable):
         if both := sum(prompt_key(row) in held for row in self.rows):
             yield (
                 f"{both} of {len(self.rows)} completions to learn from have a prompt that is also held out, so the "
-                f"held-out metrics flatter, and thresholds are chosen on them; leave those prompts out of one of the files"
+                f"held-out metrics flatter, and thresholds are chosen on them; leave those prompts out of one file"
             )
         unscored = sum(kind_of(row.critique) == "verdicts" for row in rows)
         if unscored and any(kind_of(row.critique) != "verdicts" for row in self.rows):
             yield (
-                f"{unscored} of {len(rows)} completions, held-out ones included, have no score, so no scores are learned: "
-                f"the model will predict verdicts and severities; leave those rows out to learn scores"
+                f"{unscored} of {len(rows)} completions, held-out ones included, have no score, so no scores are "
+                f"learned: the model will predict verdicts and severities; leave those rows out to learn scores"
             )
         if self.skipped:
             room, critique = self.model.template.max_tokens, self.model.template.critique_tokens

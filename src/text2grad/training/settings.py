@@ -380,15 +380,15 @@ class RewardModelSettings:
     )
     RENAMED: ClassVar = {"loss.worth": Renamed("loss.reward")}
     model: str = "smollm2-135m"
-    """The causal model to start from: an alias, a folder, a .gguf file or a hub id. The folder of a reward model: training
-    continues from it, span head included."""
+    """The causal model to start from: an alias, a folder, a .gguf file or a hub id. From the folder of a reward model
+    training continues, span head included."""
     task: str = "jsonl"
-    """jsonl: annotated completions from files. defacto, qa_feedback: a data set. Or your own as package.module:object."""
+    """jsonl: annotated completions from files. defacto, qa_feedback: a data set. Your own as package.module:object."""
     data: str = ""
     """File of annotated completions. JSONL as `text2grad annotate` writes it: prompt, completion, critique, spans."""
     held_out: str = ""
-    """File of annotated completions that are only measured; empty: `validation` of the prompts in `data`, unless the task
-    brings its own."""
+    """File of annotated completions that are only measured; empty: `validation` of the prompts in `data`, unless the
+    task brings its own."""
     task_options: dict[str, Any] = field(default_factory=dict)
     """Options of the task, as task_options.NAME=value."""
     validation: Annotated[Real, Gt(0), Lt(1)] = 0.1
