@@ -325,7 +325,7 @@ class Rollout(Noun):
         renamed = {"logprobs_before": "logprobs"}
         row = {renamed.get(key, key): value for key, value in data.items() if key not in ("update", "held_out")}
         # A slotted dataclass is made anew, so the bare `super()` would know the old class.
-        return super(Rollout, cls).from_json(row)
+        return super(Rollout, cls).from_json(row)  # noqa: UP008
 
 
 @checked(InvalidData)
