@@ -21,7 +21,7 @@ from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.optim.settings import AdvantageSettings, KLSettings, UpdateSettings
 from text2grad.tasks.annotated import Annotated
-from text2grad.training.reward_model import RewardTrainer
+from text2grad.training.reward_model import RewardModelTrainer
 from text2grad.training.rl import Trainer
 from text2grad.training.settings import (
     EvaluationSettings,
@@ -101,7 +101,7 @@ def annotated(count: int) -> list[Annotated]:
     return found
 
 
-def loop(name: str, folder: Path, callbacks: Sequence[Any] = ()) -> Trainer | SFTTrainer | RewardTrainer:
+def loop(name: str, folder: Path, callbacks: Sequence[Any] = ()) -> Trainer | SFTTrainer | RewardModelTrainer:
     """The run of this name, for one process or for one of several."""
     tokenizer = tiny_tokenizer()
     held_out = EXAMPLES[2:] if name != "unscored" else EXAMPLES[:1]  # one example: the second process has none
@@ -115,7 +115,7 @@ def loop(name: str, folder: Path, callbacks: Sequence[Any] = ()) -> Trainer | SF
     if name == "reward":
         # One held-out completion: the second process has none.
         given = {key: value for key, value in given.items() if key in ("model", "tokenizer", "callbacks")}
-        return RewardTrainer(JUDGED, folder, rows=annotated(5), held_out=annotated(1), **given)
+        return RewardModelTrainer(JUDGED, folder, rows=annotated(5), held_out=annotated(1), **given)
     if name == "sft":
         _untie(given["model"])
         return SFTTrainer(SUPERVISED, folder, **given)
