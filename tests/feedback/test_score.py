@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from text2grad.feedback.align.project import SIGN
+from text2grad.feedback.align.overlap import SIGN
 from text2grad.feedback.rewards import Slope, kind_of, on_last_token, token_rewards, total_of, verdict_sum
 from text2grad.types import Alignment, Completion, Critique, Scoring, Span, Verdict
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from text2grad._checked import Real
 from text2grad.config import settings
-from text2grad.feedback.align.project import SIGN, owners
+from text2grad.feedback.align.overlap import SIGN, owners
 from text2grad.feedback.critics.words import cite, listed
 from text2grad.feedback.rewards import Slope, kind_of, verdict_sum
 from text2grad.feedback.units import Units, joined, units_of

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from text2grad.feedback.align.project import SIGN, project
+from text2grad.feedback.align.overlap import SIGN, project
 from text2grad.types import Alignment, Completion, Critique, Scoring
 
 Rewards = NDArray[np.float64]

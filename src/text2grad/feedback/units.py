@@ -13,8 +13,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from text2grad.feedback.align.stems import FUNCTION_WORDS
 from text2grad.feedback.critics.words import UNSPACED
+from text2grad.feedback.text import FUNCTION_WORDS
 
 Numbers = NDArray[np.float64]
 _INSIDE = r"(?:['’]|(?<=\d)[.,:٫٬](?=\d))"

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from text2grad.feedback.align.batch import Pair, align_many
-from text2grad.feedback.align.project import project
+from text2grad.feedback.align import Pair, align_many
+from text2grad.feedback.align.overlap import project
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.critics.protocol import Answers, Critic, ask, name_of
 from text2grad.feedback.critics.words import prompt_text
