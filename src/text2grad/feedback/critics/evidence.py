@@ -14,10 +14,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from text2grad.feedback.align.stems import FUNCTION_WORDS, stem
-from text2grad.feedback.align.text import Text
 from text2grad.feedback.critics.facts import Date, Fact, Number, facts_of, same_value
 from text2grad.feedback.critics.words import Word, sentences_of, words_of
+from text2grad.feedback.text import FUNCTION_WORDS, Text, stem
 
 _MOST_FACTS = 100
 _TITLES = frozenset(

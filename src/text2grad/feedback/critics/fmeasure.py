@@ -20,7 +20,7 @@ from text2grad.feedback.critics.words import Word
 class Overlap:
     """The overlap of a growing text with one reference.
 
-    >>> from text2grad.feedback.align.text import Text
+    >>> from text2grad.feedback.text import Text
     >>> from text2grad.feedback.critics.words import words_of
     >>> growing = Overlap(words_of(Text("Nine ships left.")), beta=1.0, pairs=0.5, function_weight=0.25)
     >>> [(growing.add(word), round(growing.quality, 3)) for word in words_of(Text("Nine ships sank."))]

@@ -18,7 +18,6 @@ from annotated_types import Ge, Le
 
 from text2grad._checked import Int, Real
 from text2grad.config import settings
-from text2grad.feedback.align.text import Text
 from text2grad.feedback.critics.evidence import Cited, Evidence, evidence_in, is_name, shifted, word_after
 from text2grad.feedback.critics.facts import Fact, facts_of
 from text2grad.feedback.critics.protocol import Answers, Prompt
@@ -34,6 +33,7 @@ from text2grad.feedback.critics.words import (
     texts_in,
     words_of,
 )
+from text2grad.feedback.text import Text
 from text2grad.types import Critique, Quote
 
 Share = Annotated[Real, Ge(0), Le(1)]

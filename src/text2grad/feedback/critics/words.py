@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 from text2grad._checked import shorten
 from text2grad.errors import InvalidData
-from text2grad.feedback.align.stems import FUNCTION_WORDS, stem
-from text2grad.feedback.align.text import Text
 from text2grad.feedback.critics.protocol import Prompt
+from text2grad.feedback.text import FUNCTION_WORDS, Text, stem
 
 UNSPACED = (
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
