@@ -1,0 +1,29 @@
+"""Files that survive a kill, the run folder made of them, and what a person sees while a run works."""
+
+from text2grad.runs.folder import (
+    MACHINE,
+    Closable,
+    Jsonl,
+    RunFolder,
+    alive,
+    aside,
+    cache_folder,
+    encode_row,
+    no_space_named,
+    read_jsonl,
+    write_atomic,
+)
+
+__all__ = [
+    "MACHINE",
+    "Closable",
+    "Jsonl",
+    "RunFolder",
+    "alive",
+    "aside",
+    "cache_folder",
+    "encode_row",
+    "no_space_named",
+    "read_jsonl",
+    "write_atomic",
+]
