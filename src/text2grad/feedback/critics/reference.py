@@ -22,7 +22,7 @@ from text2grad._checked import Int, Real
 from text2grad.config import settings
 from text2grad.feedback.align.text import Text
 from text2grad.feedback.critics.fmeasure import Overlap
-from text2grad.feedback.critics.protocol import Answers, Prompt
+from text2grad.feedback.critics.protocol import Critiques, Prompt
 from text2grad.feedback.critics.words import (
     UNENCODABLE,
     Word,
@@ -80,15 +80,15 @@ class ReferenceCritic:
     def __init__(self, settings: ReferenceSettings | None = None) -> None:
         self.settings = settings or ReferenceSettings()
 
-    def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]) -> Answers:
-        found = Answers()
+    def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]) -> Critiques:
+        critiques = Critiques()
         for item, completion in enumerate(completions):
             references = texts_in(column_at(columns, "reference", item), "reference", item)
             source = [
                 text for name in ("source", "passages") for text in texts_in(column_at(columns, name, item), name, item)
             ] or [prompt_text(prompts[item])]
-            found.add(self.judge(completion, references, "\n".join(source)), _why_not(completion, references))
-        return found
+            critiques.add(self.judge(completion, references, "\n".join(source)), _why_not(completion, references))
+        return critiques
 
     def judge(self, completion: str, references: Sequence[str], source: str = "") -> Critique | None:
         """One completion against its references; None where there is none with a word in it."""

@@ -21,7 +21,7 @@ from text2grad.config import settings
 from text2grad.feedback.align.text import Text
 from text2grad.feedback.critics.evidence import Cited, Evidence, evidence_in, is_name, shifted, word_after
 from text2grad.feedback.critics.facts import Fact, facts_of
-from text2grad.feedback.critics.protocol import Answers, Prompt
+from text2grad.feedback.critics.protocol import Critiques, Prompt
 from text2grad.feedback.critics.words import (
     UNENCODABLE,
     Word,
@@ -99,16 +99,16 @@ class SupportCritic:
     def __init__(self, settings: SupportSettings | None = None) -> None:
         self.settings = settings or SupportSettings()
 
-    def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]) -> Answers:
-        found = Answers()
+    def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]) -> Critiques:
+        critiques = Critiques()
         for item, completion in enumerate(completions):
             prompt = prompt_text(prompts[item])
             passages = texts_in(column_at(columns, "passages", item), "passages", item)
             passages = passages or texts_in(column_at(columns, "source", item), "source", item)
             if not passages and len(prompt.split()) >= self.settings.thin:
                 passages, prompt = [prompt], ""
-            found.add(self.judge(completion, passages, prompt), self._why_not(completion, passages))
-        return found
+            critiques.add(self.judge(completion, passages, prompt), self._why_not(completion, passages))
+        return critiques
 
     def _why_not(self, completion: str, passages: Sequence[str]) -> str:
         """Why `judge` has nothing to say, where it has nothing."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from text2grad._checked import shorten
 from text2grad.errors import InvalidData
-from text2grad.feedback.people.settings import Units
+from text2grad.feedback.people.common import Units
 
 Place = tuple[int, int]
 _SPACES = re.compile(r"(?:\\n|\s)+")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Start
-from text2grad.feedback.critics.memory import LEASE, ReplyMemory, key_of
+from text2grad.feedback.critics.cache import LEASE, ResponseCache, key_of
 from text2grad.feedback.critics.openai import OpenAICritic, OpenAISettings
 from text2grad.feedback.critics.protocol import ask_now
 
@@ -17,35 +17,35 @@ QUESTION = key_of({"model": "m", "messages": []})
 
 
 def test_one_of_two_may_ask_until_the_reply_is_there(tmp_path: Path) -> None:
-    with ReplyMemory(tmp_path / "r.sqlite") as one, ReplyMemory(tmp_path / "r.sqlite") as two:
+    with ResponseCache(tmp_path / "r.sqlite") as one, ResponseCache(tmp_path / "r.sqlite") as two:
         assert one.claim(QUESTION) and not two.claim(QUESTION) and not one.claim(QUESTION)
         two.release(QUESTION)
         assert not two.claim(QUESTION), "only the holder gives it up"
         one.release(QUESTION)
         assert two.claim(QUESTION)
-        two.keep(QUESTION, {"text": "Fine."})
-        assert one.recall(QUESTION) == {"text": "Fine."}
+        two.put(QUESTION, {"text": "Fine."})
+        assert one.get(QUESTION) == {"text": "Fine."}
         two.release()
 
 
 def test_what_is_closed_holds_nothing(tmp_path: Path) -> None:
-    with ReplyMemory(tmp_path / "r.sqlite") as one:
+    with ResponseCache(tmp_path / "r.sqlite") as one:
         assert one.claim(QUESTION)
-    with ReplyMemory(tmp_path / "r.sqlite") as two:
+    with ResponseCache(tmp_path / "r.sqlite") as two:
         assert two.claim(QUESTION)
 
 
 def test_the_claim_of_a_killed_process_is_over_at_once(tmp_path: Path) -> None:
     code = (
-        "import os, sys\nfrom text2grad.feedback.critics.memory import ReplyMemory, key_of\n"
-        "assert ReplyMemory(sys.argv[1]).claim(key_of({'model': 'm', 'messages': []}))\n"
+        "import os, sys\nfrom text2grad.feedback.critics.cache import ResponseCache, key_of\n"
+        "assert ResponseCache(sys.argv[1]).claim(key_of({'model': 'm', 'messages': []}))\n"
         "print('claimed', flush=True)\nsys.stdin.read()\n"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path / "r.sqlite")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert process.stdout is not None and process.stdout.readline() == b"claimed\n"
-    with ReplyMemory(tmp_path / "r.sqlite") as memory:
+    with ResponseCache(tmp_path / "r.sqlite") as memory:
         assert not memory.claim(QUESTION)
         process.kill()
         process.communicate()
@@ -56,7 +56,7 @@ def test_the_claim_of_a_killed_process_is_over_at_once(tmp_path: Path) -> None:
 def test_a_claim_of_another_machine_is_over_when_its_time_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, age: float, over: bool
 ) -> None:
-    with ReplyMemory(tmp_path / "r.sqlite") as theirs, ReplyMemory(tmp_path / "r.sqlite") as ours:
+    with ResponseCache(tmp_path / "r.sqlite") as theirs, ResponseCache(tmp_path / "r.sqlite") as ours:
         theirs._holder = f"elsewhere-{os.getpid()}-x"
         assert theirs.claim(QUESTION)
         now = time.time() + age
@@ -65,7 +65,7 @@ def test_a_claim_of_another_machine_is_over_when_its_time_is(
 
 
 def test_a_claim_that_is_renewed_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with ReplyMemory(tmp_path / "r.sqlite") as theirs, ReplyMemory(tmp_path / "r.sqlite") as ours:
+    with ResponseCache(tmp_path / "r.sqlite") as theirs, ResponseCache(tmp_path / "r.sqlite") as ours:
         assert theirs.claim(QUESTION)
         now = time.time() + LEASE - 1
         monkeypatch.setattr(time, "time", lambda: now)
@@ -80,7 +80,7 @@ def test_the_same_question_twice_at_once_is_paid_once(fault_server: Start, tmp_p
     found = ask_now(critic, ["p"] * 8, ["Ship number 1 left the harbour."] * 8, {})
     assert all(critique is not None for critique in found)
     assert len((tmp_path / "log").read_text().splitlines()) == 1
-    assert (critic.tally.requests, critic.tally.recalled) == (1, 7)
+    assert (critic.budget.requests, critic.budget.recalled) == (1, 7)
 
 
 def test_two_processes_that_ask_the_same_pay_once(fault_server: Start, tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
-"""Replies that have been paid for, in SQLite: the question's hash → the reply. Written as each arrives.
+"""The cache of responses: the hash of a question → the reply that was paid for, in SQLite, written as each arrives.
 
-Enters: keys of questions (`key_of`). Leaves: replies. In write-ahead mode a commit survives `kill -9` of the process,
-and several processes may share the file: whoever is about to ask `claim`s the question, so that the others wait for the
-reply instead of paying for it, too. A claim ends with the reply, with the process that holds it, and at the latest
-`LEASE` seconds after it was last renewed. Knows nothing of servers, prices or API keys; none comes near it.
+In write-ahead mode a commit survives `kill -9` of the process. Several processes may share the file: whoever is about
+to ask `claim`s the question, so that the others wait for the reply instead of paying for it, too. A claim ends with the
+reply, with the process that holds it, and at the latest `LEASE` seconds after it was last renewed. No API key comes
+near the cache.
 """
 
 import hashlib
@@ -28,15 +28,15 @@ _TABLES = (
 )
 
 
-class ReplyMemory(Closable):
-    """A content-addressed store of replies.
+class ResponseCache(Closable):
+    """A content-addressed store.
 
     >>> import tempfile, pathlib
-    >>> with ReplyMemory(pathlib.Path(tempfile.mkdtemp()) / "replies.sqlite") as memory:
+    >>> with ResponseCache(pathlib.Path(tempfile.mkdtemp()) / "replies.sqlite") as cache:
     ...     key = key_of({"model": "m"})
-    ...     memory.claim(key), memory.claim(key)
-    ...     memory.keep(key, {"text": "Fine."})
-    ...     memory.recall(key), memory.recall(key_of({"model": "n"}))
+    ...     cache.claim(key), cache.claim(key)
+    ...     cache.put(key, {"text": "Fine."})
+    ...     cache.get(key), cache.get(key_of({"model": "n"}))
     (True, False)
     ({'text': 'Fine.'}, None)
     """
@@ -64,11 +64,11 @@ class ReplyMemory(Closable):
                 f"file, or delete this one if it is not needed"
             ) from problem
 
-    def recall(self, key: str) -> dict[str, Any] | None:
+    def get(self, key: str) -> dict[str, Any] | None:
         row = self._base.execute("SELECT reply FROM replies WHERE key = ?", (key,)).fetchone()
         return None if row is None else dict(json.loads(row[0]))
 
-    def keep(self, key: str, reply: dict[str, Any]) -> None:
+    def put(self, key: str, reply: dict[str, Any]) -> None:
         """Durable when it returns; the first reply to a question stays, and its claim ends."""
         with self._base:
             self._base.execute("BEGIN IMMEDIATE")
