@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
+from weakref import WeakValueDictionary
 
 from annotated_types import Ge, Gt
 from pydantic import Field, SecretStr
@@ -25,15 +26,13 @@ from text2grad.config import settings
 from text2grad.errors import BudgetSpent, CriticError
 from text2grad.feedback import prompts as words
 from text2grad.feedback.critics.budget import Budget, BudgetSettings, Cost, cost_of, most_of, tokens
-from text2grad.feedback.critics.cache import LEASE, ResponseCache, key_of
+from text2grad.feedback.critics.cache import ResponseCache, key_of
 from text2grad.feedback.critics.protocol import Critiques, Prompt
 from text2grad.feedback.replies import Reply, read_reply
 from text2grad.runs import cache_folder
 
 PASSING = {408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529}
 """Statuses of failures that may pass."""
-LOOK_AGAIN = 0.05
-"""Seconds between two looks for a reply that somebody else is asking for."""
 _CUT = ("length", "max_tokens", "content_filter", "error", "abort")
 """What servers say of a reply that is not whole."""
 _FORMAT = {"type": "json_schema", "json_schema": {"name": "critique", "strict": True, "schema": words.SCHEMA}}
@@ -178,18 +177,14 @@ class OpenAICritic:
         return Reply(None, reason=reason + ("; critics.openai.max_tokens allows longer ones" if reply["cut"] else ""))
 
     async def _reply(self, session: "_Session", question: dict[str, Any]) -> dict[str, Any]:
-        """The reply to a question, from the cache if it ever arrived. Whoever asks the same at the same time, in this
-        process or another, waits for our reply instead of paying for it."""
+        """The reply to a question, from the cache if it ever arrived. Whoever asks the same meanwhile waits for it."""
         key = key_of(question)
-        reply = await session.cached_or_claimed(key)
-        if reply is not None:
-            self.budget.recalled += 1
-        else:
-            try:
+        async with session.asking.setdefault(key, asyncio.Lock()):
+            reply = session.cache.get(key)
+            if reply is not None:
+                self.budget.recalled += 1
+            else:
                 reply = await self._send(session, question, key)
-            except Exception:
-                session.cache.release(key)
-                raise
         self._answered = True
         return reply
 
@@ -255,27 +250,13 @@ class _Session:
     def __init__(self, client: Any, cache: ResponseCache, options: OpenAISettings, budget: Budget) -> None:
         self.client, self.cache, self.options, self.budget = client, cache, options, budget
         self.slots = asyncio.Semaphore(options.concurrency)
+        self.asking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By the key of the question that is being asked."""
         self._in_flight: set[asyncio.Task[dict[str, Any]]] = set()
-        self._renewing = asyncio.create_task(self._renew())
 
     async def close(self) -> None:
-        self._renewing.cancel()
-        await asyncio.gather(self._renewing, return_exceptions=True)
         self.cache.close()
         await self.client.close()
-
-    async def cached_or_claimed(self, key: str) -> dict[str, Any] | None:
-        """The cached reply; or None, and then the question is ours to ask: whoever else asks it waits."""
-        while True:
-            if (cached := self.cache.get(key)) is not None:
-                return cached
-            if self.cache.claim(key):
-                # Between the two, somebody's reply may have come.
-                cached = self.cache.get(key)
-                if cached is not None:
-                    self.cache.release(key)
-                return cached
-            await asyncio.sleep(LOOK_AGAIN)
 
     async def send(
         self, question: dict[str, Any], key: str, most: Cost, extra: dict[str, Any], again: bool
@@ -304,7 +285,6 @@ class _Session:
             for task in left:
                 task.cancel()
             await asyncio.gather(*left, return_exceptions=True)
-            self.cache.release()
 
     async def _exchange(self, question: dict[str, Any], key: str, extra: dict[str, Any], number: int) -> dict[str, Any]:
         body = {name: value for name, value in question.items() if name != "server"} | extra
@@ -336,11 +316,6 @@ class _Session:
         self._in_flight.discard(task)
         if not task.cancelled():
             task.exception()  # seen, also where nobody waits for it any more
-
-    async def _renew(self) -> None:
-        while True:
-            await asyncio.sleep(LEASE / 4)
-            self.cache.renew()
 
 
 def server_of(options: OpenAISettings) -> str:
