@@ -10,10 +10,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from text2grad.feedback.align.stems import FUNCTION_WORDS
-from text2grad.feedback.baselines import supported
+from studies.reward_model.baselines import supported
+
 from text2grad.feedback.critics.support import support
 from text2grad.feedback.critics.words import cite
+from text2grad.feedback.text import FUNCTION_WORDS
 from text2grad.tasks.marked import annotated
 from text2grad.types import Critique, Span
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from text2grad._checked import shorten
 from text2grad.errors import InvalidData
-from text2grad.feedback.align.batch import Pair
+from text2grad.feedback.align import Pair
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.runs import Closable, parse_object
 from text2grad.types import Alignment, Completion, Critique, Span, Verdict

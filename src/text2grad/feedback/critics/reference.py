@@ -22,7 +22,6 @@ from annotated_types import Ge, Gt, Le
 
 from text2grad._checked import Int, Real
 from text2grad.config import settings
-from text2grad.feedback.align.text import Text
 from text2grad.feedback.critics.protocol import Critiques, Prompt
 from text2grad.feedback.critics.words import (
     UNENCODABLE,
@@ -37,6 +36,7 @@ from text2grad.feedback.critics.words import (
     unspaced,
     words_of,
 )
+from text2grad.feedback.text import Text
 from text2grad.types import Critique, Quote, Verdict
 
 Label = Literal["captured", "unsupported", "repeated"]

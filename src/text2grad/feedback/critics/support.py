@@ -21,8 +21,6 @@ from annotated_types import Ge, Le
 
 from text2grad._checked import Int, Real
 from text2grad.config import settings
-from text2grad.feedback.align.stems import stem
-from text2grad.feedback.align.text import Text
 from text2grad.feedback.critics.facts import Date, Fact, Number, facts_of, same_value
 from text2grad.feedback.critics.protocol import Critiques, Prompt
 from text2grad.feedback.critics.words import (
@@ -37,6 +35,7 @@ from text2grad.feedback.critics.words import (
     texts_in,
     words_of,
 )
+from text2grad.feedback.text import Text, stem
 from text2grad.types import Critique, Quote
 
 Share = Annotated[Real, Ge(0), Le(1)]

@@ -4,8 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from text2grad.feedback.align.overlap import precedence
-from text2grad.feedback.align.project import owners, project
+from text2grad.feedback.align.overlap import owners, precedence, project
 from text2grad.types import Span, Verdict
 
 

@@ -1,6 +1,6 @@
 """The baselines, each on texts small enough to read."""
 
-from text2grad.feedback.baselines import Marker, absent, majority, supported
+from studies.reward_model.baselines import Marker, absent, majority, supported
 
 PASSAGE = (
     "Fjord is the second album by the Norwegian singer Jorun Vekas, released on 23 April 2016 by Tern, and sold well."

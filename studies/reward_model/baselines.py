@@ -11,11 +11,11 @@ from typing import Any
 
 from text2grad.feedback.agreement import content_words
 from text2grad.feedback.align.ladder import align
-from text2grad.feedback.align.project import SIGN, project
-from text2grad.feedback.align.text import Text
+from text2grad.feedback.align.overlap import SIGN, project
 from text2grad.feedback.critics.reference import stems_of
 from text2grad.feedback.critics.support import support
 from text2grad.feedback.critics.words import texts_in, words_of
+from text2grad.feedback.text import Text
 from text2grad.types import Span
 
 Spans = tuple[Span, ...]
