@@ -77,7 +77,7 @@ class BulletinCritic:
         self.settings = settings or BulletinSettings()
 
     def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]) -> Critiques:  # noqa: ARG002
-        found: Critiques = []
+        found = Critiques()
         for item, completion in enumerate(completions):
             facts = column_at(columns, "facts", item)
             found.append(None if facts is None else self.judge(completion, _checked_facts(facts, item)))

@@ -15,8 +15,8 @@ from text2grad.errors import InvalidData
 from text2grad.feedback.align.revision import changed
 from text2grad.feedback.align.settings import RevisionSettings
 from text2grad.feedback.people import Rejected
+from text2grad.runs import read_rows
 from text2grad.tasks.annotated import Annotated
-from text2grad.tasks.examples import json_rows
 from text2grad.tasks.marked import annotated, existing, fields, group_of
 from text2grad.tasks.task import Task, task_of_files
 from text2grad.types import Critique, Example, Span
@@ -28,7 +28,7 @@ _FIELDS = {"article": str, "candidate": str, "doc_id": int, "has_error": bool, "
 def read_defacto(path: str | Path) -> Iterator[dict[str, Any] | Rejected]:
     """Rows in the order of the file. The critique is the person's explanation; `passages` is the article, `reference`
     the published summary, `critique.revision` the corrected one."""
-    for line, row in json_rows(existing(path)):
+    for line, row in read_rows(existing(path)):
         where = f"{path}, line {line}"
         fields(row, _FIELDS, where)
         fields(row["feedback"], {"explanation": str}, f"{where}, feedback")
@@ -41,7 +41,7 @@ def read_defacto(path: str | Path) -> Iterator[dict[str, Any] | Rejected]:
 def defacto_examples(path: str | Path) -> Iterator[Example]:
     """One example per article. The reference is the summary that people made right: their correction, or the candidate
     where they found no error. The published `abstract` often says what the article does not, so it is a column."""
-    for line, row in json_rows(existing(path)):
+    for line, row in read_rows(existing(path)):
         fields(row, _FIELDS, f"{path}, line {line}")
         article, reference = row["article"], row["feedback"].get("summary") if row["has_error"] else row["candidate"]
         columns = {"group": group_of(article), "passages": [article], "abstract": row.get("abstract")}

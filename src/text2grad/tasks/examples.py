@@ -5,14 +5,14 @@ ends with an assistant turn is one whose last turn is to be written anew: it bec
 Training data should be right: the first bad line is an error with its number.
 """
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from text2grad.errors import InvalidData
+from text2grad.runs import read_rows
 from text2grad.tasks.annotated import load_annotated
 from text2grad.tasks.task import Task, task_of_files
 from text2grad.types import Example
@@ -28,7 +28,7 @@ def load_examples(path: str | Path) -> list[Example]:
         raise InvalidData(f"{path}: should be a JSONL file of examples, and there is no such file")
     found: list[Example] = []
     seen: dict[str, int] = {}
-    for number, row in json_rows(path):
+    for number, row in read_rows(path):
         try:
             example = example_of(row, f"line-{number}")
         except InvalidData as problem:
@@ -43,21 +43,6 @@ def load_examples(path: str | Path) -> list[Example]:
     if not found:
         raise InvalidData(f"{path}: should hold at least one example, got an empty file")
     return found
-
-
-def json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line, object). Empty lines are passed over, and nothing else: a last line that was cut off is an error too."""
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError) as problem:
-                raise InvalidData(f"{path}, line {number}: should be one JSON object, {problem}") from None
-            if not isinstance(row, dict):
-                raise InvalidData(f"{path}, line {number}: should be a JSON object, got {type(row).__name__}")
-            yield number, row
 
 
 def example_of(row: dict[str, Any], default_id: str) -> Example:
