@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from text2grad.training._setup import FREE
 
 from tests.training.trainings import HELD_OUT, trainer, vowels
 from text2grad import config
 from text2grad.runs import read_jsonl
-from text2grad.training._setup import FREE
 from text2grad.training.settings import TrainSettings
 from text2grad.types import Critique, Example
 
@@ -57,7 +57,7 @@ def test_every_metric_is_explained_and_exists(tmp_path: Path) -> None:
 
 
 def test_every_setting_that_is_named_exists() -> None:
-    known = {key for key, _, _ in config.describe(TrainSettings)}
+    known = {leaf.key for leaf in config.describe(TrainSettings)}
     groups = {key.split(".")[0] for key in known}
     named = {word for word in re.findall(r"`([a-z_]+\.[a-z_.]+)(?:=[^`]*)?`", TEXT) if word.split(".")[0] in groups}
     assert named and not named - known

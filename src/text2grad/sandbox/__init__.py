@@ -1,17 +1,16 @@
 """Model-written code, run where it can do no harm and cannot cheat: programs and tests in, results out.
 
 Enters: a program's source, tests as data sets publish them. Leaves: a `Report` with one result per test. Refuses to
-know critics, completions and rewards; imports errors and the standard library. What it promises: docs/sandbox.md.
+know critics, completions and rewards; imports errors, types and the standard library. What it promises: docs/sandbox.md.
 """
 
 from text2grad.sandbox.bubble import UnsafeWarning
 from text2grad.sandbox.formats import Plan, Unit, UnusableTests, plan
-from text2grad.sandbox.results import Frame, Isolation, Limits, Report, TestResult
+from text2grad.sandbox.results import Frame, Limits, Report, TestResult
 from text2grad.sandbox.run import Job, Sandbox
 
 __all__ = [
     "Frame",
-    "Isolation",
     "Job",
     "Limits",
     "Plan",

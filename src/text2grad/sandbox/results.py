@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from text2grad.types import Isolation
+
 Kind = Literal[
     "passed",
     "mismatch",
@@ -25,8 +27,6 @@ Kind = Literal[
 - syntax, load: the program does not parse, or raises while it is loaded
 - not_run: the program had used up its chances
 """
-Isolation = Literal["isolated", "in_process"]
-"""Whether program and test ran in processes that cannot reach each other, or shared one."""
 
 
 @dataclass(frozen=True, slots=True)

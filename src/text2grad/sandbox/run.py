@@ -24,7 +24,8 @@ from typing import Any, get_args
 from text2grad.errors import SandboxError
 from text2grad.sandbox.bubble import Launcher
 from text2grad.sandbox.formats import Plan, UnusableTests, plan
-from text2grad.sandbox.results import Frame, Isolation, Kind, Limits, Report, TestResult
+from text2grad.sandbox.results import Frame, Kind, Limits, Report, TestResult
+from text2grad.types import Isolation
 
 _MOST_EVENTS = 32 << 20
 """Bytes that a tester may report."""

@@ -22,8 +22,8 @@ from text2grad.feedback.critics.lint import syntax_error, undefined_names
 from text2grad.feedback.critics.protocol import Answers, Prompt
 from text2grad.feedback.critics.source import Place, Source, find
 from text2grad.feedback.critics.spectrum import Suspect, blamed
-from text2grad.sandbox import Isolation, Job, Limits, Report, Sandbox, TestResult, UnusableTests, plan
-from text2grad.types import Critique, Quote
+from text2grad.sandbox import Job, Limits, Report, Sandbox, TestResult, UnusableTests, plan
+from text2grad.types import Critique, Isolation, Quote
 
 
 @settings
