@@ -85,7 +85,9 @@ def test_caution_wants_scores_and_says_so_where_there_are_none(checkpoint: Path)
     critic = RewardCritic(checkpoint, sure(caution=0.5))
     assert critic.model.calibration.kind == "score"
     critic.model.calibration = replace(critic.model.calibration, kind="verdicts")
-    with pytest.raises(CriticError, match=r"critics\.learned\.caution is subtracted from scores, and this .* verdicts alone"):
+    with pytest.raises(
+        CriticError, match=r"critics\.learned\.caution is subtracted from scores, and this .* verdicts alone"
+    ):
         RewardCritic(checkpoint, sure(caution=0.5), loaded=(critic.model, critic.tokenizer))
 
 
