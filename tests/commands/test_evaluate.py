@@ -10,7 +10,7 @@ from text2grad.cli import main
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.runs import read_jsonl
 
-CRITIC = '''
+CRITIC = """
 from text2grad.tasks.task import Metric, Task, mean_of
 from text2grad.types import Critique, Example
 
@@ -34,7 +34,7 @@ harbours = Task(
     critic=short,
     metrics=(LETTERS,),
 )
-'''
+"""
 SMALL = ["task=my_own:harbours", "sampling.max_new_tokens=8", "device=cpu"]
 
 
@@ -72,7 +72,11 @@ def test_a_users_own_task_is_measured_greedily(model: str, capsys: pytest.Captur
     )
     assert metrics["greedy/letters"] == pytest.approx(-metrics["greedy/score"])
     assert metrics["greedy/length"] <= 8 and metrics["greedy/unscored_frac"] == 0
-    assert read["info"]["greedy/letters"] == {"title": "Letters", "help": "Letters per completion.", "better": "neither"}
+    assert read["info"]["greedy/letters"] == {
+        "title": "Letters",
+        "help": "Letters per completion.",
+        "better": "neither",
+    }
     assert read["info"].keys() == metrics.keys()
     table = capsys.readouterr().out
     assert "Letters" in table and f"{metrics['greedy/score']:.4g}" in table and "3 validation examples" in table

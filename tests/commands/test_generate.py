@@ -108,7 +108,7 @@ def test_prompts_in_files() -> None:
     assert [example.id for example in generate.prompts_in("a\n\nb\n", "f")] == ["line-1", "line-3"]
     with pytest.raises(ValueError, match="f: should hold at least one prompt"):
         generate.prompts_in("\n", "f")
-    with pytest.raises(ValueError, match="f, line 2: should have a `prompt`.*got question"):
+    with pytest.raises(ValueError, match=r"f, line 2: should have a `prompt`.*got question"):
         generate.prompts_in('{"prompt": "Hi"}\n{"question": "Ho"}\n', "f")
     with pytest.raises(ValueError, match="f, line 1: "):
         generate.prompts_in('{"prompt": "Hi"', "f")

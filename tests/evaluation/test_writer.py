@@ -64,9 +64,9 @@ def test_conversations_and_prompts_that_are_too_long(tiny: tuple[Any, Any]) -> N
     made = writer(tiny)
     (rollout,) = made([Example("chat", (Message("user", "Hi"),))], None)
     assert rollout.completion.token_ids
-    with pytest.raises(InvalidData, match="example 'long': the prompt has .* tokens, which with max_new_tokens=12"):
+    with pytest.raises(InvalidData, match=r"example 'long': the prompt has .* tokens, which with max_new_tokens=12"):
         made([Example("long", "crane " * 600)], None)
-    with pytest.raises(InvalidData, match="example 'odd': .*ends with its turn"):
+    with pytest.raises(InvalidData, match=r"example 'odd': .*ends with its turn"):
         made([Example("odd", (Message("user", "Hi"), Message("assistant", "Ho")))], None)
 
 

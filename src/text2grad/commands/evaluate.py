@@ -2,11 +2,13 @@
 
 import argparse
 import json
+import os
 from typing import TYPE_CHECKING
 
 from text2grad.commands import launching, parsing
 from text2grad.errors import UsageError
 from text2grad.evaluation.settings import EvaluateSettings
+from text2grad.runs.world import ALONE, World
 
 if TYPE_CHECKING:
     from text2grad.evaluation.evaluate import Results
@@ -45,11 +47,10 @@ def run(args: argparse.Namespace) -> int:
         files = [word for flag in ("out", "rollouts") if (name := getattr(args, flag)) for word in (f"--{flag}", name)]
         return launching.launch(args, "evaluate", [*files, *["--unsafe-no-sandbox"] * args.unsafe_no_sandbox])
     from text2grad.evaluation.evaluate import evaluate
-    from text2grad.models.parallel import Processes
     from text2grad.runs import encode_row, write_atomic
 
-    world = Processes(settings.device)
-    results = evaluate(models[0], settings, world=world, show=not args.quiet)
+    world, device = launched(settings.device)
+    results = evaluate(models[0], settings, world=world, device=device, show=not args.quiet)
     if world.is_main:
         if args.out:
             write_atomic(args.out, json.dumps(results.to_json(), indent=2, ensure_ascii=False).encode() + b"\n")
@@ -66,17 +67,27 @@ def run(args: argparse.Namespace) -> int:
     return launching.ended(0, first=world.is_main)
 
 
+def launched(device: str) -> tuple[World, str]:
+    """The processes of this run, and the device of this one. Accelerate is asked only where there are several."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return ALONE, device
+    from text2grad.evaluation.writer import device_named
+    from text2grad.models.parallel import Processes
+
+    world = Processes(device_named(device))
+    return world, str(world.device)
+
+
 def print_table(results: "Results") -> None:
     """One row per metric, one column per way of writing."""
     from rich.console import Console
     from rich.table import Table
 
     settings = results.settings
-    table = Table(
-        title=f"{results.model} on {settings.task}, {results.examples} {results.split} examples, scored by "
-        f"{results.critic}",
-        title_justify="left",
+    print(
+        f"{results.model} on {settings.task}: {results.examples} {results.split} examples, scored by {results.critic}"
     )
+    table = Table()
     table.add_column("metric")
     for part in results.parts:
         name = PARTS[part].format(samples=settings.samples, best_of=settings.best_of)

@@ -88,10 +88,12 @@ def evaluate(
     *,
     writer: Writer | None = None,
     world: World = ALONE,
+    device: str | None = None,
     show: bool = False,
 ) -> Results:
     """`model`: an alias, a model folder, a run folder, a .gguf file or a hub id. `writer`: a model that is loaded
-    already. With several processes all of them call this, and each gets the results."""
+    already. `device`: of this process, where it is another than the setting says. With several processes all of them
+    call this, and each gets the results."""
     task = open_task(settings.task, data=settings.data, held_out=settings.held_out, options=settings.task_options)
     split = settings.split or ("validation" if "validation" in task.splits else "train")
     examples = task.examples(split)
@@ -106,7 +108,9 @@ def evaluate(
         chooser = None
         if settings.best_of_critic is not None:
             chooser = stack.enter_context(_reward_function(named(settings.best_of_critic), settings))
-        writer = writer or Writer.load(model, settings.sampling, settings.format, settings.device, settings.dtype)
+        if writer is None:
+            place = device or settings.device
+            writer = Writer.load(model, settings.sampling, settings.format, place, settings.dtype)
         total = len(examples) * (1 + sampled)
         with Display("evaluate", total, 0, show=show and world.is_main) as display:
             writer.on_progress = _Progress(display, world)

@@ -34,9 +34,7 @@ class Writer:
     @classmethod
     def load(cls, name: str, sampling: SamplingSettings, form: Format, device: str, dtype: str) -> "Writer":
         """`name`: an alias, a model folder, a run folder, a .gguf file or a hub id."""
-        if device == "auto":
-            device = "cuda" if torch.cuda.is_available() else "cpu"
-        return cls(*load_model(model_in(name), device=device, dtype=dtype), sampling, form)
+        return cls(*load_model(model_in(name), device=device_named(device), dtype=dtype), sampling, form)
 
     def __call__(self, examples: Sequence[Example], seed: Seed | None) -> list[Rollout]:
         """One completion for each; without a seed, the likeliest token each time."""
@@ -107,6 +105,11 @@ def pieces(tokenizer: Any, tokens: Iterable[int]) -> Iterator[str]:
             shown = settled
     if len(text) > len(shown):
         yield text[len(shown) :]
+
+
+def device_named(name: str) -> str:
+    """`auto` is cuda where there is one."""
+    return ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
 
 
 def model_in(name: str) -> str:
