@@ -1,14 +1,14 @@
 """How soon the command line answers, against a bare interpreter and against importing torch: one run, best of a few.
 
 Ends with `help_seconds=… against_bare_python=… against_torch=…`. Asserted: `text2grad --help` within half a second;
-the help of a stage, which lists its settings, is shown beside it.
+the help of a command, which lists its settings, is shown beside it.
 """
 
 import subprocess
 import sys
 import time
 
-from text2grad.cli import STAGES
+from text2grad.cli import COMMANDS
 
 
 def seconds(*words: str, repeats: int = 5) -> float:
@@ -25,7 +25,7 @@ def main() -> None:
     torch = seconds("-c", "import torch", repeats=2)
     print(f"bare interpreter           {bare:.3f} s\nimport torch               {torch:.3f} s")
     answers = {}
-    for words in (("--help",), *((stage, "--help") for stage in STAGES)):
+    for words in (("--help",), *((command, "--help") for command in COMMANDS)):
         answers[words] = seconds("-m", "text2grad", *words)
         print(f"text2grad {' '.join(words):<16} {answers[words]:.3f} s")
     first = answers[("--help",)]

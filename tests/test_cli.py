@@ -8,7 +8,7 @@ import pytest
 
 import text2grad
 from tests.test_architecture import HEAVY
-from text2grad.cli import STAGES, main
+from text2grad.cli import COMMANDS, main
 
 
 def shell(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -21,7 +21,7 @@ def shell(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_help_lists_every_stage_and_imports_nothing_heavy() -> None:
+def test_help_lists_every_command_and_imports_nothing_heavy() -> None:
     code = (
         "import sys, text2grad.cli\n"
         "try:\n    text2grad.cli.main(['--help'])\n"
@@ -29,36 +29,36 @@ def test_help_lists_every_stage_and_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, encoding="utf-8")
     assert done.returncode == 0
-    for name, line in STAGES.items():
+    for name, line in COMMANDS.items():
         assert f"{name:<5}" in done.stdout and line in done.stdout
     assert "HEAVY []" in done.stdout
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_the_help_of_a_stage_imports_no_torch(stage: str) -> None:
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_a_command_imports_no_torch(command: str) -> None:
     code = (
         "import sys, text2grad.cli\n"
-        f"try:\n    text2grad.cli.main([{stage!r}, '--help'])\n"
+        f"try:\n    text2grad.cli.main([{command!r}, '--help'])\n"
         "finally:\n    print('TORCH', {'torch', 'transformers'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, encoding="utf-8")
     assert done.returncode == 0, done.stderr
-    assert f"usage: text2grad {stage}" in done.stdout
+    assert f"usage: text2grad {command}" in done.stdout
     assert "TORCH set()" in done.stdout
 
 
 def test_version_and_no_words() -> None:
     assert shell("--version").stdout == f"text2grad {text2grad.__version__}\n"
     nothing = shell()
-    assert nothing.returncode == 2 and "stages:" in nothing.stdout
+    assert nothing.returncode == 2 and "commands:" in nothing.stdout
 
 
 @pytest.mark.parametrize(
-    ("word", "hint"), [("algin", "did you mean `align`?"), ("fly", f"the stages are {', '.join(STAGES)}")]
+    ("word", "hint"), [("algin", "did you mean `align`?"), ("fly", f"the commands are {', '.join(COMMANDS)}")]
 )
-def test_an_unknown_stage_is_refused_with_a_hint(word: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_command_is_refused_with_a_hint(word: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([word]) == 2
-    assert capsys.readouterr().err == f"text2grad: there is no stage {word!r}; {hint}\n"
+    assert capsys.readouterr().err == f"text2grad: there is no command {word!r}; {hint}\n"
 
 
 def test_a_terminal_without_unicode_gets_question_marks_instead_of_a_traceback() -> None:

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from dataclasses import field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import pytest
 from hypothesis import example, given
@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from text2grad import config
 from text2grad._checked import Int, Real
-from text2grad.config import settings
+from text2grad.config import Renamed, settings
 from text2grad.errors import ConfigError
+from text2grad.runs import RunFolder
 
 
 @settings
@@ -37,6 +38,33 @@ class Training:
     """Names to log."""
     note: str = ""
     """Anything."""
+
+
+@settings
+class Advantage:
+    RENAMED: ClassVar = {"lambda_": "lam"}
+    estimator: Literal["gae", "span_rloo", "local"] = "gae"
+    """How token rewards become advantages."""
+    lam: Real = 0.95
+    """λ of GAE."""
+
+
+@settings
+class Renewed:
+    COMMON: ClassVar = ("steps", "advantage.estimator")
+    RENAMED: ClassVar = {
+        "credit.kind": Renamed("advantage.estimator", {"group": "span_rloo"}),
+        "credit.lam": "advantage.lam",
+        "advantage.kind": "advantage.estimator",
+        "mode": Renamed("mode", {"quick": "fast"}),
+        "spare": None,
+    }
+    advantage: Advantage = field(default_factory=Advantage)
+    """From rewards to advantages."""
+    steps: Int = 100
+    """Number of updates."""
+    mode: Literal["fast", "exact"] | None = None
+    """How."""
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -159,10 +187,83 @@ def test_a_field_without_help_cannot_be_declared() -> None:
 
 
 def test_describe_lists_every_leaf_with_its_default() -> None:
-    listed = {key: default for key, _, default in config.describe(Training)}
+    listed = {leaf.key: leaf.default for leaf in config.describe(Training)}
     assert listed["optimizer.learning_rate"] == 1e-5
     assert listed["credit"] == "gae"
     assert "optimizer" not in listed
+
+
+def test_describe_gives_the_values_of_a_choice() -> None:
+    choices = {leaf.key: leaf.choices for leaf in config.describe(Renewed)}
+    assert choices["advantage.estimator"] == ("gae", "span_rloo", "local")
+    assert choices["mode"] == ("fast", "exact", None)
+    assert choices["steps"] == ()
+
+
+def test_common_settings_come_in_their_order_and_all_where_none_are_named() -> None:
+    assert [leaf.key for leaf in config.common(Renewed)] == ["steps", "advantage.estimator"]
+    assert config.common(Training) == list(config.describe(Training))
+
+
+def test_a_common_setting_that_does_not_exist_is_an_error_of_the_class() -> None:
+    @settings
+    class Wrong:
+        COMMON: ClassVar = ("stepps",)
+        steps: Int = 1
+        """Number of updates."""
+
+    with pytest.raises(TypeError, match=r"Wrong\.COMMON names stepps"):
+        config.common(Wrong)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected", "told"),
+    [
+        (["credit.kind=group"], Advantage("span_rloo"), "`credit.kind` is now `advantage.estimator=span_rloo`"),
+        (["credit.kind=local"], Advantage("local"), "`credit.kind` is now `advantage.estimator`;"),
+        (["credit={kind: group, lam: 0.5}"], Advantage("span_rloo", 0.5), "`credit.lam` is now `advantage.lam`"),
+        (["advantage.lambda_=0.5"], Advantage(lam=0.5), "`advantage.lambda_` is now `advantage.lam`"),
+        (["spare=3"], Advantage(), "`spare` is no longer a setting; it is ignored"),
+        (["advantage.lam=0.5", "credit.kind=local"], Advantage("local", 0.5), "`credit.kind` is now"),
+        (["credit.kind=local", "advantage.estimator=gae"], Advantage(), "`credit.kind` is now"),
+    ],
+)
+def test_old_keys_work_with_a_warning(words: list[str], expected: Advantage, told: str, tmp_path: Path) -> None:
+    warned: list[str] = []
+    assert config.load(Renewed, None, words, warn=warned.append) == Renewed(expected)
+    assert any(told in line for line in warned), warned
+    with pytest.warns(FutureWarning, match="advantage|ignored"):
+        config.load(Renewed, None, words)
+    path = written(tmp_path, "credit:\n  kind: group\n  lam: 0.5\nsteps: 3\n")
+    resolved = config.load(Renewed, path, ["advantage.lam=0.7"], warn=warned.append)
+    assert resolved == Renewed(Advantage("span_rloo", 0.7), steps=3)
+
+
+def test_an_old_value_of_a_key_that_stayed() -> None:
+    warned: list[str] = []
+    assert config.load(Renewed, None, ["mode=quick"], warn=warned.append).mode == "fast"
+    assert warned == ["overrides: `mode` is now `mode=fast`; the old form works in this version only"]
+    assert config.load(Renewed, None, ["mode=exact"]).mode == "exact"
+
+
+def test_both_names_of_a_setting_in_one_file_are_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, "credit:\n  kind: gae\nadvantage:\n  estimator: local\n")
+    with pytest.raises(ConfigError, match=r"`credit\.kind` is the old name of `advantage\.estimator`, and both"):
+        config.load(Renewed, path, warn=lambda _: None)
+    with pytest.raises(ConfigError, match=r"`credit\.kind` is now `advantage\.estimator`, but `advantage` holds 5"):
+        config.build(Renewed, {"credit": {"kind": "gae"}, "advantage": 5}, "here", warn=lambda _: None)
+
+
+def test_what_is_unknown_beside_an_old_key_is_still_refused() -> None:
+    with pytest.raises(ConfigError, match="there is no setting `credit`"):
+        config.build(Renewed, {"credit": {"kind": "gae", "spam": 1}}, "here", warn=lambda _: None)
+
+
+def test_a_run_folder_of_an_older_version_is_resumed(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("credit:\n  kind: group\nspare: 1\n")
+    with pytest.warns(FutureWarning, match="advantage|ignored"):
+        RunFolder(tmp_path, Renewed(Advantage("span_rloo"))).close()
+    assert "estimator: span_rloo" in (tmp_path / "config.yaml").read_text()
 
 
 _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)

@@ -63,13 +63,18 @@ _HOMES = {
     "WarmStart": "text2grad.training.sft",
     "align": "text2grad.feedback.align",
 }
-"""Where a public name lives, if not in `types`."""
+"""Where a public name lives, if not in `types`. The trainers and models need the extra `train`."""
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'text2grad' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES.get(name, "text2grad.types")), name)
+    try:
+        return getattr(importlib.import_module(_HOMES.get(name, "text2grad.types")), name)
+    except ModuleNotFoundError as problem:
+        from text2grad.errors import MissingExtra
+
+        raise MissingExtra.of(problem, f"text2grad.{name}") or problem from None
 
 
 def __dir__() -> list[str]:

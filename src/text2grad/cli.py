@@ -1,8 +1,8 @@
-"""The command line: find the stage, parse its words, run it, turn our errors into one clear message and an exit status.
+"""The command line: find the command, parse its words, run it, turn our errors into one clear message and a status.
 
 Enters: argv. Leaves: an exit status (0 done, 1 done but some lines were rejected, 2 not done, 130 interrupted). Knows
-no stage's insides: a stage module offers `arguments(parser)` and `run(args) -> int`, and is imported only when it is
-named, so `--help` answers without torch.
+nothing of a command's work: its module offers `arguments(parser)` and `run(args) -> int`, and is imported only when it
+is named, so `--help` answers without torch.
 """
 
 import argparse
@@ -18,24 +18,26 @@ from pathlib import Path
 from typing import Protocol, TextIO, cast
 
 from text2grad import __version__
-from text2grad.errors import Text2GradError
+from text2grad.errors import MissingExtra, Text2GradError
 
-STAGES = {
+COMMANDS = {
     "demo": "see a model learn from words: a few minutes, then a report",
     "align": "critiques → spans, no model needed",
     "annotate": "completions → critiques → spans, by people, programs or models",
-    "reward-model": "annotated completions → a model that judges every token and says why",
-    "sft": "supervised warm start of a policy, from given completions",
-    "train": "span-level PPO of a policy, from critiques",
+    "reward-model": "train a model that scores every token and says why",
+    "sft": "supervised start of a policy, from given completions",
+    "train": "reinforcement learning of a policy, from critiques",
+    "evaluate": "metrics of any model on a task: greedy, samples, best of n",
+    "generate": "see what a model writes: for a prompt, a file or standard input",
     "env": "versions and devices, for bug reports",
     "report": "run folders → one HTML file: charts, completions, critiques",
 }
-"""Name → one line of help; the stage itself is `text2grad.commands.NAME`, with an underscore for a hyphen."""
+"""Name → one line of help; the command itself is `text2grad.commands.NAME`, with an underscore for a hyphen."""
 
 
-class Stage(Protocol):
+class Command(Protocol):
     def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the stage's words; no heavy import here, `--help` comes through it."""
+        """Declare the command's words; no heavy import here, `--help` comes through it."""
 
     def run(self, args: argparse.Namespace) -> int:
         """Do it; the result is the exit status."""
@@ -45,33 +47,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     _prepare_streams()
     top = _parser()
-    # Only the first word is parsed here: the stage's own parser is built when the stage is known.
-    name = top.parse_args(words[:1]).stage
+    # Only the first word is parsed here: the command's own parser is built when the command is known.
+    name = top.parse_args(words[:1]).command
     if name is None:
         top.print_help()
         return 2
-    if name not in STAGES:
-        near = difflib.get_close_matches(name, STAGES, n=1)
-        hint = f"did you mean `{near[0]}`?" if near else f"the stages are {', '.join(STAGES)}"
-        print(f"text2grad: there is no stage {name!r}; {hint}", file=sys.stderr)
+    if name not in COMMANDS:
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f"did you mean `{near[0]}`?" if near else f"the commands are {', '.join(COMMANDS)}"
+        print(f"text2grad: there is no command {name!r}; {hint}", file=sys.stderr)
         return 2
-    stage = cast(Stage, importlib.import_module(f"text2grad.commands.{name.replace('-', '_')}"))
-    parser = argparse.ArgumentParser(
-        prog=f"text2grad {name}",
-        description=STAGES[name],
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    stage.arguments(parser)
     try:
-        status = stage.run(parser.parse_intermixed_args(words[1:]))
+        status = _run(name, words[1:])
         sys.stdout.flush()
         return status
+    except ModuleNotFoundError as problem:
+        missing = MissingExtra.of(problem, f"text2grad {name}")
+        if missing is None:
+            raise
+        return _failed(str(missing))
+    except MissingExtra as problem:
+        return _failed(str(problem))
     except Text2GradError as problem:
-        if os.environ.get("TEXT2GRAD_DEBUG"):
-            traceback.print_exc()
-        print(f"text2grad {name}: {problem}", file=sys.stderr)
-        return 2
+        return _failed(f"text2grad {name}: {problem}")
     except KeyboardInterrupt:
         print(f"text2grad {name}: interrupted", file=sys.stderr)
         return 130
@@ -83,6 +81,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         _silence(sys.stdout)
         print(f"text2grad {name}: {problem}", file=sys.stderr)
         return 2
+
+
+def _run(name: str, words: Sequence[str]) -> int:
+    command = cast(Command, importlib.import_module(f"text2grad.commands.{name.replace('-', '_')}"))
+    parser = argparse.ArgumentParser(
+        prog=f"text2grad {name}",
+        description=COMMANDS[name],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    command.arguments(parser)
+    return command.run(parser.parse_intermixed_args(words))
+
+
+def _failed(message: str) -> int:
+    if os.environ.get("TEXT2GRAD_DEBUG"):
+        traceback.print_exc()
+    print(message, file=sys.stderr)
+    return 2
 
 
 def _prepare_streams() -> None:
@@ -101,15 +118,15 @@ def _silence(stream: TextIO) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    width = max(map(len, STAGES))
-    listing = "\n".join(f"  {name:<{width}}  {line}" for name, line in STAGES.items())
+    width = max(map(len, COMMANDS))
+    listing = "\n".join(f"  {name:<{width}}  {line}" for name, line in COMMANDS.items())
     parser = argparse.ArgumentParser(
         prog="text2grad",
-        usage="text2grad STAGE [words of the stage]",
+        usage="text2grad COMMAND [words of the command]",
         description="Train language models from written feedback.",
-        epilog=f"stages:\n{listing}\n\n`text2grad STAGE --help` explains one.",
+        epilog=f"commands:\n{listing}\n\n`text2grad COMMAND --help` explains one.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"text2grad {__version__}")
-    parser.add_argument("stage", nargs="?", metavar="STAGE", help=argparse.SUPPRESS)
+    parser.add_argument("command", nargs="?", metavar="COMMAND", help=argparse.SUPPRESS)
     return parser

@@ -1,19 +1,27 @@
 """Settings: dataclasses ← one YAML file + `a.b=c` overrides.
 
 Enters: a settings class, the text of a YAML file, override words. Leaves: a checked, frozen instance; or the same as
-YAML with every field's help beside it (`--print-config`). Refuses to know any stage: each room declares its own
-settings with `@settings`, a docstring under every field, and a default for every field.
+YAML with every field's help beside it (`--print-config`). Knows no command: each room declares its own settings with
+`@settings`, a docstring under every field, and a default for every field. A class may also declare
+
+    COMMON: ClassVar = ("model", "update.learning_rate")     # what `--help` shows; `--help-all` shows the rest
+    RENAMED: ClassVar = {"credit.kind": Renamed("advantage.estimator", {"group": "span_rloo"})}
+
+Old keys are accepted for one version, with a warning, in files, in overrides and in the config.yaml of run folders.
 
 PyYAML reads, pydantic checks; what is ours is the overrides, the suggestions and the commented print-out. Why:
 docs/decisions.md.
 """
 
+import copy
 import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import field as dataclass_field
 from pathlib import Path
-from typing import Any, TypeVar, dataclass_transform, get_type_hints
+from typing import Any, Literal, NamedTuple, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
 
 import yaml
 from pydantic import ValidationError
@@ -23,6 +31,28 @@ from text2grad._checked import adapter, checked, explain, shorten
 from text2grad.errors import ConfigError
 
 S = TypeVar("S")
+
+
+@dataclass(frozen=True)
+class Renamed:
+    """What became of an old key: its new one (None: the setting is gone and the key is ignored), and of its values."""
+
+    key: str | None
+    values: Mapping[Any, Any] = dataclass_field(default_factory=dict)
+
+
+class Setting(NamedTuple):
+    """One leaf of a settings class, as help shows it."""
+
+    key: str
+    help: str
+    default: Any
+    choices: tuple[Any, ...]
+    """The values of a choice; empty where the value is free."""
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, FutureWarning, stacklevel=4)
 
 
 @dataclass_transform(frozen_default=True)
@@ -35,20 +65,26 @@ def settings(cls: type[S]) -> type[S]:
     return made
 
 
-def load(cls: type[S], path: str | Path | None = None, overrides: Sequence[str] = ()) -> S:
-    """Read the file, lay the overrides over it, check the whole.
+def load(
+    cls: type[S],
+    path: str | Path | None = None,
+    overrides: Sequence[str] = (),
+    warn: Callable[[str], None] = _warn,
+) -> S:
+    """Read the file, lay the overrides over it, check the whole. `warn` is told of old keys.
 
     Raises `ConfigError` that names the key with its path, what it takes, what came, and the nearest known key.
     """
-    tree = read(path) if path is not None else {}
+    tree = read(path, cls, warn) if path is not None else {}
     for word in overrides:
-        _lay(tree, word)
+        _lay(tree, word, cls, warn)
     sources = [str(path)] if path is not None else []
-    return build(cls, tree, " + ".join(sources + ["overrides"] * bool(overrides)))
+    return build(cls, tree, " + ".join(sources + ["overrides"] * bool(overrides)), warn)
 
 
-def build(cls: type[S], tree: Mapping[str, Any], source: str) -> S:
+def build(cls: type[S], tree: Mapping[str, Any], source: str, warn: Callable[[str], None] = _warn) -> S:
     """Check a tree of plain values against a settings class; `source` is named in errors."""
+    tree = renamed(cls, tree, source, warn)
     unknown = list(_unknown(cls, tree))
     if unknown:
         raise ConfigError("\n".join(f"{source}: {line}" for line in unknown))
@@ -59,8 +95,8 @@ def build(cls: type[S], tree: Mapping[str, Any], source: str) -> S:
         raise ConfigError("\n".join(f"{source}: {line.removeprefix(cls.__name__ + '.')}" for line in lines)) from None
 
 
-def read(path: str | Path) -> dict[str, Any]:
-    """One YAML mapping from a file."""
+def read(path: str | Path, cls: type | None = None, warn: Callable[[str], None] = _warn) -> dict[str, Any]:
+    """One YAML mapping from a file; with the class that it is for, old keys are renamed."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -72,7 +108,30 @@ def read(path: str | Path) -> dict[str, Any]:
         return {}
     if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
         raise ConfigError(f"{path}: should be `key: value` lines, got {shorten(tree)}")
-    return tree
+    return tree if cls is None else renamed(cls, tree, str(path), warn)
+
+
+def renamed(cls: type, tree: Mapping[str, Any], source: str, warn: Callable[[str], None] = _warn) -> dict[str, Any]:
+    """The tree with the old keys of the class, and of the classes below it, under their new names."""
+    result: dict[str, Any] = copy.deepcopy(dict(tree))
+    for above, old, new in _renames(cls):
+        *parents, leaf = (above + old).split(".")
+        branch = _branch(result, parents)
+        if branch is None or leaf not in branch:
+            continue
+        value = branch[leaf]
+        if new.key == old and not (isinstance(value, str | int | float) and value in new.values):
+            continue
+        del branch[leaf]
+        _prune(result, parents)
+        if new.key is None:
+            warn(f"{source}: `{above}{old}` is no longer a setting; it is ignored")
+            continue
+        mapped = new.values.get(value, value) if isinstance(value, str | int | float) else value
+        _put(result, (above + new.key).split("."), mapped, f"{source}: `{above}{old}`")
+        say = f"={inline(mapped)}" if mapped != value else ""
+        warn(f"{source}: `{above}{old}` is now `{above}{new.key}{say}`; the old form works in this version only")
+    return result
 
 
 def plain(config: Any) -> dict[str, Any]:
@@ -86,13 +145,23 @@ def dump(config: Any) -> str:
     return "\n".join(_dump_lines(config, indent="")) + "\n"
 
 
-def describe(cls: type) -> Iterator[tuple[str, str, Any]]:
-    """(dotted key, help text, default) of every leaf, in declaration order: the help of a stage."""
+def describe(cls: type) -> Iterator[Setting]:
+    """Every leaf, in declaration order: the help of a command."""
+    hints = get_type_hints(cls)
     for key, help_text, inner in _own_fields(cls):
         if inner is not None:
-            yield from ((f"{key}.{below}", text, default) for below, text, default in describe(inner))
+            yield from (leaf._replace(key=f"{key}.{leaf.key}") for leaf in describe(inner))
         else:
-            yield key, help_text, _default(cls, key)
+            yield Setting(key, help_text, _default(cls, key), _choices(hints[key]))
+
+
+def common(cls: type) -> list[Setting]:
+    """The leaves that people change first, in the order of the class's COMMON; all of them where it declares none."""
+    leaves = {leaf.key: leaf for leaf in describe(cls)}
+    named: Sequence[str] = getattr(cls, "COMMON", ())
+    if unknown := [key for key in named if key not in leaves]:
+        raise TypeError(f"{cls.__name__}.COMMON names {', '.join(unknown)}, and there is no such setting")
+    return [leaves[key] for key in named] or list(leaves.values())
 
 
 class _Loader(yaml.SafeLoader):
@@ -144,18 +213,77 @@ def parse(text: str, source: str) -> Any:
         raise ConfigError(f"{source}: is not readable as YAML: {problem}") from None
 
 
-def _lay(tree: dict[str, Any], word: str) -> None:
+def _lay(tree: dict[str, Any], word: str, cls: type, warn: Callable[[str], None]) -> None:
     """Lay one `a.b=c` over the tree; the value is read as YAML, so numbers, lists and null mean what they do there."""
     key, equals, value = word.partition("=")
     parts = key.split(".")
     if not equals or not all(parts):
         raise ConfigError(f"overrides should look like `a.b=c`, got {word!r}")
+    alone: dict[str, Any] = {}
+    _set(alone, parts, parse(value, f"override {word!r}"), word)
+    new = renamed(cls, alone, "overrides", warn)
+    if new == alone:
+        _set(tree, parts, _at(alone, parts), word)
+    else:
+        for dotted, leaf in flat(new).items():
+            _set(tree, dotted.split("."), leaf, word)
+
+
+def _set(tree: dict[str, Any], parts: Sequence[str], value: Any, word: str) -> None:
     for part in parts[:-1]:
         below = tree.setdefault(part, {})
         if not isinstance(below, dict):
             raise ConfigError(f"override {word!r}: `{part}` holds {shorten(below)}, which has nothing below it to set")
         tree = below
-    tree[parts[-1]] = parse(value, f"override {word!r}")
+    tree[parts[-1]] = value
+
+
+def _at(tree: Mapping[str, Any], parts: Sequence[str]) -> Any:
+    for part in parts:
+        tree = tree[part]
+    return tree
+
+
+def _renames(cls: type, above: str = "") -> Iterator[tuple[str, str, Renamed]]:
+    """(path of the class, old key in it, what became of it) of this class and of those below it."""
+    table: Mapping[str, str | Renamed | None] = getattr(cls, "RENAMED", {})
+    for old, new in table.items():
+        yield above, old, new if isinstance(new, Renamed) else Renamed(new)
+    for key, _, inner in _own_fields(cls):
+        if inner is not None:
+            yield from _renames(inner, f"{above}{key}.")
+
+
+def _branch(tree: dict[str, Any], parents: Sequence[str]) -> dict[str, Any] | None:
+    for part in parents:
+        below = tree.get(part)
+        if not isinstance(below, dict):
+            return None
+        tree = below
+    return tree
+
+
+def _prune(tree: dict[str, Any], parents: Sequence[str]) -> None:
+    """Remove what a rename left empty."""
+    for depth in range(len(parents), 0, -1):
+        branch = _branch(tree, parents[: depth - 1])
+        if branch is not None and branch.get(parents[depth - 1]) == {}:
+            del branch[parents[depth - 1]]
+
+
+def _put(tree: dict[str, Any], parts: Sequence[str], value: Any, old: str) -> None:
+    """Set what came under an old key; the same setting under both names is an error."""
+    if isinstance(value, dict):
+        for key, below in value.items():
+            _put(tree, [*parts, key], below, old)
+        return
+    for part in parts[:-1]:
+        tree = tree.setdefault(part, {})
+        if not isinstance(tree, dict):
+            raise ConfigError(f"{old} is now `{'.'.join(parts)}`, but `{part}` holds {shorten(tree)}")
+    if parts[-1] in tree:
+        raise ConfigError(f"{old} is the old name of `{'.'.join(parts)}`, and both are given; keep the new one")
+    tree[parts[-1]] = value
 
 
 def _unknown(cls: type, tree: Mapping[str, Any], top: type | None = None, above: str = "") -> Iterator[str]:
@@ -172,7 +300,7 @@ def _suggest(key: str, above: str, known: Mapping[str, Any], top: type) -> str:
     """The nearest key beside it; else the nearest last part anywhere in the settings; else what there is."""
     if near := difflib.get_close_matches(key, known, n=1):
         return f"did you mean `{above}{near[0]}`?"
-    leaves = {dotted.rpartition(".")[2]: dotted for dotted, _, _ in describe(top)}
+    leaves = {leaf.key.rpartition(".")[2]: leaf.key for leaf in describe(top)}
     if near := difflib.get_close_matches(key, leaves, n=1):
         return f"did you mean `{leaves[near[0]]}`?"
     return f"the keys here are {', '.join(above + name for name in known)}"
@@ -186,6 +314,14 @@ def _own_fields(cls: type) -> Iterator[tuple[str, str, type | None]]:
         hint = hints[item.name]
         inner = hint if isinstance(hint, type) and is_dataclass(hint) else None
         yield item.name, documented[item.name].description or "", inner
+
+
+def _choices(hint: Any) -> tuple[Any, ...]:
+    """The values that a `Literal` allows, inside `Annotated`, tuples and `| None` as well."""
+    if get_origin(hint) is Literal:
+        return get_args(hint)
+    inner = [value for part in get_args(hint) for value in _choices(part)]
+    return (*inner, None) if inner and type(None) in get_args(hint) else tuple(inner)
 
 
 def _default(cls: type, key: str) -> Any:
@@ -221,7 +357,7 @@ def flat(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     >>> flat({"a": {"b": 1}, "c": 2})
     {'a.b': 1, 'c': 2}
     """
-    found: dict[str, Any] = {}
+    leaves: dict[str, Any] = {}
     for key, value in tree.items():
-        found |= flat(value, f"{above}{key}.") if isinstance(value, Mapping) else {above + key: value}
-    return found
+        leaves |= flat(value, f"{above}{key}.") if isinstance(value, Mapping) else {above + key: value}
+    return leaves

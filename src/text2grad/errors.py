@@ -8,6 +8,7 @@
     │   └── RunLocked                     another process holds it
     ├── CriticError        (RuntimeError) a critic that cannot be had, or does not keep the protocol
     │   └── BudgetSpent                   it may not spend more
+    ├── MissingExtra       (ImportError)  a package that `pip install text2grad` does not bring: an extra does
     ├── SandboxError       (RuntimeError) model-written code cannot be run safely here
     └── ModelError         (RuntimeError) a model or tokenizer that cannot be had
         ├── ModelNotFound                 no such alias, folder, file or hub id
@@ -51,6 +52,41 @@ class CriticError(Text2GradError, RuntimeError):
 
 class BudgetSpent(CriticError):
     pass
+
+
+class MissingExtra(Text2GradError, ImportError):
+    @classmethod
+    def of(cls, problem: ModuleNotFoundError, wanted: str) -> "MissingExtra | None":
+        """The same problem with the command that solves it; None if no extra brings the module.
+
+        >>> str(MissingExtra.of(ModuleNotFoundError(name="torch.nn"), "text2grad train"))
+        "text2grad train needs PyTorch and transformers: pip install 'text2grad[train]' (there is no module `torch`)"
+        """
+        package = (problem.name or "").partition(".")[0]
+        extra = EXTRAS.get(package)
+        if extra is None:
+            return None
+        return cls(
+            f"{wanted} needs {NEEDS[extra]}: pip install 'text2grad[{extra}]' (there is no module `{package}`)",
+            name=problem.name,
+        )
+
+
+EXTRAS = {
+    "torch": "train",
+    "transformers": "train",
+    "tokenizers": "train",
+    "accelerate": "train",
+    "peft": "train",
+    "safetensors": "train",
+    "gguf": "train",
+    "huggingface_hub": "train",
+    "openai": "api",
+    "trl": "trl",
+}
+"""Module → the extra of pyproject.toml that brings it."""
+NEEDS = {"train": "PyTorch and transformers", "api": "the openai package", "trl": "TRL"}
+"""Extra → what to call it."""
 
 
 class SandboxError(Text2GradError, RuntimeError):

@@ -10,9 +10,9 @@ import pytest
 
 from text2grad.cli import main
 from text2grad.commands import generate
-from text2grad.evaluation.writer import Writer
 from text2grad.models.sampling import SamplingSettings
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
+from text2grad.models.writer import Writer
 from text2grad.runs import read_jsonl
 from text2grad.types import Example
 

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 from tests.integration.several import RUNS, loop
 from text2grad import config
 from text2grad.cli import main
-from text2grad.commands.launching import NAMES, command, config_file
+from text2grad.commands.launching import NAMES, launcher, config_file
 from text2grad.errors import ConfigError
 from text2grad.models.parallel import Processes
 from text2grad.models.reward.model import RewardModel
@@ -241,28 +241,23 @@ def test_ctrl_c_in_the_terminal_saves_and_says_how_to_go_on(place: Path) -> None
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_shipped_configurations_are_read_by_accelerate(name: str) -> None:
-    """By its own reader, to the launcher that is meant. DeepSpeed: its plugin takes every field; nothing was run."""
+    """By its own reader, to the launcher that is meant."""
     from accelerate.commands.launch import _validate_launch_command, launch_command_parser
-    from accelerate.utils import DeepSpeedPlugin
 
-    asked = command("train", name, 3, ["run", "data=x.jsonl", "--quiet"])
-    parsed, defaults, _ = _validate_launch_command(launch_command_parser().parse_args(asked[3:]))
+    asked = launcher("train", name, 3, ["run", "data=x.jsonl", "--quiet"])
+    parsed, _, _ = _validate_launch_command(launch_command_parser().parse_args(asked[3:]))
     assert (parsed.num_processes, parsed.main_process_port, parsed.mixed_precision) == (3, 0, "no")
     assert parsed.training_script_args == ["train", "run", "data=x.jsonl", "--quiet"]
-    chosen = {"ddp": "multi_gpu", "fsdp2": "use_fsdp", "deepspeed": "use_deepspeed"}
+    chosen = {"ddp": "multi_gpu", "fsdp2": "use_fsdp"}
     assert [word for word in chosen.values() if getattr(parsed, word)] == [chosen[name]]
     if name == "fsdp2":
         assert parsed.fsdp_version == 2 and not parsed.fsdp_cpu_ram_efficient_loading
-    if name == "deepspeed":
-        plugin = DeepSpeedPlugin(**defaults.deepspeed_config)
-        assert plugin.deepspeed_config["zero_optimization"]["stage"] == 2
     assert config_file(name).parent.parent.name == "training"
 
 
 @pytest.mark.parametrize(
     ("asked", "complaint"),
     [
-        (["--launch", "deepspeed", "--processes", "2"], "nothing runs on it yet; use --launch ddp"),
         (["--launch", "ddp", "--processes", "0"], "--processes should be at least 1, got 0"),
         (["--processes", "0"], "--processes should be at least 1, got 0"),
         (["--processes", "2"], "--processes goes with --launch"),
@@ -288,5 +283,5 @@ def test_trackers_that_are_not_there_are_named(monkeypatch: pytest.MonkeyPatch) 
 
 def test_deepspeed_from_accelerate_itself_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
-    with pytest.raises(ConfigError, match="nothing runs on it yet"):
+    with pytest.raises(ConfigError, match="text2grad does not run on: use --launch ddp"):
         Processes("cpu")

@@ -96,7 +96,7 @@ def made_batch(policy: Policy | None = None, **options: Any) -> Batch:
     batch = collate(rollouts(**options))
     if policy is None:
         return batch
-    logprobs_BT, _ = policy.look(batch, 8)
+    logprobs_BT, _ = policy.logprobs_and_values(batch, 8)
     noise_BT = torch.randn(logprobs_BT.shape, generator=torch.Generator().manual_seed(5)) * 0.15
     return replace(batch, logprobs_BT=torch.where(batch.mask_BT, logprobs_BT + noise_BT, 0.0))
 

@@ -40,7 +40,7 @@ def assert_near(first: dict[str, Tensor], second: dict[str, Tensor], tolerance: 
 def test_loss_and_statistics_are_means_over_the_tokens() -> None:
     made, batch, found = prepared()
     options = replace(ONE_STEP, clip=0.1, value_clip=0.1, value_coefficient=0.3)
-    logprobs_BT, values_BT = made.look(batch, 8)
+    logprobs_BT, values_BT = made.logprobs_and_values(batch, 8)
     assert values_BT is not None and batch.values_BT is not None and found.returns_BT is not None
     mask_BT = batch.mask_BT
     old_BT, ours_BT = batch.logprobs_BT, found.advantages_BT
@@ -228,7 +228,7 @@ def test_too_much_kl_stops_before_the_step() -> None:
         before.append(weights(made))
         return made(*args, **named)
 
-    batch = replace(batch, logprobs_BT=made.look(batch, 8)[0])
+    batch = replace(batch, logprobs_BT=made.logprobs_and_values(batch, 8)[0])
     stats = update(watched, optimizer, batch, found, options, seed=0)
     assert stats.stopped
     assert 1 <= stats.steps < 8, "the first minibatch is that of the sampling policy itself: no KL yet"
@@ -249,12 +249,12 @@ def test_without_a_limit_nothing_stops() -> None:
 def test_one_local_update_moves_each_span_its_own_way(lora: int) -> None:
     made = policy(lora=lora)
     batch = made_batch(made)
-    logprobs_BT, _ = made.look(batch, 8)
+    logprobs_BT, _ = made.logprobs_and_values(batch, 8)
     batch = replace(batch, logprobs_BT=logprobs_BT)
     found = advantages(batch, batch.verdicts_BT, CreditSettings(kind="local"))
     optimizer = torch.optim.AdamW(made.trainable().values(), lr=3e-3, weight_decay=0)
     update(made, optimizer, batch, found, UpdateSettings(epochs=1, minibatches=1), seed=0)
-    change_BT = made.look(batch, 8)[0] - logprobs_BT
+    change_BT = made.logprobs_and_values(batch, 8)[0] - logprobs_BT
     poor, good = (float(change_BT[batch.mask_BT & (batch.verdicts_BT == sign)].mean()) for sign in (-1, 1))
     unlabelled = float(change_BT[batch.mask_BT & (batch.verdicts_BT == 0)].mean())
     assert poor < -0.01 < 0.01 < good

@@ -57,7 +57,7 @@ def test_every_metric_is_explained_and_exists(tmp_path: Path) -> None:
 
 
 def test_every_setting_that_is_named_exists() -> None:
-    known = {key for key, _, _ in config.describe(TrainSettings)}
+    known = {leaf.key for leaf in config.describe(TrainSettings)}
     groups = {key.split(".")[0] for key in known}
     named = {word for word in re.findall(r"`([a-z_]+\.[a-z_.]+)(?:=[^`]*)?`", TEXT) if word.split(".")[0] in groups}
     assert named and not named - known

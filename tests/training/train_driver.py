@@ -25,7 +25,7 @@ import transformers
 import text2grad.cli
 from text2grad import config
 from text2grad.feedback.critics.protocol import Answers
-from text2grad.models.policy import Policy
+from text2grad.models.backbone import Backbone
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.training import _state
 from text2grad.training._run import Run
@@ -141,7 +141,7 @@ def arrange(point: str, n: int, critic: Any) -> Any:
         "checkpoint": (Run, "checkpoint", None),
         "save": (torch, "save", half_written),
         "forget": (_state.Buffer, "forget", None),
-        "model": (Policy, "save_pretrained", half_saved),
+        "model": (Backbone, "save_pretrained", half_saved),
         "look": (RewardTrainer, "_look", None),
     }[point]
     before(owner, name, die, *([first] if first else []))

@@ -49,8 +49,11 @@ def _version(package: str) -> str:
 
 
 def _devices() -> Iterator[tuple[str, str]]:
-    import torch
-
+    try:
+        import torch
+    except ModuleNotFoundError:
+        yield "devices", "unknown: PyTorch is not installed (pip install 'text2grad[train]')"
+        return
     if not torch.cuda.is_available():
         yield "devices", f"cpu ({torch.get_num_threads()} threads); torch finds no CUDA device"
         return

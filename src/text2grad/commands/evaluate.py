@@ -71,8 +71,8 @@ def launched(device: str) -> tuple[World, str]:
     """The processes of this run, and the device of this one. Accelerate is asked only where there are several."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return ALONE, device
-    from text2grad.evaluation.writer import device_named
     from text2grad.models.parallel import Processes
+    from text2grad.training.setup import device_named
 
     world = Processes(device_named(device))
     return world, str(world.device)

@@ -37,8 +37,8 @@ def run(args: argparse.Namespace) -> int:
     if not words:
         raise UsageError("wants a model; see text2grad generate --help")
     examples = prompts_of(args, words[1:])
-    from text2grad.evaluation.writer import Writer
     from text2grad.models.sampling import SamplingSettings, Seed
+    from text2grad.models.writer import Writer
     from text2grad.runs import encode_row, write_atomic
 
     # Greedy decoding reads no temperature.

@@ -1,7 +1,7 @@
 """`--launch`: the same command again, as several processes, by `accelerate launch` with a shipped configuration.
 
-Enters: the words of the command. Leaves: their exit status. The processes say how the run ended in a file, because
-their launcher takes every status but 0 for a crash. Imports torch only to count GPUs.
+Enters: the words of the command. Leaves: their exit status. The first process writes how the run ended to a file,
+because the launcher treats every status but 0 as a crash. Imports torch only to count GPUs.
 """
 
 import argparse
@@ -14,49 +14,45 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from text2grad.errors import ConfigError, RunError, UsageError
-from text2grad.models.settings import NO_DEEPSPEED
+from text2grad.commands.parsing import STATUS
+from text2grad.errors import RunError, UsageError
 
-NAMES = ("ddp", "fsdp2", "deepspeed")
-STATUS = "TEXT2GRAD_STATUS"
-"""Environment variable: where the first process writes how the run ended."""
+NAMES = ("ddp", "fsdp2")
 
 
 def add_launch(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--launch",
         choices=NAMES,
-        help="run as several processes. ddp: each holds all weights. fsdp2: weights are shared out. deepspeed: not yet",
+        help="run as several processes. ddp: each holds all weights. fsdp2: weights are sharded",
     )
     parser.add_argument(
-        "--processes", type=int, metavar="N", help="with --launch: how many; without: one a GPU of this machine"
+        "--processes", type=int, metavar="N", help="with --launch: how many; default: one per GPU of this machine"
     )
 
 
-def config_file(name: str) -> Path:
-    """Accelerate's configuration of this name."""
-    return Path(__file__).parent.parent / "training" / "launch" / f"{name}.yaml"
+def config_file(kind: str) -> Path:
+    """Accelerate's configuration of this kind."""
+    return Path(__file__).parent.parent / "training" / "launch" / f"{kind}.yaml"
 
 
-def command(stage: str, name: str, processes: int, words: list[str]) -> list[str]:
-    """What is run; with more machines, run it on each by hand, with accelerate's words for the number of machines."""
-    launcher = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(config_file(name))]
-    return [*launcher, "--num_processes", str(processes), "-m", "text2grad", stage, *words]
+def launcher(command: str, kind: str, processes: int, words: list[str]) -> list[str]:
+    """The command line that starts the processes. On several machines: run it on each, with accelerate's own words."""
+    accelerate = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(config_file(kind))]
+    return [*accelerate, "--num_processes", str(processes), "-m", "text2grad", command, *words]
 
 
-def launch(args: argparse.Namespace, stage: str, flags: Sequence[str] = ()) -> int:
-    """Run the stage as several processes; waits for them, Ctrl-C included."""
+def launch(args: argparse.Namespace, command: str, flags: Sequence[str] = ()) -> int:
+    """Run the command as several processes; waits for them, Ctrl-C included."""
     if args.processes is not None and args.processes < 1:
         raise UsageError(f"--processes should be at least 1, got {args.processes}")
     if not args.launch:
         raise UsageError("--processes goes with --launch ddp or --launch fsdp2")
-    if args.launch == "deepspeed":
-        raise ConfigError(NO_DEEPSPEED)
     named = ["--config", args.config] if args.config else []
     words = [*args.words, *named, *flags, *(["--quiet"] if args.quiet else [])]
-    wanted = command(stage, args.launch, _processes(args), words)
+    wanted = launcher(command, args.launch, _processes(args), words)
     if not args.quiet:
-        print(f"text2grad {stage}: {shlex.join(wanted)}", file=sys.stderr)
+        print(f"text2grad {command}: {shlex.join(wanted)}", file=sys.stderr)
     with tempfile.TemporaryDirectory() as folder:
         note = Path(folder) / "status"
         child = subprocess.Popen(wanted, env=os.environ | {STATUS: str(note)})
@@ -76,7 +72,7 @@ def launch(args: argparse.Namespace, stage: str, flags: Sequence[str] = ()) -> i
         raise RunError("the processes of this run ended without saying how; look at their messages")
     raise RunError(
         "a process of this run ended before the run was over, so all of them were ended; see its messages above. When "
-        "the reason is gone, run the same command again: it goes on from the last checkpoint"
+        "the reason is gone, run the same command again: it resumes from the last checkpoint"
     )
 
 

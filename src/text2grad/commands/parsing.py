@@ -1,34 +1,61 @@
-"""The words that every configurable stage understands: `--config FILE`, `--print-config` and `a.b=c` overrides."""
+"""The words that every command with settings understands: `--config FILE`, `--print-config`, `--help-all`, `a.b=c`."""
 
 import argparse
+import os
 import re
-import shlex
 import sys
 import textwrap
-from pathlib import Path
-from typing import TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
 
 from text2grad import config
 
 S = TypeVar("S")
+STATUS = "TEXT2GRAD_STATUS"
+"""Environment variable: where the first of several launched processes writes how the run ended."""
 _OVERRIDE = re.compile(r"[A-Za-z_][\w.]*=")
 
 
 def add_settings(parser: argparse.ArgumentParser, cls: type) -> None:
-    """Declare the words, and list every setting with its default and help below the stage's own help."""
+    """Declare the words. `--help` lists the settings that people change first, `--help-all` every one."""
     parser.add_argument("--config", metavar="FILE", help="YAML file of settings; see --print-config")
     parser.add_argument(
         "--print-config", action="store_true", help="print the resolved settings as YAML, with help, and stop"
     )
+    first, every = config.common(cls), list(config.describe(cls))
+    parser.epilog = _listing(first)
+    if len(first) < len(every):
+        parser.add_argument("--help-all", action=_HelpAll, nargs=0, every=every, help="show every setting, and stop")
+        parser.epilog += f"\n\n--help-all lists every setting ({len(every)})"
+
+
+class _HelpAll(argparse.Action):
+    """`--help`, with all settings instead of the common ones."""
+
+    def __init__(self, *args: Any, every: Iterable[config.Setting], **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.every = every
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        del namespace, values, option
+        parser.epilog = _listing(self.every)
+        parser.print_help()
+        parser.exit()
+
+
+def _listing(settings: Iterable[config.Setting]) -> str:
     lines = []
-    for key, help_text, default in config.describe(cls):
-        lines.append(f"  {key}={config.inline(default)}")
+    for key, help_text, default, choices in settings:
+        values = f"   ({' | '.join(map(config.inline, choices))})" if choices else ""
+        lines.append(f"  {key}={config.inline(default)}{values}")
         lines.extend(textwrap.wrap(" ".join(help_text.split()), 100, initial_indent=" " * 6, subsequent_indent=" " * 6))
-    parser.epilog = "settings (give them as key=value words, or in the --config file):\n" + "\n".join(lines)
+    return "settings, as key=value words or in the --config file, with their defaults:\n" + "\n".join(lines)
 
 
-def split_overrides(words: list[str]) -> tuple[list[str], list[str]]:
-    """Positional words → (the stage's own, the `a.b=c` overrides). A file whose name looks like one is `./a=b`.
+def split_overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Positional words → (the command's own, the `a.b=c` overrides). A file whose name looks like one is `./a=b`.
 
     >>> split_overrides(["in.jsonl", "quotes.ambiguous=first", "./a=b"])
     (['in.jsonl', './a=b'], ['quotes.ambiguous=first'])
@@ -39,20 +66,14 @@ def split_overrides(words: list[str]) -> tuple[list[str], list[str]]:
 
 def resolve(args: argparse.Namespace, cls: type[S], overrides: list[str]) -> S | None:
     """The settings; or None where `--print-config` asked only to see them, and they have been printed."""
-    resolved = config.load(cls, args.config, overrides)
+    resolved = config.load(cls, args.config, overrides, warn=_tell)
     if args.print_config:
         sys.stdout.write(config.dump(resolved))
         return None
     return resolved
 
 
-def resume_command(stage: str, folder: Path, launched: str = "") -> str:
-    """What to type to go on, in the folder where the run was begun; `launched`: the words that start several processes.
-
-    >>> resume_command("train", Path("runs/my first"))
-    "text2grad train 'runs/my first' --config 'runs/my first/config.yaml'"
-    """
-    # A name that would be read as a setting or a flag is written as a path.
-    named = str(folder) if folder.is_absolute() else f"./{folder}" if re.search(r"=|^-", str(folder)) else str(folder)
-    words = f"text2grad {stage} {shlex.quote(named)} --config {shlex.quote(f'{named}/config.yaml')}"
-    return f"{words} {launched}" if launched else words
+def _tell(message: str) -> None:
+    # Of several processes the one that started them has said it already.
+    if STATUS not in os.environ:
+        print(f"text2grad: {message}", file=sys.stderr)

@@ -20,12 +20,12 @@ from text2grad.errors import ConfigError
 from text2grad.evaluation.evaluator import Evaluation, Evaluator
 from text2grad.evaluation.metrics import metric_infos
 from text2grad.evaluation.settings import EvaluateSettings
-from text2grad.evaluation.writer import Writer
 from text2grad.feedback.critics.named import critic_named
 from text2grad.feedback.critics.protocol import Critic, name_of
 from text2grad.feedback.judge import RewardFunction, columns_of
 from text2grad.feedback.rewards import Scoring
 from text2grad.models.reward import open_critic
+from text2grad.models.writer import Writer
 from text2grad.runs.display import Display
 from text2grad.runs.world import ALONE, World
 from text2grad.tasks.task import Metric, Task, open_task

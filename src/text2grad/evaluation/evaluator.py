@@ -92,8 +92,8 @@ class Evaluator:
         ]
 
     def _evaluated(self, mine: Sequence[Rollout], prefix: str) -> Evaluation:
-        judged = _judged(self.reward_function, mine)
-        everybody = [rollout for part in self.world.all_gather(judged) for rollout in part]
+        judged_here = judged(self.reward_function, mine)
+        everybody = [rollout for part in self.world.all_gather(judged_here) for rollout in part]
         return self._measured(sorted(everybody, key=lambda rollout: rollout.index), prefix)
 
     def _measured(self, rollouts: list[Rollout], prefix: str) -> Evaluation:
@@ -107,22 +107,23 @@ class Evaluator:
     def _scores(self, critic: RewardFunction, rollouts: Sequence[Rollout]) -> list[float | None]:
         """What another critic says of these; each process asks about its share."""
         mine = range(self.world.rank, len(rollouts), self.world.size)
-        judged = _judged(critic, [rollouts[place] for place in mine])
+        verdicts = judged(critic, [rollouts[place] for place in mine])
         scores: dict[int, float | None] = {}
-        for part in self.world.all_gather({place: said.score for place, said in zip(mine, judged, strict=True)}):
+        for part in self.world.all_gather({place: said.score for place, said in zip(mine, verdicts, strict=True)}):
             scores |= part
         return [scores[place] for place in range(len(rollouts))]
 
 
-def _judged(critic: RewardFunction, rollouts: Sequence[Rollout]) -> list[Rollout]:
-    """The same rollouts with what the critic says. Nothing is learned from them, the scale of verdicts included."""
-    if not rollouts:
-        return []
-    judged = critic(
+def judged(
+    critic: RewardFunction, rollouts: Sequence[Rollout], *, learn: bool = False, world: World = ALONE
+) -> list[Rollout]:
+    """The same rollouts with critique, spans and rewards. `learn`: let the scale of verdicts see them."""
+    verdicts = critic(
         [rollout.example for rollout in rollouts],
         [rollout.completion for rollout in rollouts],
         truncated=[rollout.truncated for rollout in rollouts],
-        learn=False,
+        learn=learn,
+        world=world,
     )
     return [
         replace(
@@ -133,5 +134,5 @@ def _judged(critic: RewardFunction, rollouts: Sequence[Rollout]) -> list[Rollout
             verdicts=said.verdicts,
             score=said.score,
         )
-        for rollout, said in zip(rollouts, judged, strict=True)
+        for rollout, said in zip(rollouts, verdicts, strict=True)
     ]

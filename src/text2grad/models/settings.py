@@ -8,11 +8,6 @@ from annotated_types import Ge, Gt, Lt
 from text2grad._checked import Flag, Int, Real
 from text2grad.config import settings
 
-NO_DEEPSPEED = (
-    "DeepSpeed: its configuration is shipped, but nothing runs on it yet; use --launch ddp, or fsdp2 for models \
-that do not fit on one device"
-)
-
 
 @settings
 class LoraSettings:

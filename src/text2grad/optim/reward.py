@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from text2grad.optim.batch import Batch
-from text2grad.optim.reduce import ALONE, Exchange
+from text2grad.optim.batch import Batch, micro_batches
+from text2grad.optim.reduce import ALONE, World
 from text2grad.optim.spans import NEUTRAL, Marks
 from text2grad.optim.update import clipped_step, passes
 
@@ -56,16 +56,17 @@ def reward_update(
     *,
     micro_batch: int,
     max_grad_norm: float,
-    among: Exchange = ALONE,
+    world: World = ALONE,
 ) -> dict[str, float]:
     """One step; the same however the batch is cut up."""
     rows = torch.arange(len(batch), device=batch.ids_BS.device)
     rows = rows[batch.number_B >= 0]
-    counts_3 = among.total(counts_of(batch.rows(rows), marks.rows(rows)) if len(rows) else torch.zeros(3))
+    counts_3 = world.all_sum(counts_of(batch.rows(rows), marks.rows(rows)) if len(rows) else torch.zeros(3))
     sums_3 = torch.zeros(3, dtype=torch.float64, device=batch.ids_BS.device)
-    for index, counts, gradients_exchanged in passes(model, batch, rows, micro_batch, among):
+    parts = list(micro_batches(batch, rows, micro_batch)) if len(rows) else []
+    for index, counts, gradients_exchanged in passes(model, parts, world, rows.new_zeros(1)):
         # Gradients are averaged over the processes, so each loss counts `processes` times.
-        weighed = weighing.over(counts_3, float(counts) * among.processes)
+        weighed = weighing.over(counts_3, float(counts) * world.size)
         with gradients_exchanged:
             out = model(batch.rows(index), marks.rows(index), weighed)
             out.loss.backward()
@@ -73,7 +74,7 @@ def reward_update(
     norm = clipped_step(optimizer, max_grad_norm)
     optimizer.zero_grad(set_to_none=True)
     taken = math.isfinite(norm)
-    found = losses_of(among.total(sums_3), counts_3, weighing)
+    found = losses_of(world.all_sum(sums_3), counts_3, weighing)
     return {**found, "update/skipped": float(not taken), "update/grad_norm": norm if taken else 0.0}
 
 

@@ -320,7 +320,7 @@ class RunFolder(Closable):
             write_atomic(path, config.dump(settings).encode())
             return
         # A setting that an older version did not know was what its default says.
-        there = config.flat(config.plain(type(settings)())) | config.flat(config.read(path))
+        there = config.flat(config.plain(type(settings)())) | config.flat(config.read(path, type(settings)))
         changed = [
             f"  {key}: {there.get(key)!r} there, {value!r} now"
             for key, value in config.flat(wanted).items()
@@ -334,7 +334,7 @@ class RunFolder(Closable):
                 f"{self.path} holds a run with other settings; choose another folder, or the settings it began with:\n"
                 + "\n".join(changed)
             )
-        if there != config.flat(wanted):
+        if config.flat(config.read(path)) != config.flat(wanted):
             write_atomic(path, config.dump(settings).encode())
 
 

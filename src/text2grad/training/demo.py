@@ -140,7 +140,7 @@ def settle(options: DemoSettings, out: Path) -> None:
     if not path.exists() and begun:
         raise RunError(f"{out} holds runs, but not the settings of a demo; name another folder with --out")
     if begun:
-        there, now = config.read(path), config.plain(options)
+        there, now = config.read(path, DemoSettings), config.plain(options)
         changed = [f"  {key}: {there.get(key)!r} there, {now[key]!r} now" for key in now if there.get(key) != now[key]]
         if changed:
             raise RunError(f"{out} holds a demo with other settings; choose another --out:\n" + "\n".join(changed))

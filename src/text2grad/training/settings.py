@@ -1,7 +1,7 @@
 """The settings of every training command, without torch, so that `--help` can list them at once."""
 
 from dataclasses import field
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
@@ -63,6 +63,30 @@ class LogSettings:
 
 @settings
 class TrainSettings:
+    COMMON: ClassVar = (
+        "model",
+        "data",
+        "held_out",
+        "critic",
+        "reward",
+        "updates",
+        "prompts",
+        "completions",
+        "seed",
+        "device",
+        "sampling.max_new_tokens",
+        "sampling.temperature",
+        "credit.kind",
+        "kl.coefficient",
+        "update.learning_rate",
+        "update.epochs",
+        "update.micro_batch",
+        "policy.lora.rank",
+        "policy.precision",
+        "evaluation.every",
+        "checkpoint_every",
+        "log.trackers",
+    )
     model: str = "smollm2-135m"
     """The policy to start from: an alias, a folder, a .gguf file or a hub id. Warm-start it with `text2grad sft`."""
     data: str = ""
@@ -147,6 +171,24 @@ class TrackerSettings:
 
 @settings
 class SftSettings:
+    COMMON: ClassVar = (
+        "model",
+        "data",
+        "held_out",
+        "epochs",
+        "updates",
+        "max_tokens",
+        "seed",
+        "device",
+        "update.learning_rate",
+        "update.batch",
+        "update.micro_batch",
+        "policy.lora.rank",
+        "policy.precision",
+        "evaluate_every",
+        "checkpoint_every",
+        "log.trackers",
+    )
     model: str = "smollm2-135m"
     """The model to start from: an alias, a folder, a .gguf file or a hub id."""
     data: str = ""
@@ -203,6 +245,29 @@ class LossSettings:
 
 @settings
 class RewardModelSettings:
+    COMMON: ClassVar = (
+        "model",
+        "data",
+        "held_out",
+        "validation",
+        "epochs",
+        "updates",
+        "keep",
+        "patience",
+        "seed",
+        "device",
+        "update.learning_rate",
+        "update.batch",
+        "update.micro_batch",
+        "policy.lora.rank",
+        "policy.precision",
+        "loss.span",
+        "loss.worth",
+        "loss.language",
+        "evaluate_every",
+        "checkpoint_every",
+        "log.trackers",
+    )
     model: str = "smollm2-135m"
     """The causal model to start from: an alias, a folder, a .gguf file or a hub id. From the folder of a reward model
     training goes on, span head included: first on many labels of a program, then on few of people."""

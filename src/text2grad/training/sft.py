@@ -130,7 +130,7 @@ class WarmStart(Supervised):
         began = time.perf_counter()
         batch = self._batch(self.held_rows[self.others.rank :: self.others.processes])
         with memory_named("reading held-out examples", "update.micro_batch"), evaluating(self.policy):
-            logprobs_BT, _ = self.policy.look(batch, self.settings.update.micro_batch, self.others)
+            logprobs_BT, _ = self.policy.logprobs_and_values(batch, self.settings.update.micro_batch, self.others)
         loss = float(masked_mean(-logprobs_BT, batch.mask_BT, self.others))
         return {"held_out/loss": loss, "time/evaluate": time.perf_counter() - began}
 

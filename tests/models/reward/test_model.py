@@ -55,9 +55,9 @@ def test_adapters_are_merged_and_the_folder_loads_in_plain_transformers(tmp_path
     for here, there in zip(judged(model), judged(loaded), strict=True):
         torch.testing.assert_close(here, there, atol=1e-4, rtol=1e-4)
     plain, ids = AutoModelForCausalLM.from_pretrained(path), torch.arange(5, 25)[None]
-    torch.testing.assert_close(plain(ids).logits, model.model(ids).logits, atol=1e-4, rtol=1e-4)
-    with model.without_adapter():
-        assert (plain(ids).logits - model.model(ids).logits).abs().max() > 1e-3, "the adapters do something"
+    torch.testing.assert_close(plain(ids).logits, model.backbone.model(ids).logits, atol=1e-4, rtol=1e-4)
+    with model.backbone.model.disable_adapter():
+        assert (plain(ids).logits - model.backbone.model(ids).logits).abs().max() > 1e-3, "the adapters do something"
     assert AutoTokenizer.from_pretrained(path).eos_token == "<|im_end|>"
 
 

@@ -23,9 +23,9 @@ from text2grad.errors import CorruptModel, ModelNotFound
 from text2grad.feedback.critics.learned import CARD
 from text2grad.feedback.critics.words import encodable
 from text2grad.feedback.lessons import Calibration, Numbers
+from text2grad.models.backbone import Backbone, at_positions
 from text2grad.models.load import load_model
 from text2grad.models.modes import evaluating
-from text2grad.models.policy import Policy
 from text2grad.models.reward.template import Encoded, Reader, Template
 from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.optim.batch import Batch, sent, unlearned
@@ -46,59 +46,50 @@ class Judged(NamedTuple):
     """The span head's numbers, in the order of `Marks.where`."""
 
 
-class SpanHead(nn.Module):
-    """hidden (…, H) → (…, 5), in fp32; it begins with no opinion."""
-
-    def __init__(self, hidden: int) -> None:
-        super().__init__()
-        self.linear = nn.Linear(hidden, 5)
-        nn.init.zeros_(self.linear.weight)
-        nn.init.zeros_(self.linear.bias)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        # Not as a view: what a sharded module gives must bear being changed in place.
-        out: Tensor = self.linear(hidden.float()).clone()
-        return out
-
-
-class RewardModel(Policy):
-    """A policy, as far as holding, adapting and saving a model goes, with a span head."""
+class RewardModel(nn.Module):
+    """A backbone with its language head, which writes the critique, and a span head, which labels every token."""
 
     def __init__(self, model: Any, options: PolicySettings, template: Template) -> None:
-        super().__init__(model, options, value_head=False)
+        super().__init__()
+        self.backbone = Backbone(model, options)
         self.template = template
         self.calibration = Calibration()
-        self.span_head = SpanHead(model.config.get_text_config().hidden_size).to(self.device)
+        self.span_head = self.backbone.token_head(5)
         self._settled: dict[str, Tensor] | None = None
         # Of the loss. Kept in a buffer, because they belong to the head's numbers as its weights do.
         self.register_buffer("class_weights_3", torch.ones(3, device=self.device))
         self.class_weights_3: Tensor
 
-    def forward(  # type: ignore[override]
-        self, batch: Batch, marks: Marks | Places | None = None, weighing: Weighing | None = None
-    ) -> Judged:
+    @property
+    def base(self) -> Any:
+        """The transformers model, without peft's wrapper."""
+        return self.backbone.base
+
+    @property
+    def device(self) -> torch.device:
+        return self.backbone.device
+
+    def trainable(self) -> dict[str, nn.Parameter]:
+        return {name: weight for name, weight in self.named_parameters() if weight.requires_grad}
+
+    def forward(self, batch: Batch, marks: Marks | Places | None = None, weighing: Weighing | None = None) -> Judged:
         """A micro-batch, in which `rewards_BT` says which tokens of the critique count. Without `weighing` nothing is
         learned, and the language head does not run."""
-        with self._precision():
-            hidden_BSH = self.base.base_model(input_ids=batch.ids_BS[:, :-1], use_cache=False).last_hidden_state
-        flat_MH, width = hidden_BSH.flatten(0, 1), hidden_BSH.shape[1]
-        zero = flat_MH.new_zeros((), dtype=torch.float32)
+        hidden_BSH = self.backbone.hidden(batch.ids_BS)
+        zero = hidden_BSH.new_zeros((), dtype=torch.float32)
         out_N5, span, worth, language, loss = zero.new_zeros((0, 5)), zero, zero, zero, zero
         if marks is not None:
-            row_N, position_N = marks.where()
-            out_N5 = self.span_head(flat_MH.index_select(0, row_N * width + position_N))
+            out_N5 = self.span_head(at_positions(hidden_BSH, *marks.where()))
             if weighing is not None and isinstance(marks, Marks):
                 verdict_N, worth_N = marks.verdict_BL[marks.mask_BL], marks.worth_BL[marks.mask_BL]
                 span, worth = span_losses(out_N5, verdict_N, worth_N, self.class_weights_3)
                 loss = weighing.span * span + weighing.worth * worth
         if weighing is not None:
             row_N, position_N, ids_N = batch.where()
-            hidden_NH = flat_MH.index_select(0, row_N * width + position_N)
-            if self.options.precision == "bfloat16":
-                hidden_NH = hidden_NH.to(torch.bfloat16)
+            hidden_NH = self.backbone.narrowed(at_positions(hidden_BSH, row_N, position_N))
             counts_N = batch.rewards_BT[batch.mask_BT]
             weighed, logprobs_N, _ = token_losses(
-                hidden_NH, self.head(), ids_N, TokenLikelihood(counts_N * weighing.language), entropy=False
+                hidden_NH, self.backbone.head(), ids_N, TokenLikelihood(counts_N * weighing.language), entropy=False
             )
             language = -(logprobs_N * counts_N).sum()
             loss = loss + weighed
@@ -132,7 +123,7 @@ class RewardModel(Policy):
 
     def save_pretrained(self, path: str | Path, tokenizer: Any, weights: dict[str, Tensor] | None = None) -> None:
         """What `from_pretrained` reads; without the span head, plain transformers does, too."""
-        super().save_pretrained(path, tokenizer, weights)
+        self.backbone.save_pretrained(path, tokenizer, weights)
         head = self._settled or self._head()
         save_file(head | {"class_weights_3": self.class_weights_3.cpu()}, Path(path) / _HEAD)
         card = {"template": config.plain(self.template), "calibration": config.plain(self.calibration)}

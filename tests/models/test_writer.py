@@ -6,15 +6,31 @@ from typing import Any
 import pytest
 
 from text2grad.errors import InvalidData, ModelNotFound
-from text2grad.evaluation.writer import Writer, model_in, pieces
 from text2grad.models.sampling import SamplingSettings, Seed
+from text2grad.models.tiny import tiny_model, tiny_tokenizer
+from text2grad.models.writer import Loaded, Writer, model_in, pieces
 from text2grad.types import Example, Message
 
 EXAMPLES = [Example(f"e{n}", f"Name the {'crane of ' * n}harbour.") for n in range(5)]
 
 
+@pytest.fixture(scope="session")
+def tiny() -> tuple[Any, Any]:
+    tokenizer = tiny_tokenizer()
+    return tiny_model(tokenizer), tokenizer
+
+
+@pytest.fixture(scope="session")
+def folder(tiny: tuple[Any, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models") / "tiny"
+    for part in tiny:
+        part.save_pretrained(path)
+    return path
+
+
 def writer(tiny: tuple[Any, Any], **settings: Any) -> Writer:
-    return Writer(*tiny, SamplingSettings(max_new_tokens=12, **settings))
+    model, tokenizer = tiny
+    return Writer(Loaded(model, model), tokenizer, SamplingSettings(max_new_tokens=12, **settings))
 
 
 def texts(made: Writer, seed: Seed | None) -> list[str]:
@@ -64,7 +80,7 @@ def test_conversations_and_prompts_that_are_too_long(tiny: tuple[Any, Any]) -> N
     made = writer(tiny)
     (rollout,) = made([Example("chat", (Message("user", "Hi"),))], None)
     assert rollout.completion.token_ids
-    with pytest.raises(InvalidData, match=r"example 'long': the prompt has .* tokens, which with max_new_tokens=12"):
+    with pytest.raises(InvalidData, match=r"example 'long': the prompt has .* tokens, and the model has room for 500"):
         made([Example("long", "crane " * 600)], None)
     with pytest.raises(InvalidData, match=r"example 'odd': .*ends with its turn"):
         made([Example("odd", (Message("user", "Hi"), Message("assistant", "Ho")))], None)
