@@ -8,7 +8,7 @@ All positions are character offsets into the text, half open, counted in Python 
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self

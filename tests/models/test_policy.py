@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from text2grad.optim.advantages import Advantages, advantages
 from torch import Tensor
 from transformers import (
     AutoModelForCausalLM,
@@ -28,6 +27,7 @@ from text2grad.models.modes import evaluating
 from text2grad.models.policy import Policy
 from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.models.tiny import tiny_tokenizer
+from text2grad.optim.advantages import Advantages, advantages
 from text2grad.optim.batch import Batch
 from text2grad.optim.settings import CreditSettings, UpdateSettings
 from text2grad.optim.update import update

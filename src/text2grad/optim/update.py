@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from text2grad.optim.batch import Batch, micro_batches
 from text2grad.optim.estimators import Advantages
+from text2grad.optim.batch import Batch, micro_batches
 from text2grad.optim.losses import (
     Likelihood,
     PolicyLoss,
@@ -29,6 +29,7 @@ from text2grad.optim.losses import (
 from text2grad.optim.reduce import ALONE, World
 from text2grad.optim.settings import UpdateSettings
 from text2grad.types import MetricInfo
+
 
 METRICS = {
     "loss/policy": MetricInfo("Policy loss", "Mean policy loss per token.", "lower"),

@@ -18,7 +18,6 @@ from text2grad.feedback.critics.protocol import name_of
 from text2grad.feedback.judge import RewardFunction, columns_of
 from text2grad.types import Example, MetricInfo
 
-
 @settings
 class GuardSettings:
     """When a run looks as if it hacks its critic: the score has risen, and the text has fallen apart."""
