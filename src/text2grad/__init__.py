@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from text2grad.models.reward.model import RewardModel
     from text2grad.training.reward_model import RewardTrainer
     from text2grad.training.rl import Trainer
-    from text2grad.training.settings import RewardModelSettings, SftSettings, TrainSettings
-    from text2grad.training.sft import WarmStart
+    from text2grad.training.settings import RewardModelSettings, SFTSettings, TrainSettings
+    from text2grad.training.sft import SFTTrainer
     from text2grad.types import (
         Alignment,
         Completion,
@@ -41,13 +41,13 @@ __all__ = [
     "RewardTrainer",
     "RewardedCompletion",
     "Rollout",
+    "SFTSettings",
+    "SFTTrainer",
     "Scoring",
-    "SftSettings",
     "Span",
     "Text2GradError",
     "TrainSettings",
     "Trainer",
-    "WarmStart",
     "align",
 ]
 
@@ -56,11 +56,11 @@ _HOMES = {
     "RewardModel": "text2grad.models.reward.model",
     "RewardModelSettings": "text2grad.training.settings",
     "RewardTrainer": "text2grad.training.reward_model",
-    "SftSettings": "text2grad.training.settings",
+    "SFTSettings": "text2grad.training.settings",
     "Text2GradError": "text2grad.errors",
     "TrainSettings": "text2grad.training.settings",
     "Trainer": "text2grad.training.rl",
-    "WarmStart": "text2grad.training.sft",
+    "SFTTrainer": "text2grad.training.sft",
     "align": "text2grad.feedback.align",
 }
 """Where a public name lives, if not in `types`. The trainers and models need the extra `train`."""

@@ -1,14 +1,14 @@
 """The nouns. Frozen, checked on construction, JSON both ways; no torch, no tokenizer, no files.
 
 Read top to bottom: a task gives an `Example`; a policy writes a `Completion`; a critic writes a `Critique` made of
-`Quote`s; alignment locates them as `Span`s in an `Alignment`; scoring turns spans into token rewards. All of it together
-is a `Rollout`: one noun from the sampler to the report, a row of a run's `rollouts.jsonl`.
+`Quote`s; alignment locates them as `Span`s in an `Alignment`; scoring turns spans into token rewards. All of it
+together is a `Rollout`: one noun from the sampler to the report, a row of a run's `rollouts.jsonl`.
 
 All positions are character offsets into the text, half open, counted in Python characters (Unicode code points).
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import field
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
@@ -324,7 +324,7 @@ class Rollout(Noun):
         """Reads `to_json`, a row of `rollouts.jsonl`, and rows of runs before version 0.2."""
         renamed = {"logprobs_before": "logprobs"}
         row = {renamed.get(key, key): value for key, value in data.items() if key not in ("update", "held_out")}
-        return super().from_json(row)
+        return super().from_json(row)  # A slotted dataclass is made anew: the bare form knows the old class.
 
 
 @checked(InvalidData)

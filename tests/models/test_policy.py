@@ -27,9 +27,9 @@ from text2grad.models.modes import evaluating
 from text2grad.models.policy import Policy
 from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.models.tiny import tiny_tokenizer
-from text2grad.optim.advantages import Advantages, advantages
+from text2grad.optim.estimators import Advantages, advantages
 from text2grad.optim.batch import Batch
-from text2grad.optim.settings import CreditSettings, UpdateSettings
+from text2grad.optim.settings import AdvantageSettings, UpdateSettings
 from text2grad.optim.update import update
 
 SHAPE = {
@@ -68,7 +68,7 @@ def by_hand(model: Any, batch: Batch, temperature: float = 1.0) -> Tensor:
 
 def trained(made: Policy, batch: Batch, steps: int = 3) -> None:
     optimizer = torch.optim.AdamW(made.trainable().values(), lr=1e-2)
-    found = advantages(batch, batch.rewards_BT, CreditSettings(kind="local"))
+    found = advantages(batch, batch.rewards_BT, AdvantageSettings(kind="local"))
     update(made, optimizer, batch, found, UpdateSettings(epochs=steps, minibatches=1), seed=0)
 
 
@@ -190,7 +190,7 @@ def test_gradient_checkpointing_gives_the_same_gradients(lora: int) -> None:
     saving = policy(lora=lora, value_head=True, model=model, gradient_checkpointing=True)
     assert saving.base.is_gradient_checkpointing and saving.base.base_model.training
     batch = made_batch(plain)
-    found = advantages(batch, batch.rewards_BT, CreditSettings())
+    found = advantages(batch, batch.rewards_BT, AdvantageSettings())
     calls = dict.fromkeys((plain, saving), 0)
     for made in (plain, saving):
         layer = made.base.base_model.layers[0].mlp
@@ -209,7 +209,7 @@ def test_compiled_layers_give_the_same_gradients_from_one_program() -> None:
     plain = policy(value_head=True, model=copy.deepcopy(model))
     compiled = policy(value_head=True, model=model, compile=True)
     batch = made_batch(plain)
-    found = advantages(batch, batch.rewards_BT, CreditSettings())
+    found = advantages(batch, batch.rewards_BT, AdvantageSettings())
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     assert torch.equal(compiled.logprobs_and_values(batch, 3)[0], plain.logprobs_and_values(batch, 3)[0])
@@ -229,7 +229,7 @@ def test_compiled_layers_give_the_same_gradients_from_one_program() -> None:
 def test_bf16_is_near_fp32_and_keeps_its_weights_in_fp32(lora: int) -> None:
     full, half = (policy(lora=lora, value_head=True, precision=precision) for precision in ("float32", "bfloat16"))
     batch = made_batch(full)
-    found = advantages(batch, batch.rewards_BT, CreditSettings())
+    found = advantages(batch, batch.rewards_BT, AdvantageSettings())
     torch.testing.assert_close(
         half.logprobs_and_values(batch, 8)[0], full.logprobs_and_values(batch, 8)[0], rtol=0.1, atol=0.15
     )
@@ -242,7 +242,7 @@ def test_bf16_is_near_fp32_and_keeps_its_weights_in_fp32(lora: int) -> None:
 def test_a_value_loss_that_should_not_train_the_backbone_does_not() -> None:
     made = policy(value_head=True, value_gradient=False)
     batch = made_batch(made)
-    found = advantages(batch, batch.rewards_BT, CreditSettings())
+    found = advantages(batch, batch.rewards_BT, AdvantageSettings())
     assert found.returns_BT is not None
     other = replace(found, returns_BT=found.returns_BT + 3.0)
     first, second = gradients(made, batch, found)[0], gradients(made, batch, other)[0]

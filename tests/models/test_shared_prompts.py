@@ -31,6 +31,7 @@ def batch(each: int, tokens: int = 6) -> Batch:
 
 @pytest.fixture
 def policy(tokenizer: Any) -> Policy:
+    torch.manual_seed(0)
     made = Policy(tiny_model(tokenizer), PolicySettings(lora=LoraSettings(rank=2)), value_head=True, temperature=0.7)
     with torch.no_grad():
         for weight in made.trainable().values():

@@ -11,7 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from text2grad.models.policy import Policy
 from text2grad.models.settings import LoraSettings, PolicySettings
-from text2grad.optim.advantages import Advantages
+from text2grad.optim.estimators import Advantages
 from text2grad.optim.batch import Batch, collate
 from text2grad.optim.settings import UpdateSettings
 from text2grad.optim.update import Stats, update

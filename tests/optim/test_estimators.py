@@ -10,10 +10,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tests.optim.made import made_batch
 from text2grad.errors import InvalidData
-from text2grad.optim.advantages import BLOCK, advantages, credited, discounted_sums, gae, leave_one_out
+from text2grad.optim.estimators import BLOCK, advantages, credited, discounted_sums, gae, leave_one_out
 from text2grad.optim.batch import collate
 from text2grad.optim.kl import penalised
-from text2grad.optim.settings import CreditSettings
+from text2grad.optim.settings import AdvantageSettings
 from text2grad.types import Rollout
 
 
@@ -43,7 +43,7 @@ def test_returns_are_the_targets_of_the_value_head() -> None:
     # λ = 0: A = δ. r = 0, 1; V = 0.5, 0.25; γ = 1. δ1 = 0 + 0.25 − 0.5 = −0.25; δ2 = 1 − 0.25 = 0.75.
     # Returns are A + V, before whitening: 0.25 and 1.
     batch = collate([Rollout((5,), (6, 0), logprobs=(-1.0, -1.0), token_rewards=(0.0, 1.0), values=(0.5, 0.25))])
-    found = advantages(batch, batch.rewards_BT, CreditSettings(lam=0.0))
+    found = advantages(batch, batch.rewards_BT, AdvantageSettings(lam=0.0))
     assert found.returns_BT is not None
     assert found.returns_BT.tolist() == [[0.25, 1.0]]
     # Whitened: mean 0.25, deviations ∓0.5, so ∓1.
@@ -53,7 +53,7 @@ def test_returns_are_the_targets_of_the_value_head() -> None:
 def test_gae_without_values_says_what_to_do() -> None:
     batch = replace(made_batch(), values_BT=None)
     with pytest.raises(ValueError, match=r"credit\.kind=group"):
-        advantages(batch, batch.rewards_BT, CreditSettings())
+        advantages(batch, batch.rewards_BT, AdvantageSettings())
 
 
 @given(st.integers(1, 3 * BLOCK + 5), st.floats(0, 1), st.integers(0, 2**31))
@@ -111,7 +111,7 @@ def test_leave_one_out_discounts() -> None:
 def test_a_group_of_one_has_no_baseline_and_leaves_the_loss() -> None:
     batch = made_batch(prompts=(2, 2, 2), completions=(3, 2, 4))
     assert batch.group_B.tolist() == [0, 0, 1]
-    found = advantages(batch, batch.rewards_BT, CreditSettings(kind="group"))
+    found = advantages(batch, batch.rewards_BT, AdvantageSettings(kind="group"))
     assert found.mask_BT.sum(1).tolist() == [3, 2, 0]
     assert not found.advantages_BT[2].any()
 
@@ -126,11 +126,11 @@ def test_equal_scores_of_any_size_teach_a_group_nothing(score: float, each: int)
         for n in range(4 * each)
     ]
     batch = collate(rows)
-    found = advantages(batch, batch.rewards_BT, CreditSettings(kind="group"))
+    found = advantages(batch, batch.rewards_BT, AdvantageSettings(kind="group"))
     assert found.mask_BT.all() and not found.advantages_BT.any()
     other_BT = batch.rewards_BT.clone()
     other_BT[0, -1] += 0.01 * score
-    assert advantages(batch, other_BT, CreditSettings(kind="group")).advantages_BT[0].min() > 1
+    assert advantages(batch, other_BT, AdvantageSettings(kind="group")).advantages_BT[0].min() > 1
 
 
 def test_local_credit_leaves_unlabelled_tokens_at_exactly_zero() -> None:
@@ -139,13 +139,13 @@ def test_local_credit_leaves_unlabelled_tokens_at_exactly_zero() -> None:
     rewards_BT = torch.where(labelled_BT, batch.rewards_BT, 0.0)
     assert (batch.mask_BT & ~labelled_BT).any()
     for whitened in (True, False):
-        options = CreditSettings(kind="local", whiten=whitened)
+        options = AdvantageSettings(kind="local", whiten=whitened)
         found_BT = advantages(batch, rewards_BT, options).advantages_BT
         assert not found_BT[~labelled_BT].any()
         assert torch.equal(found_BT.sign(), rewards_BT.sign())
     # With a penalty for leaving the reference, they are moved by that and by nothing else.
     leashed_BT = penalised(rewards_BT, batch.logprobs_BT, batch.reference_BT, 0.5)
-    found_BT = advantages(batch, leashed_BT, CreditSettings(kind="local", whiten=False)).advantages_BT
+    found_BT = advantages(batch, leashed_BT, AdvantageSettings(kind="local", whiten=False)).advantages_BT
     assert batch.reference_BT is not None
     wanted_BT = -0.5 * (batch.logprobs_BT - batch.reference_BT)
     alone_BT = batch.mask_BT & ~labelled_BT
@@ -155,17 +155,17 @@ def test_local_credit_leaves_unlabelled_tokens_at_exactly_zero() -> None:
 def test_local_credit_learns_from_labelled_tokens_whatever_the_rewards() -> None:
     batch = made_batch()
     assert batch.rewards_BT[batch.mask_BT & (batch.verdicts_BT == 0)].all()
-    kept_BT = credited(batch, CreditSettings(kind="local"))
+    kept_BT = credited(batch, AdvantageSettings(kind="local"))
     assert torch.equal(kept_BT != 0, batch.mask_BT & (batch.verdicts_BT != 0))
     assert torch.equal(kept_BT[kept_BT != 0], batch.rewards_BT[kept_BT != 0])
     for kind in ("gae", "group"):
-        assert torch.equal(credited(batch, CreditSettings(kind=kind)), batch.rewards_BT)
+        assert torch.equal(credited(batch, AdvantageSettings(kind=kind)), batch.rewards_BT)
 
 
 @pytest.mark.parametrize("kind", ["gae", "group", "local"])
 def test_what_stands_outside_the_mask_is_never_seen(kind: str) -> None:
     batch = made_batch()
-    options = CreditSettings(kind=kind)  # type: ignore[arg-type]
+    options = AdvantageSettings(kind=kind)  # type: ignore[arg-type]
     found = advantages(batch, batch.rewards_BT, options)
     for poison in (float("nan"), float("inf"), 1e30):
         assert batch.values_BT is not None
@@ -179,7 +179,7 @@ def test_one_token_completions() -> None:
     batch = collate(
         [Rollout((5,), (0,), logprobs=(-1.0,), token_rewards=(reward,), values=(0.5,)) for reward in (1.0, -1.0)]
     )
-    assert advantages(batch, batch.rewards_BT, CreditSettings()).advantages_BT.tolist() == [[1.0], [-1.0]]
+    assert advantages(batch, batch.rewards_BT, AdvantageSettings()).advantages_BT.tolist() == [[1.0], [-1.0]]
 
 
 def test_a_batch_of_nothing_says_so() -> None:

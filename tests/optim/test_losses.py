@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from text2grad.optim.kl import Coefficient, penalised
-from text2grad.optim.loss import PolicyLoss, approximate_kl, clipped, value_loss
+from text2grad.optim.losses import PolicyLoss, approximate_kl, clipped, value_loss
 from text2grad.optim.settings import KLSettings, UpdateSettings
 from text2grad.optim.update import learning_rate_factor
 

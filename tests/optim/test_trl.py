@@ -12,7 +12,7 @@ from tests.conftest import unavailable
 from tests.optim.made import ONE_STEP, gradients, made_batch, policy
 from text2grad.models.policy import Policy
 from text2grad.models.tiny import tiny_tokenizer
-from text2grad.optim.advantages import Advantages
+from text2grad.optim.estimators import Advantages
 from text2grad.optim.batch import Batch
 
 CLIP_LOW, CLIP_HIGH, TEMPERATURE = 0.1, 0.15, 0.8

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from text2grad.feedback.rewards import on_last_token, token_rewards
-from text2grad.optim.advantages import discounted_sums, leave_one_out
+from text2grad.optim.estimators import discounted_sums, leave_one_out
 from text2grad.types import Alignment, Completion, Critique, Scoring, Span
 
 END = 2

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from tests.optim.made import ONE_STEP, Keeps, gradients, made_batch, policy
 from text2grad.models.policy import Policy
-from text2grad.optim.advantages import Advantages, advantages
+from text2grad.optim.estimators import Advantages, advantages
 from text2grad.optim.batch import Batch
-from text2grad.optim.loss import approximate_kl, clipped, value_loss
-from text2grad.optim.settings import CreditSettings, UpdateSettings
+from text2grad.optim.losses import approximate_kl, clipped, value_loss
+from text2grad.optim.settings import AdvantageSettings, UpdateSettings
 from text2grad.optim.update import update
 
 POISONS = [float("nan"), float("inf"), float("-inf"), 1e30]
@@ -22,7 +22,7 @@ POISONS = [float("nan"), float("inf"), float("-inf"), 1e30]
 def prepared(kind: str = "gae", *, lora: int = 0, **options: Any) -> tuple[Policy, Batch, Advantages]:
     made = policy(lora=lora, value_head=kind == "gae")
     batch = made_batch(made, **options)
-    return made, batch, advantages(batch, batch.rewards_BT, CreditSettings(kind=kind))  # type: ignore[arg-type]
+    return made, batch, advantages(batch, batch.rewards_BT, AdvantageSettings(kind=kind))  # type: ignore[arg-type]
 
 
 def assert_same(first: dict[str, Tensor], second: dict[str, Tensor]) -> None:
@@ -146,7 +146,7 @@ def test_padding_moves_no_gradient(kind: str, poison: float) -> None:
         values_BT=spoilt(batch.values_BT),
         reference_BT=spoilt(batch.reference_BT),
     )
-    again = advantages(poisoned, poisoned.rewards_BT, CreditSettings(kind=kind))  # type: ignore[arg-type]
+    again = advantages(poisoned, poisoned.rewards_BT, AdvantageSettings(kind=kind))  # type: ignore[arg-type]
     returns_BT = None if again.returns_BT is None else spoilt(again.returns_BT)
     came, stats = gradients(made, poisoned, Advantages(spoilt(again.advantages_BT), again.mask_BT, returns_BT))
     assert_same(wanted, came)
@@ -251,7 +251,7 @@ def test_one_local_update_moves_each_span_its_own_way(lora: int) -> None:
     batch = made_batch(made)
     logprobs_BT, _ = made.logprobs_and_values(batch, 8)
     batch = replace(batch, logprobs_BT=logprobs_BT)
-    found = advantages(batch, batch.verdicts_BT, CreditSettings(kind="local"))
+    found = advantages(batch, batch.verdicts_BT, AdvantageSettings(kind="local"))
     optimizer = torch.optim.AdamW(made.trainable().values(), lr=3e-3, weight_decay=0)
     update(made, optimizer, batch, found, UpdateSettings(epochs=1, minibatches=1), seed=0)
     change_BT = made.logprobs_and_values(batch, 8)[0] - logprobs_BT

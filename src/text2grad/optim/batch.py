@@ -1,9 +1,8 @@
 """Rollouts → a batch: the first place with padding, and the only one that pads, shifts and masks.
 
-Enters: rollouts or token ids, ragged. Leaves: a `Batch` of tensors. Rows are prompt then completion, padded on the right, so a
-causal model needs no attention mask: what is padded comes after everything that counts. Completion streams are (B, T).
-The log-prob of a row's token t is read where the model stood before it, at position prompt + t − 1; `where` says so
-once, for everybody.
+Enters: rollouts or token ids, ragged. Leaves: a `Batch` of tensors. Rows are prompt then completion, padded on the
+right, so a causal model needs no attention mask: padding comes after everything that counts. Completion streams are
+(B, T). The log-prob of token t is read at the position before it, prompt + t − 1; `where` says so once, for everybody.
 """
 
 from collections.abc import Iterator, Sequence

@@ -153,7 +153,8 @@ def gae_sums(rewards_BT: Tensor, values_BT: Tensor, mask_BT: Tensor, gamma: floa
 
     A completion that was cut off is treated the same way: its rewards end at its last sampled token.
 
-    >>> gae_sums(torch.tensor([[0.0, 1.0]]), torch.tensor([[0.5, 0.25]]), torch.ones(1, 2, dtype=bool), 1.0, 0.5).tolist()
+    >>> mask_BT = torch.ones(1, 2, dtype=bool)
+    >>> gae_sums(torch.tensor([[0.0, 1.0]]), torch.tensor([[0.5, 0.25]]), mask_BT, 1.0, 0.5).tolist()
     [[0.125, 0.75]]
     """
     values_BT = torch.where(mask_BT, values_BT, 0.0)

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from text2grad.runs.world import ALONE, World
 
+__all__ = ["ALONE", "LEAST", "World", "masked_mean", "whiten"]
+
 LEAST = 1e-6
 """A spread below this, in the units of the rewards or of the size of what it was computed from, is rounding."""
 
@@ -20,7 +22,8 @@ def masked_mean(values_BT: Tensor, mask_BT: Tensor, world: World = ALONE) -> Ten
     2.0
     """
     sums = world.all_sum(torch.stack([_kept(values_BT, mask_BT).sum(), mask_BT.sum().to(values_BT.dtype)]))
-    return sums[0] / sums[1].clamp(min=1)
+    mean: Tensor = sums[0] / sums[1].clamp(min=1)
+    return mean
 
 
 def whiten(

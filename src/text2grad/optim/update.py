@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from text2grad.optim.estimators import Advantages
 from text2grad.optim.batch import Batch, micro_batches
+from text2grad.optim.estimators import Advantages
 from text2grad.optim.losses import (
     Likelihood,
     PolicyLoss,
@@ -29,7 +29,6 @@ from text2grad.optim.losses import (
 from text2grad.optim.reduce import ALONE, World
 from text2grad.optim.settings import UpdateSettings
 from text2grad.types import MetricInfo
-
 
 METRICS = {
     "loss/policy": MetricInfo("Policy loss", "Mean policy loss per token.", "lower"),
@@ -54,7 +53,11 @@ class Step(Protocol):
     """What the policy offers: the loss of a micro-batch."""
 
     def __call__(
-        self, batch: Batch, loss_of: TokenLoss | SequenceLoss, value_loss_of: Callable[[Tensor], Tensor] | None, entropy: bool
+        self,
+        batch: Batch,
+        loss_of: TokenLoss | SequenceLoss,
+        value_loss_of: Callable[[Tensor], Tensor] | None,
+        entropy: bool,
     ) -> Any: ...
 
 
@@ -293,7 +296,9 @@ def preference_update(
     reference_B = (batch.reference_BT * batch.loss_weights_BT).sum(1)
     longest_P = (batch.prompt_B + batch.lengths_B)[: 2 * (len(batch) // 2)].view(-1, 2).amax(1)
     ordered = pairs[torch.argsort(longest_P[pairs], stable=True)] if len(pairs) else pairs
-    parts = [torch.stack([2 * some, 2 * some + 1], 1).flatten() for some in ordered.split(max(micro_batch // 2, 1))]
+    parts = [
+        torch.stack([2 * some, 2 * some + 1], 1).flatten() for some in torch.split(ordered, max(micro_batch // 2, 1))
+    ]
     margins: list[Tensor] = []
     loss = torch.zeros(1, dtype=torch.float64, device=batch.ids_BS.device)
     spare = torch.zeros(2, dtype=torch.long, device=batch.ids_BS.device)

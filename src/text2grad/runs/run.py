@@ -204,7 +204,9 @@ class Run(Closable):
     def over(self) -> bool:
         return self.ended is not None or self.done == self.total
 
-    def log(self, metrics: Mapping[str, Any], rollouts: Iterable[Rollout] = (), held_out: Iterable[Rollout] = ()) -> None:
+    def log(
+        self, metrics: Mapping[str, Any], rollouts: Iterable[Rollout] = (), held_out: Iterable[Rollout] = ()
+    ) -> None:
         """Write one update: its metrics, and some of its rollouts."""
         self.done = metrics["update"]
         if self.folder is not None:

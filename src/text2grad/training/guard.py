@@ -7,38 +7,14 @@ together.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
-from annotated_types import Gt, Le, Lt
 
-from text2grad._checked import Int, Real
-from text2grad.config import settings
 from text2grad.feedback.critics.protocol import name_of
 from text2grad.feedback.judge import RewardFunction, columns_of
+from text2grad.training.settings import GuardSettings
 from text2grad.types import Example, MetricInfo
-
-@settings
-class GuardSettings:
-    """When a run looks as if it hacks its critic: the score has risen, and the text has fallen apart."""
-
-    action: Literal["warn", "stop", "off"] = "warn"
-    """warn: say so once, and in metrics.jsonl. stop: end the run there, with a checkpoint. off: do not look."""
-    window: Annotated[Int, Gt(1)] = 5
-    """Updates at the start, and now, whose means are compared; nothing is said before the two are apart."""
-    shrink: Annotated[Real, Gt(0), Lt(1)] = 0.5
-    """Length or diversity below this times that of the start is a collapse."""
-    grow: Annotated[Real, Gt(1)] = 3.0
-    """Length above this times that of the start is padding."""
-    truncated: Annotated[Real, Gt(0), Le(1)] = 0.5
-    """This share of the completions that ended at the start, now cut at the length limit, means that they no longer
-    end."""
-    repetition: Annotated[Real, Gt(0), Le(1)] = 0.2
-    """So much more of the tokens in repeated stretches than at the start is a collapse."""
-    held_out: Annotated[Real, Gt(0)] = 0.25
-    """A held-out score that lies this many standard deviations (of single completions) below that of the start, twice
-    in a row, while the score rises."""
-
 
 METRICS = {
     "critic/without_baseline_frac": MetricInfo(
@@ -107,8 +83,8 @@ class Guard:
             reason = reward_function.reason and f" It says: {reward_function.reason}."
             complaints.append(
                 f"the critic {name_of(reward_function.critic)} scored no completion of this update, so nothing was "
-                f"learned.{reason} If it lacks what it judges by: the columns that the examples bring it are: {columns} "
-                f"(docs/critics.md says what each critic needs)"
+                f"learned.{reason} If it lacks what it judges by: the columns that the examples bring it are: "
+                f"{columns} (docs/critics.md says what each critic needs)"
             )
         if self.recent("reward/residual_ratio") > 1 and self.first_time("residual"):
             complaints.append("span rewards add variance instead of removing it; set scoring.scale lower")

@@ -9,13 +9,11 @@ from text2grad.optim.estimators import Advantages
 from text2grad.optim.reduce import World, masked_mean
 from text2grad.types import MetricInfo
 
+_HELP = "Mean change of log-prob by the update, on these tokens of the rollouts that are looked at again."
 METRICS = {
-    f"locality/{name}": MetricInfo(f"Log-prob change, {words}", f"Mean change of log-prob on {words} by the update.", better)
-    for name, words, better in (
-        ("poor", "poor spans", "lower"),
-        ("good", "good spans", "higher"),
-        ("unlabelled", "unlabelled tokens", "neither"),
-    )
+    "locality/poor": MetricInfo("Log-prob change on poor spans", _HELP, "lower"),
+    "locality/good": MetricInfo("Log-prob change on good spans", _HELP, "higher"),
+    "locality/unlabelled": MetricInfo("Log-prob change on unlabelled tokens", _HELP),
 }
 
 After = dict[int, tuple[list[float], list[float]]]

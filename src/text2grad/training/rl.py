@@ -53,7 +53,7 @@ from text2grad.training.guard import Guard
 from text2grad.training.rollouts import Rollouts, evenly, residual_ratio
 from text2grad.training.settings import TrainSettings
 from text2grad.training.setup import Callback, Clock, digests, make_optimizer, model_writer, set_rate, start
-from text2grad.training.state import TrainingState
+from text2grad.training.state import Part, TrainingState
 from text2grad.types import Example, Rollout
 
 
@@ -150,7 +150,7 @@ class Trainer:
                 training_critic=None if self.examiner is self.reward_function else self.reward_function,
                 world=world,
             )
-        parts = {"kl": self.beta, "scale": self.reward_function.running_scale, "guard": self.guard}
+        parts: dict[str, Part] = {"kl": self.beta, "scale": self.reward_function.running_scale, "guard": self.guard}
         self.state = TrainingState(self.policy, self.optimizer, world, parts)
         # A prompt that is too long is found now, not when it comes up after hours.
         for example in (*self.examples, *self.held_out[: settings.evaluation.examples]):
@@ -229,9 +229,7 @@ class Trainer:
         penalty_BT = kl.kl_penalty(_own(batch), batch.reference_BT, self.beta.value, resolution)
         return self.estimator(batch, penalty_BT, self.settings.advantage, self.world)
 
-    def update(
-        self, step: int, batch: Batch, advantages: Advantages, rows: int, clock: Clock
-    ) -> dict[str, float]:
+    def update(self, step: int, batch: Batch, advantages: Advantages, rows: int, clock: Clock) -> dict[str, float]:
         options = self.settings.update
         factor = learning_rate_factor(step, self.settings.updates, options)
         set_rate(self.optimizer, factor)

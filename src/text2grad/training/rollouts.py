@@ -24,8 +24,7 @@ from text2grad.types import Example, MetricInfo, Rollout
 METRICS = {
     "reward/residual_ratio": MetricInfo(
         "Residual ratio",
-        "Variance of the score that spans leave unexplained, divided by the variance of the score. Above 1 the spans add "
-        "noise.",
+        "Variance of the score that spans leave unexplained, divided by its variance. Above 1 the spans add noise.",
         "lower",
     ),
 }

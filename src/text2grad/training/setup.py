@@ -36,8 +36,8 @@ FREE = (
     "checkpoint_every",
     "keep_checkpoints",
 )
-"""Settings that may change on resume: how much is in memory and on the disk at once, not what is computed. Sums are then
-taken in another order, so the last bits of the weights may differ."""
+"""Settings that may change on resume: how much is in memory and on the disk at once, not what is computed. Sums are
+then taken in another order, so the last bits of the weights may differ."""
 
 Callback = Callable[[Any, Mapping[str, Any]], object]
 """Called with the trainer and an update's metrics, after they are written."""
@@ -191,7 +191,9 @@ class AccelerateTrackers:
     def start(self, done: int) -> None:
         """What trackers heard of later updates counts no more."""
         flat = config.flat(config.plain(self.settings))
-        known = {key: value if isinstance(value, int | float | str | bool) else str(value) for key, value in flat.items()}
+        known = {
+            key: value if isinstance(value, int | float | str | bool) else str(value) for key, value in flat.items()
+        }
         try:
             self.world.accelerator.init_trackers("text2grad", known if done == 0 else None, self._options(done))
         except Exception as problem:  # each tracker has errors of its own

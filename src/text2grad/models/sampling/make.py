@@ -89,4 +89,6 @@ class ModelSampler:
         if self.settings.sampler == "fast":
             raise reason
         self.fast = None
-        log.warning("sampling with the plain sampler, which is slower: the fast one does not know this model (%s)", reason)
+        log.warning(
+            "sampling with the plain sampler, which is slower: the fast one does not know this model (%s)", reason
+        )

@@ -1,4 +1,4 @@
-"""What every sampler takes and gives. A prompt is the ids of its tokens, a completion is `Sampled`. No torch, no text."""
+"""What every sampler takes and gives: token ids. No torch, no text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
