@@ -1,4 +1,4 @@
-"""Completions with located critiques, from a JSONL file as `text2grad annotate` writes it: what a reward model learns from."""
+"""Completions with located critiques, as `text2grad annotate` writes them to a JSONL file: what reward models learn."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
