@@ -324,7 +324,8 @@ class Rollout(Noun):
         """Reads `to_json`, a row of `rollouts.jsonl`, and rows of runs before version 0.2."""
         renamed = {"logprobs_before": "logprobs"}
         row = {renamed.get(key, key): value for key, value in data.items() if key not in ("update", "held_out")}
-        return super().from_json(row)  # A slotted dataclass is made anew: the bare form knows the old class.
+        # A slotted dataclass is made anew, so the bare `super()` would know the old class.
+        return super(Rollout, cls).from_json(row)  # noqa: UP008
 
 
 @checked(InvalidData)

@@ -21,14 +21,14 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from tests.optim.made import ONE_STEP, VOCABULARY, gradients, llama, made_batch, policy
+from tests.optim.made import ONE_STEP, VOCABULARY, advantages, gradients, llama, made_batch, policy
 from text2grad.errors import ModelError
 from text2grad.models.modes import evaluating
 from text2grad.models.policy import Policy
 from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.models.tiny import tiny_tokenizer
-from text2grad.optim.estimators import Advantages, advantages
 from text2grad.optim.batch import Batch
+from text2grad.optim.estimators import Advantages
 from text2grad.optim.settings import AdvantageSettings, UpdateSettings
 from text2grad.optim.update import update
 
@@ -68,7 +68,7 @@ def by_hand(model: Any, batch: Batch, temperature: float = 1.0) -> Tensor:
 
 def trained(made: Policy, batch: Batch, steps: int = 3) -> None:
     optimizer = torch.optim.AdamW(made.trainable().values(), lr=1e-2)
-    found = advantages(batch, batch.rewards_BT, AdvantageSettings(kind="local"))
+    found = advantages(batch, batch.rewards_BT, AdvantageSettings(estimator="local"))
     update(made, optimizer, batch, found, UpdateSettings(epochs=steps, minibatches=1), seed=0)
 
 

@@ -200,8 +200,8 @@ class Words:
 def critique_of(
     text: str, offsets: Integers, probs: Numbers, sizes: Numbers, calibration: Calibration, caution: float = 0.0
 ) -> Critique:
-    """The span head's predictions for a text as a critique. `probs`: (T + 1, 3), of the classes; `sizes`: (T + 1, 2), of
-    the reward if poor and if good; both calibrated. `caution`: standard deviations subtracted from the score.
+    """The span head's predictions for a text as a critique. `probs`: (T + 1, 3), of the classes; `sizes`: (T + 1, 2),
+    of the reward if poor and if good; both calibrated. `caution`: standard deviations subtracted from the score.
 
     >>> critique = critique_of("Nine cars", np.array([(0, 4), (4, 9)]),
     ...                        np.array([[0, 0, 1], [0.75, 0.25, 0], [0, 1, 0]]), np.ones((3, 2)),
@@ -224,8 +224,8 @@ def critique_of(
 
 def expected_rewards(probs: Numbers, sizes: Numbers, caution: float) -> Numbers:
     """The expected reward of each token. `caution` subtracts so many standard deviations of the sum, shared by the
-    tokens' variances; their errors count as independent. Tokens that are surely neutral cost nothing; four times as many
-    unsure tokens cost twice as much."""
+    tokens' variances; their errors count as independent. Tokens that are surely neutral cost nothing; four times as
+    many unsure tokens cost twice as much."""
     expected: Numbers = probs[:, GOOD] * sizes[:, 1] - probs[:, POOR] * sizes[:, 0]
     if not caution:
         return expected

@@ -65,7 +65,7 @@ class LossWeights(NamedTuple):
 
 
 def class_weights(counts_3: Tensor, exponent: float) -> Tensor:
-    """Loss weight of a token by its class: the rarity of the class to the power of `exponent`, 1 on average over tokens.
+    """Loss weight of a token by its class: the rarity of the class to the power of `exponent`, 1 on average.
 
     >>> class_weights(torch.tensor([10.0, 80.0, 10.0]), 0.0).tolist()
     [1.0, 1.0, 1.0]

@@ -338,25 +338,26 @@ class DPOSettings:
 
 @settings
 class LossSettings:
-    """The joint loss: span · cross entropy of the verdicts + worth · error of the worths + language · −log p of the
-    critique, each a mean over its own tokens."""
+    """The joint loss: span · cross entropy of the verdicts + reward · error of the reward sizes + language · −log p of
+    the critique. Each is a mean over its own tokens."""
 
     span: Annotated[Real, Ge(0)] = 1.0
-    """Of the verdicts, poor, neutral or good, of the completion's tokens. 0 with `worth` 0 is the paper's way: a model
-    that only writes critiques (judge with `critics.learned.by=generation` then)."""
-    worth: Annotated[Real, Ge(0)] = 0.5
-    """Of how much a poor or a good token is worth: its share of the score, or its severity."""
+    """Weight of the tokens' verdicts: poor, neutral or good. 0 with loss.reward=0 is the paper's way: a model that only
+    writes critiques (use it with critics.learned.by=generation)."""
+    reward: Annotated[Real, Ge(0)] = 0.5
+    """Weight of the size of a poor or good token's reward: its share of the score, or its severity."""
     language: Annotated[Real, Ge(0)] = 0.5
-    """Of the critique's own words. 0 leaves the language head as it is, and reads no critique: about half the work."""
+    """Weight of the critique's own words. 0 does not train the language head and takes about half the time."""
     imbalance: Annotated[Real, Ge(0), Le(1)] = 0.5
-    """Most tokens are neutral. A class counts by its rarity to this power: 0, as often as it comes; 1, all alike. The
-    probabilities are put right again when the model judges."""
+    """Most tokens are neutral. A class counts by its rarity to this power. 0: no correction. 1: all classes count the
+    same. The model's probabilities are corrected for it."""
 
 
 @settings
 class RewardModelSettings:
     COMMON: ClassVar = (
         "model",
+        "task",
         "data",
         "held_out",
         "validation",
@@ -372,52 +373,56 @@ class RewardModelSettings:
         "policy.lora.rank",
         "policy.precision",
         "loss.span",
-        "loss.worth",
+        "loss.reward",
         "loss.language",
         "evaluate_every",
-        "checkpoint_every",
         "log.trackers",
     )
+    RENAMED: ClassVar = {"loss.worth": Renamed("loss.reward")}
     model: str = "smollm2-135m"
     """The causal model to start from: an alias, a folder, a .gguf file or a hub id. From the folder of a reward model
-    training goes on, span head included: first on many labels of a program, then on few of people."""
+    training continues, span head included."""
+    task: str = "jsonl"
+    """jsonl: annotated completions from files. defacto, qa_feedback: a data set. Your own as package.module:object."""
     data: str = ""
-    """JSONL of annotated completions, as `text2grad annotate` writes them: prompt, completion, critique, spans."""
+    """File of annotated completions. JSONL as `text2grad annotate` writes it: prompt, completion, critique, spans."""
     held_out: str = ""
-    """JSONL of annotated completions to measure on; empty: `validation` of the prompts in `data`."""
+    """File of annotated completions that are only measured; empty: `validation` of the prompts in `data`, unless the
+    task brings its own."""
+    task_options: dict[str, Any] = field(default_factory=dict)
+    """Options of the task, as task_options.NAME=value."""
     validation: Annotated[Real, Gt(0), Lt(1)] = 0.1
-    """Share of the prompts that is held out of `data`, with all their completions, if `held_out` is empty."""
+    """Share of the prompts that is held out of `data`, each with all its completions, if `held_out` is empty."""
     updates: Annotated[Int, Gt(0)] | None = None
-    """Optimizer steps; none: as many as `epochs` takes."""
+    """Optimizer steps; null: as many as `epochs` takes."""
     epochs: Annotated[Real, Gt(0)] = 3.0
-    """Times that the completions are gone through, each time in a new order, if `updates` is not given."""
+    """Passes over the completions, each in a new order, if `updates` is not given."""
     too_long: Literal["error", "skip"] = "skip"
-    """What to do with a completion that has no room in the template: stop and name it, or leave it out and count it."""
+    """What to do with a completion that does not fit the template: stop and name it, or leave it out and count it."""
     evaluate_every: Annotated[Int, Gt(0)] = 50
-    """Updates between two looks at the held-out completions; the start and the end are always looked at."""
+    """Updates between evaluations of the held-out completions; the start and the end are always evaluated."""
     patience: Annotated[Int, Ge(0)] = 0
-    """Stop when so many looks in a row have found the held-out loss above its lowest. 0: never. What is watched is the
-    span head's loss, verdicts and worths; of a model without one, the language head's."""
+    """Stop after this many evaluations in a row above the lowest held-out loss. 0: never. Watched is the loss of the
+    span head, or, if it is not trained, of the language head."""
     keep: Literal["best", "last"] = "best"
-    """Which weights become the model: those of the lowest held-out loss (see `patience`), or those of the last
-    update."""
+    """Which weights become the model: those with the lowest held-out loss (see `patience`), or the last ones."""
     seed: Annotated[Int, Ge(0)] = 0
-    """Of everything that is random."""
+    """Seed of everything that is random."""
     device: str = "auto"
     """cpu, cuda, …; auto: cuda where there is one."""
     checkpoint_every: Annotated[Int, Gt(0)] = 100
-    """Updates between two checkpoints."""
+    """Updates between checkpoints."""
     keep_checkpoints: Annotated[Int, Gt(0)] = 2
-    """The newest so many stay on the disk."""
+    """How many of the newest checkpoints stay on the disk."""
     template: Template = field(default_factory=Template)
-    """What the model reads; stored with it."""
+    """What the model reads. Stored with the model."""
     loss: LossSettings = field(default_factory=LossSettings)
-    """What the parts of the loss count."""
+    """Weights of the parts of the loss."""
     head_learning_rate: Annotated[Real, Gt(0)] = 1e-3
-    """Peak learning rate of the span head, which begins at 0."""
+    """Peak learning rate of the span head, which starts at 0."""
     policy: PolicySettings = field(default_factory=PolicySettings)
     """How the model is held and computed."""
     update: SupervisedSettings = field(default_factory=SupervisedSettings)
     """How a batch changes the weights."""
     log: TrackerSettings = field(default_factory=TrackerSettings)
-    """What the metrics are sent to beside metrics.jsonl."""
+    """Where the metrics go beside metrics.jsonl."""

@@ -36,14 +36,10 @@ def calibrated(
     probs_N3, _ = read_out(out_N5, weights_3, temperature)
     probs = list(torch.split(probs_N3, [len(out) for out in outs]))
     pooled_N3 = torch.cat([_pooled(*pair) for pair in zip(probs, words, strict=True)]) if words else probs_N3
-    thresholds = {
-        # A class that was not held out: nothing is known of it.
-        name: best_threshold(pooled_N3[:, kind], verdict_N == kind)[0] if bool((verdict_N == kind).any()) else 0.5
-        for name, kind in (("poor", POOR), ("good", GOOD))
-    }
+    poor, good = (_threshold(pooled_N3[:, kind], verdict_N == kind) for kind in (POOR, GOOD))
     # At the temperature limit all classes are equally likely, so confidence carries no information.
     floor = 1.0 if temperature > TEMPERATURES[1] / 1.01 else _confidence_floor(probs, verdicts)
-    return replace(model.calibration, temperature=temperature, confidence=floor, **thresholds)
+    return replace(model.calibration, temperature=temperature, poor=poor, good=good, confidence=floor)
 
 
 def complaint(model: RewardModel, outs: Sequence[Tensor], verdicts: Sequence[Tensor]) -> str:
@@ -89,6 +85,11 @@ def _pooled(probs: Tensor, words: Words) -> Tensor:
     return torch.cat([torch.from_numpy(words.pooled(probs[:-1].double().numpy())), probs[-1:].double()])
 
 
+def _threshold(probs_N: Tensor, is_N: Tensor) -> float:
+    """Where F1 is highest; 0.5 for a class that does not occur in the held-out completions."""
+    return best_threshold(probs_N, is_N)[0] if bool(is_N.any()) else 0.5
+
+
 # --------------------------------------------------------------------------------------------------- least confidence
 
 
@@ -96,9 +97,9 @@ def _confidence_floor(probs: Sequence[Tensor], verdicts: Sequence[Tensor]) -> fl
     """The confidence below which a completion is not scored. 0: all are scored, 1: none is.
 
     Completions are ranked by confidence. First the least confident ones are refused, up to the point where their summed
-    gain over the base rates is lowest, if it is below 0 by more than its standard error. Of the rest, a share is refused
-    that equals the probability that they gain nothing either, but no more of them than gained nothing. One completion
-    that gains exactly nothing is added: a few held-out completions prove little."""
+    gain over the base rates is lowest, if it is below 0 by more than its standard error. Of the rest, a share is
+    refused that equals the probability that they gain nothing either, but no more of them than gained nothing. One
+    completion that gains exactly nothing is added: a few held-out completions prove little."""
     confidence_C = torch.tensor([confidence_of(p.double().numpy()) for p in probs], dtype=torch.float64)
     order = confidence_C.argsort(stable=True)
     confidence_C, gain_C = confidence_C[order], _gains(probs, verdicts)[order]
@@ -122,8 +123,8 @@ def _confidence_floor(probs: Sequence[Tensor], verdicts: Sequence[Tensor]) -> fl
 
 def _gains(probs: Sequence[Tensor], verdicts: Sequence[Tensor]) -> Tensor:
     """How much lower the log loss of each completion is than that of the base rates, per token, beyond the margin. Log
-    loss, not accuracy: where most tokens are neutral, a model that says 0.4 for poor tokens and 0.1 for others is useful,
-    although its likeliest class is always neutral."""
+    loss, not accuracy: where most tokens are neutral, a model that says 0.4 for poor tokens and 0.1 for others is
+    useful, although its likeliest class is always neutral."""
     rates = _base_rates(verdicts)
     gains = [_log_loss(base, v) - _log_loss(p, v) for p, v, base in zip(probs, verdicts, rates, strict=True)]
     entropy = torch.special.entr(torch.cat(rates)).sum(-1).mean()
@@ -152,8 +153,8 @@ def _log_loss(probs_N3: Tensor, verdict_N: Tensor) -> float:
 def fit_temperature(logits_N3: Tensor, verdict_N: Tensor) -> float:
     """The temperature with the highest likelihood of the labels, by bisection of the slope of a convex function.
 
-    One more token counts, of which nothing is known (as in Platt scaling): otherwise a few labels that are all predicted
-    right would make every prediction certain.
+    One more token counts, of which nothing is known (as in Platt scaling): otherwise a few labels that are all
+    predicted right would make every prediction certain.
 
     >>> logits = torch.tensor([[4.0, 0.0, 0.0]] * 1000)
     >>> temperature = fit_temperature(logits, torch.tensor([0] * 600 + [1] * 200 + [2] * 200))

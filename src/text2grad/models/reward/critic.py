@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,8 @@ Prediction = tuple[Numbers, Numbers]
 
 
 class RewardCritic:
-    """`critic(prompts, completions)`; columns are ignored. `loaded`: a model in memory with its tokenizer; `path` is then
-    only a name, and device and precision stay as they are."""
+    """`critic(prompts, completions)`; columns are ignored. `loaded`: a model in memory with its tokenizer; `path` is
+    then only a name, and device and precision stay as they are."""
 
     def __init__(
         self, path: str | Path, options: LearnedSettings | None = None, loaded: tuple[RewardModel, Any] | None = None
@@ -84,8 +84,8 @@ class RewardCritic:
     def explain(
         self, prompts: Sequence[Prompt], completions: Sequence[str], critiques: Sequence[Critique | None]
     ) -> Answers:
-        """The same critiques with feedback written by the language head. Where it writes nothing that can be parsed, the
-        feedback stays. Nothing else changes: no reward depends on these words."""
+        """The same critiques with feedback written by the language head. Where it writes nothing that can be parsed,
+        the feedback stays. Nothing else changes: no reward depends on these words."""
         if self.options.write or self.options.by == "generation":
             # The language head has already written these words.
             return Answers(critiques, getattr(critiques, "reasons", {}))
@@ -130,8 +130,8 @@ class RewardCritic:
         outs = self.model.predict(texts, self.options.batch_tokens)
         # Calibrated all together, then cut apart: one call instead of hundreds.
         probs, sizes = (n.double().numpy() for n in self.model.read(torch.cat(outs) if outs else torch.empty(0, 5)))
-        ends = accumulate(len(out) for out in outs)
-        split = iter([(probs[end - len(out) : end], sizes[end - len(out) : end]) for out, end in zip(outs, ends)])
+        edges = pairwise(accumulate((len(out) for out in outs), initial=0))
+        split = ((probs[start:end], sizes[start:end]) for start, end in edges)
         return [None if text is None else next(split) for text in encoded]
 
     def _by_head(

@@ -143,7 +143,7 @@ class RewardModel(nn.Module):
         (Path(path) / CARD).write_text(json.dumps(card, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
     def gather_head(self) -> None:
-        """Gather the span head's weights where they are sharded. Every process must call it; only the main one saves."""
+        """Gather the span head's weights where they are sharded. Every process must call it; the main one saves."""
         self._gathered = self._head_weights()
 
     def _head_weights(self) -> dict[str, Tensor]:
