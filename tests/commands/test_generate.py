@@ -104,11 +104,11 @@ def test_what_cannot_be_done_is_said(words: list[str], said: str, capsys: pytest
     assert said in capsys.readouterr().err
 
 
-def test_prompts_in_files() -> None:
-    assert [example.id for example in generate.prompts_in("a\n\nb\n", "f")] == ["line-1", "line-3"]
-    with pytest.raises(ValueError, match="f: should hold at least one prompt"):
-        generate.prompts_in("\n", "f")
-    with pytest.raises(ValueError, match=r"f, line 2: should have a `prompt`.*got question"):
-        generate.prompts_in('{"prompt": "Hi"}\n{"question": "Ho"}\n', "f")
-    with pytest.raises(ValueError, match="f, line 1: "):
-        generate.prompts_in('{"prompt": "Hi"', "f")
+def test_prompts_in_files(tmp_path: Path) -> None:
+    empty, rows = tmp_path / "empty.txt", tmp_path / "rows.jsonl"
+    empty.write_text("\n")
+    rows.write_text('{"prompt": "Hi"}\n{"question": "Ho"}\n')
+    with pytest.raises(ValueError, match="should hold at least one prompt"):
+        generate.prompts_in(empty)
+    with pytest.raises(ValueError, match=r"line 2: should have a `prompt`.*got question"):
+        generate.prompts_in(rows)

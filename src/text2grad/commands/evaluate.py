@@ -13,9 +13,6 @@ from text2grad.runs.world import ALONE, World
 if TYPE_CHECKING:
     from text2grad.evaluation.evaluate import Results
 
-PARTS = {"greedy": "greedy", "samples": "{samples} samples", "best_of": "best of {best_of}"}
-"""Part of the results → its column in the table."""
-
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "text2grad evaluate MODEL task=NAME [data=FILE] [key=value …] [--out FILE] [--rollouts FILE]"
@@ -89,9 +86,13 @@ def print_table(results: "Results") -> None:
     )
     table = Table()
     table.add_column("metric")
+    titles = {
+        "greedy": "greedy",
+        "samples": f"{max(settings.samples, settings.best_of)} samples",
+        "best_of": f"best of {settings.best_of}",
+    }
     for part in results.parts:
-        name = PARTS[part].format(samples=settings.samples, best_of=settings.best_of)
-        table.add_column(name, justify="right")
+        table.add_column(titles[part], justify="right")
     keys = dict.fromkeys(key.partition("/")[2] for key in results.metrics)
     for key in keys:
         numbers = [results.metrics.get(f"{part}/{key}") for part in results.parts]

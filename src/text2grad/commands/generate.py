@@ -1,7 +1,6 @@
 """`text2grad generate`: a first look at what a model writes. One prompt is streamed; many are completed in batches."""
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,9 +21,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "standard input is the prompt",
     )
     parser.add_argument("--prompt", metavar="TEXT", help="the prompt, where it has = in it or begins with -")
-    parser.add_argument(
-        "--file", metavar="FILE", help="many prompts: one per line, or JSONL rows with a prompt; - reads standard input"
-    )
+    parser.add_argument("--file", metavar="FILE", help="many prompts: one per line, or the rows of a .jsonl file")
     parser.add_argument("--out", metavar="FILE", help="write rows of id, prompt and completion here as JSONL")
     parsing.add_settings(parser, GenerateSettings)
 
@@ -80,39 +77,28 @@ def prompts_of(args: argparse.Namespace, words: list[str]) -> list[Example]:
     if len(given) > 1:
         raise UsageError(f"the prompt is given twice, by {' and by '.join(given)}")
     if args.file:
-        return prompts_in(_read(args.file), args.file)
-    if args.prompt or words:
-        return [Example("prompt", args.prompt or " ".join(words))]
-    if sys.stdin.isatty():
-        raise UsageError("wants a prompt: words behind the model, --prompt, --file, or standard input")
-    text = sys.stdin.read().strip("\n")
+        return prompts_in(Path(args.file).expanduser())
+    text = args.prompt or " ".join(words)
+    if not text:
+        if sys.stdin.isatty():
+            raise UsageError("wants a prompt: words after the model, --prompt, --file, or standard input")
+        text = sys.stdin.read().strip("\n")
     if not text.strip():
-        raise UsageError("wants a prompt, and standard input is empty")
+        raise UsageError("wants a prompt, and got an empty one")
     return [Example("prompt", text)]
 
 
-def prompts_in(text: str, name: str) -> list[Example]:
-    """The prompts of a file: JSONL if its first line is a JSON object, else one prompt per line."""
-    from text2grad.tasks.examples import example_of
+def prompts_in(path: Path) -> list[Example]:
+    """The prompts of a file: rows of a .jsonl file, or the lines of any other."""
+    if path.suffix == ".jsonl":
+        from text2grad.tasks.examples import load_examples
 
-    lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
-    if not lines:
-        raise InvalidData(f"{name}: should hold at least one prompt, got an empty file")
-    if not lines[0][1].lstrip().startswith("{"):
-        return [Example(f"line-{number}", line) for number, line in lines]
-    examples = []
-    for number, line in lines:
-        try:
-            examples.append(example_of(json.loads(line), f"line-{number}"))
-        except ValueError as problem:
-            raise InvalidData(f"{name}, line {number}: {problem}") from None
-    return examples
-
-
-def _read(name: str) -> str:
-    if name == "-":
-        return sys.stdin.read()
+        return load_examples(path)
     try:
-        return Path(name).expanduser().read_text(encoding="utf-8")
+        lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as problem:
-        raise InvalidData(f"{name}: should be a readable file of prompts in UTF-8: {problem}") from None
+        raise InvalidData(f"{path}: should be a readable file of prompts in UTF-8: {problem}") from None
+    prompts = [Example(f"line-{number}", line) for number, line in enumerate(lines, 1) if line.strip()]
+    if not prompts:
+        raise InvalidData(f"{path}: should hold at least one prompt, got an empty file")
+    return prompts

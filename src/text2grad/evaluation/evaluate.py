@@ -7,10 +7,9 @@ The rows of metrics are `greedy/…`, `samples/…` and `best_of/…`; `infos` s
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ from text2grad.models.reward import open_critic
 from text2grad.models.writer import Writer
 from text2grad.runs.display import Display
 from text2grad.runs.world import ALONE, World
-from text2grad.tasks.task import Metric, Task, open_task
+from text2grad.tasks.task import Metric, open_task
 from text2grad.types import Example, MetricInfo, Rollout
 
 log = logging.getLogger("text2grad")
@@ -101,19 +100,17 @@ def evaluate(
     sampled = max(settings.samples, settings.best_of)
     if settings.best_of_critic is not None and not settings.best_of:
         raise ConfigError("best_of_critic picks among samples: set best_of to their number")
-    named = partial(_critic, task=task, settings=settings)
     with ExitStack() as stack:
-        critic = named(settings.critic)
-        judge = stack.enter_context(_reward_function(critic, settings))
+        judge = stack.enter_context(_reward_function(settings.critic or task.critic, settings))
         chooser = None
         if settings.best_of_critic is not None:
-            chooser = stack.enter_context(_reward_function(named(settings.best_of_critic), settings))
+            chooser = stack.enter_context(_reward_function(settings.best_of_critic, settings))
         if writer is None:
             place = device or settings.device
             writer = Writer.load(model, settings.sampling, settings.format, place, settings.dtype)
         total = len(examples) * (1 + sampled)
         with Display("evaluate", total, 0, show=show and world.is_main) as display:
-            writer.on_progress = _Progress(display, world)
+            writer.on_progress = _counted(display, world.size)
             metrics = (*task.metrics, SCORE_ERROR)
             evaluator = Evaluator(examples, judge, metrics=metrics, chooser=chooser, world=world)
             parts = {"greedy": evaluator.greedy(writer, "greedy")}
@@ -122,28 +119,26 @@ def evaluate(
                 parts |= {"samples": samples} if settings.samples else {}
                 parts |= {"best_of": evaluator.best_of(samples, settings.best_of)} if settings.best_of else {}
     if world.is_main:
-        _complain(parts["greedy"].rollouts, critic, examples)
+        _complain(parts["greedy"].rollouts, judge.critic, examples)
     infos = {key: info for part in parts for key, info in metric_infos(metrics, part).items()}
-    return Results(model, split, len(examples), name_of(critic), settings, parts, infos)
+    return Results(model, split, len(examples), name_of(judge.critic), settings, parts, infos)
 
 
-class _Progress:
-    """Counts completions of this process, as a share of those of all."""
+def _counted(display: Display, processes: int) -> Callable[[int], None]:
+    """Moves the bar. Every process has the same share, so each completion here stands for one of each process."""
+    done = 0
 
-    def __init__(self, display: Display, world: World) -> None:
-        self._display, self._size, self._done = display, world.size, 0
+    def moved(count: int) -> None:
+        nonlocal done
+        done += count * processes
+        display.step(done, {})
 
-    def __call__(self, count: int) -> None:
-        self._done += count * self._size
-        self._display.step(self._done, {})
-
-
-def _critic(name: str | None, task: Task, settings: EvaluateSettings) -> Critic:
-    chosen = name or task.critic
-    return critic_named(chosen, settings.critics, open_critic) if isinstance(chosen, str) else chosen
+    return moved
 
 
-def _reward_function(critic: Critic, settings: EvaluateSettings) -> RewardFunction:
+def _reward_function(critic: str | Critic, settings: EvaluateSettings) -> RewardFunction:
+    if isinstance(critic, str):
+        critic = critic_named(critic, settings.critics, open_critic)
     return RewardFunction(critic, settings.align, Scoring())
 
 
