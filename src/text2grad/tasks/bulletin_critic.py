@@ -78,10 +78,10 @@ class BulletinCritic:
 
     def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]) -> Critiques:  # noqa: ARG002
         facts = [column_at(columns, "facts", item) for item in range(len(completions))]
-        return [
+        return Critiques(
             None if truth is None else self.judge(completion, _checked_facts(truth, item))
             for item, (completion, truth) in enumerate(zip(completions, facts, strict=True))
-        ]
+        )
 
     def judge(self, completion: str, facts: Facts) -> Critique | None:
         """One completion against its facts; None where it holds half a surrogate pair, which cannot be quoted."""
