@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 from text2grad._checked import shorten
 from text2grad.errors import InvalidData
-from text2grad.feedback.rows import Row, read_object
+from text2grad.feedback.rows import Row, check_writable
+from text2grad.runs import read_rows
 from text2grad.types import Critique, Span
 
 T = TypeVar("T")
@@ -28,15 +29,13 @@ def existing(path: str | Path, what: str) -> Path:
 def read_each(path: str | Path, what: str, read: Callable[[int, dict[str, Any]], T]) -> Iterator[T]:
     """`read(line number, row)` of each line of a JSONL file. An error names the line, also where the last line was cut
     off: training data should be right."""
-    number = 0
-    with existing(path, f"a JSONL file of {what}").open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if line.strip():
-                try:
-                    item = read(number, read_object(line))
-                except InvalidData as problem:
-                    raise InvalidData(f"{path}, line {number}: {problem}") from None
-                yield item
+    for number, row in read_rows(existing(path, f"a JSONL file of {what}")):
+        try:
+            check_writable(row, numbers=False)
+            item = read(number, row)
+        except InvalidData as problem:
+            raise InvalidData(f"{path}, line {number}: {problem}") from None
+        yield item
 
 
 def fields(row: Any, names: Mapping[str, type], inside: str = "") -> None:
