@@ -27,6 +27,8 @@ COMMANDS = {
     "reward-model": "train a model that scores every token and says why",
     "sft": "supervised start of a policy, from given completions",
     "train": "reinforcement learning of a policy, from critiques",
+    "evaluate": "metrics of any model on a task: greedy, samples, best of n",
+    "generate": "see what a model writes: for a prompt, a file or standard input",
     "env": "versions and devices, for bug reports",
     "report": "run folders → one HTML file: charts, completions, critiques",
 }
