@@ -8,6 +8,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+LOOP = re.findall(r"```py\n(.*?)```", README, re.DOTALL)[0]
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
 
 
@@ -26,6 +27,25 @@ def test_the_python_of_the_readme_gives_what_its_comments_say(block: str) -> Non
         else:
             code += line + "\n"
     assert checked and not code.strip(), "a block ends with what it gives"
+
+
+def test_the_loop_of_the_readme_is_the_loop() -> None:
+    """By its calls: those of the README stand in training/rl.py, in the same order."""
+    shown = re.findall(r"\b(sample|judge|collate|estimator|update|log)\(", LOOP)
+    assert shown == ["sample", "judge", "collate", "estimator", "update", "log"]
+    code = (ROOT / "src" / "text2grad" / "training" / "rl.py").read_text(encoding="utf-8")
+    assert "for step in run.steps(" in LOOP and re.search(r"for \w+ in .*\.steps\(", code)
+    loop = code[re.search(r"for \w+ in .*\.steps\(", code).start() :]  # type: ignore[union-attr]
+    places = [re.search(rf"\b\w*{name}\w*\(", loop) for name in ("sampl", "judg", "collat", "estimat", "update", "log")]
+    assert all(places), places
+
+
+def test_the_first_screen_has_no_number() -> None:
+    """What it is, two commands, the loop, a critic, where to go: then installation, use, and only then numbers."""
+    first, rest = README.split("## Install", 1)
+    assert "## What was measured" in rest
+    prose = re.sub(r"```.*?```|\[[^]]*\]\([^)]*\)", "", first, flags=re.DOTALL)
+    assert not re.search(r"\d+(\.\d+)? ?(%|times|seconds|updates)", prose)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
