@@ -68,7 +68,10 @@ def test_the_labelling_format(capsys: pytest.CaptureFixture[str]) -> None:
                 "input": "Name a bird.",
                 "output": "🦩 and a dog",
                 "note": "A dog is not a bird.",
-                "marks": [{"from": 9, "to": 12, "label": "-", "note": "not a bird"}, {"from": 0, "to": 2, "label": "+"}],
+                "marks": [
+                    {"from": 9, "to": 12, "label": "-", "note": "not a bird"},
+                    {"from": 0, "to": 2, "label": "+"},
+                ],
             }
         ]
     }

@@ -45,7 +45,9 @@ def test_the_core_works_without_torch_and_transformers(bare: Path, tmp_path: Pat
 def test_commands_of_the_core(bare: Path, tmp_path: Path) -> None:
     shown = run(bare / "text2grad", "align", "--examples", "--show", cwd=tmp_path)
     assert shown.returncode == 0 and shown.stdout, shown.stderr
-    (tmp_path / "in.jsonl").write_text('{"id": "a", "prompt": "Where?", "completion": "At sea.", "reference": "At sea."}\n')
+    (tmp_path / "in.jsonl").write_text(
+        '{"id": "a", "prompt": "Where?", "completion": "At sea.", "reference": "At sea."}\n'
+    )
     done = run(bare / "text2grad", "annotate", "in.jsonl", "out.jsonl", "--critic", "reference", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert '"spans"' in (tmp_path / "out.jsonl").read_text()

@@ -41,7 +41,7 @@ class ByteTokens:
 
 
 def critic(prompts: list[str], completions: list[str], **columns: list[object]) -> list[Critique | None]:
-    assert len(prompts) == len(completions)
+    assert len(prompts) == len(completions) and not columns
     return [
         Critique("The flamingo is right.", quotes=(Quote("🦩", "good"),)) if "🦩" in completion else None
         for completion in completions
