@@ -37,9 +37,8 @@ from benchmarks.rollout import generate
 
 from text2grad.feedback.critics.learned import LearnedSettings
 from text2grad.feedback.critics.protocol import Prompt
-from text2grad.feedback.lessons import Calibration, Numbers, verdicts_of
+from text2grad.feedback.labels import Calibration, Numbers, Words, verdicts_of
 from text2grad.feedback.replies import read_reply
-from text2grad.feedback.units import units_of
 from text2grad.models.load import load_model
 from text2grad.models.reward.critic import RewardCritic
 from text2grad.models.reward.model import RewardModel
@@ -95,7 +94,7 @@ def give_opinions(model: RewardModel, tokenizer: Any, items: Items, batch_tokens
     encoded = [reader.encode(prompt, completion) for prompt, completion in items]
     draw = torch.Generator().manual_seed(0)
     linear.weight.copy_(torch.randn(linear.weight.shape, generator=draw))
-    out_N5 = torch.cat(model.judge(encoded, batch_tokens))
+    out_N5 = torch.cat(model.predict(encoded, batch_tokens))
     spread_5, mean_5 = (numbers.to(linear.weight.device) for numbers in torch.std_mean(out_N5, 0))
     linear.weight.div_(spread_5[:, None])
     linear.bias.copy_(-mean_5 / spread_5)
@@ -104,7 +103,7 @@ def give_opinions(model: RewardModel, tokenizer: Any, items: Items, batch_tokens
 def of_words(items: Items, found: Sequence[Judgement]) -> Numbers:
     """The probabilities of all words: what thresholds are held against."""
     pairs = zip(items, found, strict=True)
-    return np.concatenate([units_of(text, one.encoded.offsets).mean(one.probs[:-1]) for (_, text), one in pairs])
+    return np.concatenate([Words.of(text, one.encoded.offsets).mean(one.probs[:-1]) for (_, text), one in pairs])
 
 
 def call_a_third(judge: "HeadJudge") -> None:
@@ -116,16 +115,16 @@ def call_a_third(judge: "HeadJudge") -> None:
 class TimedCritic(RewardCritic):
     """The critic, which remembers the last call: the seconds of its parts, and what they gave."""
 
-    def _encoded(self, prompts: Sequence[Prompt], completions: Sequence[str]) -> Any:
+    def encode(self, prompts: Sequence[Prompt], completions: Sequence[str]) -> Any:
         self.clock = [time.perf_counter()]
-        self.encoded = super()._encoded(prompts, completions)
+        self.encoded = super().encode(prompts, completions)
         self.clock.append(time.perf_counter())
         return self.encoded
 
-    def _heard(self, encoded: Sequence[Encoded | None]) -> Any:
-        self.heard = super()._heard(encoded)
+    def predict(self, encoded: Sequence[Encoded | None]) -> Any:
+        self.predictions = super().predict(encoded)
         self.clock.append(time.perf_counter())
-        return self.heard
+        return self.predictions
 
 
 class HeadJudge:
@@ -143,9 +142,11 @@ class HeadJudge:
         self.parts = dict(zip(("tokenizing", "the pass", "critiques"), np.diff(clock).tolist(), strict=True))
         assert not critiques.reasons, f"every completion is judged, got {critiques.reasons}"
         return [
-            Judgement(one, probs, critique)
-            for one, (_, (probs, _)), critique in zip(self.critic.encoded[0], self.critic.heard, critiques, strict=True)
-            if one is not None and critique is not None
+            Judgement(one, prediction[0], critique)
+            for one, prediction, critique in zip(
+                self.critic.encoded[0], self.critic.predictions, critiques, strict=True
+            )
+            if one is not None and prediction is not None and critique is not None
         ]
 
 
@@ -166,9 +167,9 @@ def assert_alone(judge: HeadJudge, found: Sequence[Judgement], most: float) -> f
     """Judged alone, as in the batch; the widest gap of the first few."""
     gap = 0.0
     for (prompt, text), one in list(zip(judge.items, found, strict=True))[:8]:
-        for alone in judge.critic.probabilities([prompt], [text]):
-            assert alone is not None
-            gap = max(gap, float(abs(one.probs - alone[1]).max()))
+        (alone,) = judge.critic.predict(judge.critic.encode([prompt], [text])[0])
+        assert alone is not None
+        gap = max(gap, float(abs(one.probs - alone[0]).max()))
     assert gap < most, f"the same alone as in the batch, got {gap:.2g} apart"
     return gap
 

@@ -37,7 +37,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from text2grad.models.policy import Policy
 from text2grad.models.settings import LoraSettings, PolicySettings
-from text2grad.optim.advantages import Advantages
+from text2grad.optim.estimators import Advantages
 from text2grad.optim.batch import Batch, collate
 from text2grad.optim.settings import UpdateSettings
 from text2grad.optim.update import update
@@ -94,7 +94,7 @@ def batch_of(args: argparse.Namespace, policy: Policy | None = None) -> tuple[Ba
             )
         )
     batch = collate(rollouts, args.device)
-    own_BT, _ = policy.look(batch, args.micro_batch)
+    own_BT, _ = policy.logprobs_and_values(batch, args.micro_batch)
     batch = replace(batch, logprobs_BT=own_BT + batch.logprobs_BT)
     return batch, Advantages(batch.rewards_BT, batch.mask_BT)
 

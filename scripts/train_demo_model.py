@@ -22,8 +22,8 @@ from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.models.tiny import tiny_tokenizer
 from text2grad.tasks.bulletin import bulletins, texts
 from text2grad.tasks.bulletin_critic import facts_right
-from text2grad.training.settings import SftSettings, SupervisedSettings
-from text2grad.training.sft import WarmStart
+from text2grad.training.settings import SFTSettings, SupervisedSettings
+from text2grad.training.sft import SFTTrainer
 
 ROOT = Path(__file__).parent.parent
 
@@ -37,7 +37,7 @@ def main() -> None:
     torch.manual_seed(0)
     tokenizer = tiny_tokenizer(texts(1, 2000), 1024)
     tokenizer.chat_template = None
-    settings = SftSettings(
+    settings = SFTSettings(
         model="(made by scripts/train_demo_model.py)",
         updates=args.updates,
         evaluate_every=100,
@@ -48,7 +48,7 @@ def main() -> None:
         update=SupervisedSettings(learning_rate=2e-3, schedule="constant", warmup=100, beta2=0.99, micro_batch=32),
     )
     with tempfile.TemporaryDirectory() as scratch:
-        outcome = WarmStart(
+        outcome = SFTTrainer(
             settings,
             Path(scratch) / "run",
             model=LlamaForCausalLM(_config(tokenizer)),

@@ -7,70 +7,112 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from text2grad.errors import Text2GradError
+    from text2grad.evaluation.evaluator import Evaluator
     from text2grad.feedback.align import AlignSettings, align
+    from text2grad.feedback.judge import RewardFunction, judge
+    from text2grad.feedback.rewards import Scoring, token_rewards
+    from text2grad.models.offsets import completion_of
     from text2grad.models.reward.model import RewardModel
-    from text2grad.training.reward_model import RewardTrainer
+    from text2grad.models.sampling.types import Sampled, Sampler, Seed
+    from text2grad.optim.estimators import Advantages, Estimator, estimator
+    from text2grad.tasks.task import Metric, Task, mean_of, open_task
+    from text2grad.training.preference import DPOTrainer
+    from text2grad.training.reward_model import RewardModelTrainer
     from text2grad.training.rl import Trainer
-    from text2grad.training.settings import RewardModelSettings, SftSettings, TrainSettings
-    from text2grad.training.sft import WarmStart
+    from text2grad.training.settings import DPOSettings, RewardModelSettings, SFTSettings, TrainSettings
+    from text2grad.training.sft import SFTTrainer
     from text2grad.types import (
         Alignment,
         Completion,
         Critique,
         Example,
         Message,
+        MetricInfo,
         Missed,
         Quote,
-        RewardedCompletion,
         Rollout,
-        Scoring,
         Span,
     )
 
 __all__ = [
+    "Advantages",
     "AlignSettings",
     "Alignment",
     "Completion",
     "Critique",
+    "DPOSettings",
+    "DPOTrainer",
+    "Estimator",
+    "Evaluator",
     "Example",
     "Message",
+    "Metric",
+    "MetricInfo",
     "Missed",
     "Quote",
+    "RewardFunction",
     "RewardModel",
     "RewardModelSettings",
-    "RewardTrainer",
-    "RewardedCompletion",
+    "RewardModelTrainer",
     "Rollout",
+    "SFTSettings",
+    "SFTTrainer",
+    "Sampled",
+    "Sampler",
     "Scoring",
-    "SftSettings",
+    "Seed",
     "Span",
+    "Task",
     "Text2GradError",
     "TrainSettings",
     "Trainer",
-    "WarmStart",
     "align",
+    "completion_of",
+    "estimator",
+    "judge",
+    "mean_of",
+    "open_task",
+    "token_rewards",
 ]
 
-_HOMES = {
-    "AlignSettings": "text2grad.feedback.align",
-    "RewardModel": "text2grad.models.reward.model",
-    "RewardModelSettings": "text2grad.training.settings",
-    "RewardTrainer": "text2grad.training.reward_model",
-    "SftSettings": "text2grad.training.settings",
-    "Text2GradError": "text2grad.errors",
-    "TrainSettings": "text2grad.training.settings",
-    "Trainer": "text2grad.training.rl",
-    "WarmStart": "text2grad.training.sft",
-    "align": "text2grad.feedback.align",
+_ROOMS = {
+    "errors": ("Text2GradError",),
+    "evaluation.evaluator": ("Evaluator",),
+    "feedback.align": ("AlignSettings", "align"),
+    "feedback.judge": ("RewardFunction", "judge"),
+    "feedback.rewards": ("Scoring", "token_rewards"),
+    "models.offsets": ("completion_of",),
+    "models.reward.model": ("RewardModel",),
+    "models.sampling.types": ("Sampled", "Sampler", "Seed"),
+    "optim.estimators": ("Advantages", "Estimator", "estimator"),
+    "tasks.task": ("Metric", "Task", "mean_of", "open_task"),
+    "training.preference": ("DPOTrainer",),
+    "training.reward_model": ("RewardModelTrainer",),
+    "training.rl": ("Trainer",),
+    "training.settings": ("DPOSettings", "RewardModelSettings", "SFTSettings", "TrainSettings"),
+    "training.sft": ("SFTTrainer",),
+    "types": (
+        "Alignment",
+        "Completion",
+        "Critique",
+        "Example",
+        "Message",
+        "MetricInfo",
+        "Missed",
+        "Quote",
+        "Rollout",
+        "Span",
+    ),
 }
-"""Where a public name lives, if not in `types`. The trainers and models need the extra `train`."""
+"""Module → its public names. Trainers, models and estimators need the extra `train`."""
+_HOMES = {name: f"text2grad.{module}" for module, names in _ROOMS.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'text2grad' has no attribute {name!r}")
     try:
-        return getattr(importlib.import_module(_HOMES.get(name, "text2grad.types")), name)
+        return getattr(importlib.import_module(_HOMES[name]), name)
     except ModuleNotFoundError as problem:
         from text2grad.errors import MissingExtra
 

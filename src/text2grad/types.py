@@ -1,15 +1,14 @@
 """The nouns. Frozen, checked on construction, JSON both ways; no torch, no tokenizer, no files.
 
-Read top to bottom: a task gives an `Example`; a policy writes a `Completion`; a critic says a `Critique` made of
-`Quote`s; alignment locates them as `Span`s in an `Alignment`; scoring turns spans into token rewards, and all of it
-together is one `RewardedCompletion`, a row of a run's `rollouts.jsonl`. A `Rollout` is what the optimizer receives of
-it: numbers only.
+Read top to bottom: a task gives an `Example`; a policy writes a `Completion`; a critic writes a `Critique` made of
+`Quote`s; alignment locates them as `Span`s in an `Alignment`; scoring turns spans into token rewards. All of it
+together is a `Rollout`: one noun from the sampler to the report, a row of a run's `rollouts.jsonl`.
 
 All positions are character offsets into the text, half open, counted in Python characters (Unicode code points).
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import field
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
@@ -26,8 +25,8 @@ Provenance = Literal["given", "exact", "normalised", "fuzzy", "revision", "code"
 """Which evidence located a span, strongest first; `given` means the data came with its character offsets."""
 Occurrence = Literal["only", "resolved", "ambiguous"]
 """Whether the quoted text occurs once, or several times with a reason to pick this one, or several times without."""
-Judged = Literal["isolated", "in_process"]
-"""Whether the tests of a program could be reached by it: ran in another process, or shared one with it."""
+Isolation = Literal["isolated", "in_process"]
+"""Where a program's tests ran: in another process than the program, or in the same one, where it can reach them."""
 Index = Annotated[Int, Ge(0)]
 Severity = Annotated[Real, Gt(0), Le(1)]
 Ids = Annotated[tuple[Index, ...], InOrder]
@@ -178,7 +177,7 @@ class Critique(Noun):
     """Q of the prefixes that end at these characters, ascending, where the critic can measure prefixes."""
     revision: Text | None = None
     """The completion as it should have been."""
-    verdict: Judged | None = None
+    verdict: Isolation | None = None
     """Of critics that run tests. `in_process`: at least one test shared a process with the program it judges."""
     quotes_only: Flag = False
     """The quotes are all that is pointed at, even where there are none: alignment reads nothing out of the feedback."""
@@ -257,50 +256,57 @@ class Alignment(Noun):
 
 
 @checked(InvalidData)
-class Scoring(Noun):
-    """How spans become token rewards.
+class Rollout(Noun):
+    """One completion with everything that is known about it. A row of `rollouts.jsonl`.
 
-    >>> Scoring().rule
-    'return_equivalent'
-    """
-
-    rule: Literal["return_equivalent", "paper"] = "return_equivalent"
-    """`paper`: +1, −1 and 0. `return_equivalent`: the rewards of a completion sum to its score, whatever the spans."""
-    placement: Literal["last", "even"] = "last"
-    """A segment's reward on its last token, or spread evenly over it."""
-    scale: Annotated[Real, Ge(0)] | None = None
-    """Reward of a verdict where the critic has no prefix quality; None: the running least-squares slope."""
-
-
-@checked(InvalidData)
-class RewardedCompletion(Noun):
-    """One completion with everything that is known about it: a row of `rollouts.jsonl`, and what the report reads.
-
-    No critique means not scored: then there is no alignment and there are no rewards, which is not the same as 0.
+    The sampler makes the first part, `judge` the second, the optimizer the third. A rollout without a critique was not
+    scored: then it has no alignment and no rewards, which is not the same as rewards of 0.
 
     >>> completion = Completion("Hi", (10, 0), ((0, 2), (2, 2)))
-    >>> row = RewardedCompletion(Example("a", "Greet."), completion, Critique("Short."), Alignment(), (0.0, 1.0))
-    >>> row.scored
-    True
+    >>> rollout = Rollout(Example("a", "Greet."), completion, critique=Critique("Short."), alignment=Alignment(),
+    ...                   token_rewards=(0.0, 1.0))
+    >>> rollout.scored, Rollout.from_json(rollout.to_json()) == rollout
+    (True, True)
     """
 
     example: Example
     completion: Completion
+    index: Index = 0
+    """Number of this completion in its update, over all processes."""
+    group: Index = 0
+    """Completions of the same prompt share it."""
+    prompt_ids: Ids = ()
+    logprobs: Numbers | None = None
+    """Of the sampled ids, under the distribution they were sampled from."""
+    values: Numbers | None = None
+    """What the value head predicted before each id."""
+    truncated: Flag = False
+    """Cut off at the length limit, so the last token is not a decision to stop."""
+
     critique: Critique | None = None
     alignment: Alignment | None = None
     token_rewards: Numbers | None = None
+    verdicts: Numbers | None = None
+    """1 in good spans, −1 in poor ones, 0 elsewhere."""
+    score: Real | None = None
+    """The critic's score of the whole, or what its verdicts add up to."""
+
     advantages: Numbers | None = None
-    logprobs_before: Numbers | None = None
     logprobs_after: Numbers | None = None
+    """The same log-probs after the update."""
 
     def __post_init__(self) -> None:
-        given = [self.critique is not None, self.alignment is not None, self.token_rewards is not None]
-        if any(given) != all(given):
+        given = {name: getattr(self, name) is not None for name in ("critique", "alignment", "token_rewards")}
+        if any(given.values()) != all(given.values()):
             raise ValueError(
                 "critique, alignment and token_rewards should come together or not at all, got "
-                + ", ".join(f"{n}={'given' if g else None}" for n, g in zip(_SCORED, given, strict=True))
+                + ", ".join(f"{name}={'given' if there else None}" for name, there in given.items())
             )
-        _equal_lengths(self, len(self.completion.token_ids), _STREAMS)
+        length = len(self.completion.token_ids)
+        for name in ("logprobs", "values", "token_rewards", "verdicts", "advantages", "logprobs_after"):
+            stream = getattr(self, name)
+            if stream is not None and len(stream) != length:
+                raise ValueError(f"{name} should hold one number per token id, got {len(stream)} for {length} ids")
         for span in self.alignment.spans if self.alignment else ():
             span.slice(self.completion.text)
         ends = [end for end, _ in (self.critique and self.critique.quality) or ()]
@@ -313,44 +319,23 @@ class RewardedCompletion(Noun):
     def scored(self) -> bool:
         return self.critique is not None
 
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Reads `to_json`, a row of `rollouts.jsonl`, and rows of runs before version 0.2."""
+        renamed = {"logprobs_before": "logprobs"}
+        row = {renamed.get(key, key): value for key, value in data.items() if key not in ("update", "held_out")}
+        # A slotted dataclass is made anew, so the bare `super()` would know the old class.
+        return super(Rollout, cls).from_json(row)  # noqa: UP008
+
 
 @checked(InvalidData)
-class Rollout(Noun):
-    """What the optimizer receives of one completion: ids and equal-length streams of numbers; no text, no padding.
+class MetricInfo(Noun):
+    """What a reader of a chart needs to know about a metric. Declared where the metric is made.
 
-    Made by the train stage from a `RewardedCompletion` and the policy's own numbers; consumed by collation.
-
-    >>> Rollout((1, 2), (7, 0), logprobs=(-0.1, -2.0), values=(0.0, 0.5), token_rewards=(0.0, 1.0)).token_ids
-    (7, 0)
+    >>> MetricInfo("Held-out score", "Mean score of greedy completions.", "higher").better
+    'higher'
     """
 
-    prompt_ids: Ids
-    token_ids: Ids
-    logprobs: Numbers
-    """Of the distribution that was sampled from."""
-    token_rewards: Numbers
-    values: Numbers | None = None
-    """The value head's, where there is one."""
-    reference_logprobs: Numbers | None = None
-    verdicts: Numbers | None = None
-    """1 in good spans, −1 in poor ones, 0 elsewhere; looked at, never trained on."""
-    group: Index = 0
-    """Completions of the same prompt share it."""
-    truncated: Flag = False
-    """Cut off at the length limit, so the last token is not a decision to stop."""
-
-    def __post_init__(self) -> None:
-        _equal_lengths(
-            self, len(self.token_ids), ("logprobs", "values", "token_rewards", "reference_logprobs", "verdicts")
-        )
-
-
-_SCORED = ("critique", "alignment", "token_rewards")
-_STREAMS = ("token_rewards", "advantages", "logprobs_before", "logprobs_after")
-
-
-def _equal_lengths(noun: Noun, length: int, streams: Sequence[str]) -> None:
-    for name in streams:
-        stream = getattr(noun, name)
-        if stream is not None and len(stream) != length:
-            raise ValueError(f"{name} should hold one number per token id, got {len(stream)} for {length} ids")
+    title: Text
+    help: Text
+    better: Literal["higher", "lower", "neither"] = "neither"

@@ -32,7 +32,7 @@ from text2grad.tasks.bulletin import bulletins
 from text2grad.tasks.bulletin_critic import bulletin
 from text2grad.training import demo as _demo
 from text2grad.training.demo_settings import DemoSettings
-from text2grad.training.reward_model import RewardTrainer
+from text2grad.training.reward_model import RewardModelTrainer
 from text2grad.training.rl import Trainer
 from text2grad.training.settings import RewardModelSettings
 from text2grad.types import Alignment, Span
@@ -128,7 +128,7 @@ def prepare(args: argparse.Namespace) -> None:
     ]
     chosen = config.load(RewardModelSettings, None, words)
     name = args.name or "reward"
-    RewardTrainer(chosen, folder / name, model=model, tokenizer=tokenizer, rows=rows, show=True).train()
+    RewardModelTrainer(chosen, folder / name, model=model, tokenizer=tokenizer, rows=rows, show=True).train()
 
 
 def arm(args: argparse.Namespace) -> None:

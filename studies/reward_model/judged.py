@@ -18,11 +18,10 @@ from text2grad.feedback.agreement import Judged, by_content, calibration_error, 
 from text2grad.feedback.agreement import replies as counted
 from text2grad.feedback.align.ladder import align
 from text2grad.feedback.baselines import supported
-from text2grad.feedback.lessons import Calibration, critique_of, lesson_of
+from text2grad.feedback.labels import Calibration, Words, critique_of, label_tokens
 from text2grad.feedback.replies import read_reply
-from text2grad.feedback.units import units_of
 from text2grad.models.reward.calibrate import calibrated
-from text2grad.optim.spans import read_out
+from text2grad.optim.labels import read_out
 from text2grad.tasks.annotated import Annotated
 from text2grad.types import Span
 
@@ -38,11 +37,11 @@ class Heard:
         known = said or {"offsets": [], "out": [[0.0] * 5]}
         self.offsets = np.array(known["offsets"], dtype=np.int64).reshape(-1, 2)
         self.out = torch.tensor(known["out"])
-        self.probs, self.worths = np.zeros((1, 3)), np.zeros((1, 2))
+        self.probs, self.sizes = np.zeros((1, 3)), np.zeros((1, 2))
 
     def read(self, weights_3: torch.Tensor, by: Calibration) -> None:
-        probs, worths = read_out(self.out, weights_3, by.temperature)
-        self.probs, self.worths = probs.double().numpy(), worths.double().numpy() * by.scale
+        probs, sizes = read_out(self.out, weights_3, by.temperature)
+        self.probs, self.sizes = probs.double().numpy(), sizes.double().numpy() * by.scale
 
     @property
     def places(self) -> list[tuple[int, int]]:
@@ -51,7 +50,7 @@ class Heard:
     def judged(self, by: Calibration) -> Judged:
         if not self.scored:
             return Judged.of(self.row, None)
-        said = critique_of(self.row["completion"], self.offsets, self.probs, self.worths, by)
+        said = critique_of(self.row["completion"], self.offsets, self.probs, self.sizes, by)
         spans = [Span(q.start or 0, (q.start or 0) + len(q.text), q.verdict) for q in said.quotes]
         return Judged.of(self.row, spans, self.places)
 
@@ -97,16 +96,16 @@ def _calibration(trained: Calibration, weights_3: torch.Tensor, choosing: Sequen
     """As at the end of training, from what was said then."""
     there = [heard for heard in choosing if heard.scored]
     rows = [Annotated.of(heard.row) for heard in there]
-    lessons = [
-        lesson_of(row.critique, row.alignment, heard.offsets, "verdicts", 0.0)
+    labels = [
+        label_tokens(row.critique, row.alignment, heard.offsets, "verdicts")
         for row, heard in zip(rows, there, strict=True)
     ]
     model: Any = SimpleNamespace(class_weights_3=weights_3, calibration=trained)
     return calibrated(
         model,
         [heard.out for heard in there],
-        [torch.from_numpy(lesson.verdicts) for lesson in lessons],
-        [units_of(heard.row["completion"], heard.offsets) for heard in there],
+        [torch.from_numpy(label.verdicts) for label in labels],
+        [Words.of(heard.row["completion"], heard.offsets) for heard in there],
     )
 
 

@@ -28,13 +28,13 @@ from text2grad.feedback.critics.learned import LearnedSettings
 from text2grad.models.reward.critic import RewardCritic
 from text2grad.models.reward.template import Encoded
 from text2grad.tasks.annotated import Annotated
-from text2grad.training.reward_model import RewardTrainer
+from text2grad.training.reward_model import RewardModelTrainer
 from text2grad.training.settings import RewardModelSettings
 
 HERE = Path(__file__).parent
 WAYS = {
     "head": ["loss.language=0.1", "template.writes=words", "template.critique_tokens=256"],
-    "written": ["loss.span=0", "loss.worth=0", "loss.language=1", "template.writes=quotes"],
+    "written": ["loss.span=0", "loss.reward=0", "loss.language=1", "template.writes=quotes"],
 }
 SHARED = [
     "policy.lora.rank=0",
@@ -69,7 +69,7 @@ def weak(args: argparse.Namespace) -> None:
     )
     print(f"{len(made)} weak rows, {len(held_out)} held out", flush=True)
     chosen = settings(args, f"model={args.model}", "epochs=1", "update.learning_rate=1e-4", "evaluate_every=200")
-    RewardTrainer(chosen, args.work / f"weak-{args.way}", rows=made, held_out=held_out, show=True).train()
+    RewardModelTrainer(chosen, args.work / f"weak-{args.way}", rows=made, held_out=held_out, show=True).train()
 
 
 def people(args: argparse.Namespace) -> None:
@@ -87,7 +87,7 @@ def people(args: argparse.Namespace) -> None:
         f"evaluate_every={max(1, len(part.train) // 16)}", f"seed={args.seed}",
     )  # fmt: skip
     rows, held_out = ([Annotated.of(row) for row in side] for side in (part.train, part.choosing))
-    RewardTrainer(chosen, args.work / name, rows=rows, held_out=held_out, show=True).train()
+    RewardModelTrainer(chosen, args.work / name, rows=rows, held_out=held_out, show=True).train()
     trained = time.perf_counter() - began
     found = {"part": args.part, "way": args.way, "both": args.both, "seed": args.seed, "rows": len(part.train)}
     found |= said(args, str(args.work / name / "model"), part)
@@ -103,7 +103,7 @@ def said(args: argparse.Namespace, path: str, part: Part) -> dict[str, Any]:
     for side in ("choosing", "held_out"):
         rows: Sequence[Row] = getattr(part, side)
         began = time.perf_counter()
-        encoded, reasons = critic._encoded([row["prompt"] for row in rows], [row["completion"] for row in rows])
+        encoded, reasons = critic.encode([row["prompt"] for row in rows], [row["completion"] for row in rows])
         known = [one for one in encoded if one is not None]
         heard = iter(_numbers(critic, known) if args.way == "head" else _texts(critic, known))
         found[side] = [None if one is None else next(heard) for one in encoded]
@@ -113,7 +113,7 @@ def said(args: argparse.Namespace, path: str, part: Part) -> dict[str, Any]:
 
 
 def _numbers(critic: RewardCritic, encoded: Sequence[Encoded]) -> list[dict[str, Any]]:
-    outs = critic.model.judge(encoded, critic.options.batch_tokens)
+    outs = critic.model.predict(encoded, critic.options.batch_tokens)
     return [
         {"offsets": one.offsets.tolist(), "out": _rounded(out.tolist())} for one, out in zip(encoded, outs, strict=True)
     ]
@@ -122,7 +122,7 @@ def _numbers(critic: RewardCritic, encoded: Sequence[Encoded]) -> list[dict[str,
 def _texts(critic: RewardCritic, encoded: Sequence[Encoded]) -> list[dict[str, Any]]:
     return [
         {"text": critic.tokenizer.decode(one.token_ids, skip_special_tokens=True), "cut": one.truncated}
-        for one in critic._sampler([one.ids for one in encoded], None)
+        for one in critic.sampler([one.ids for one in encoded], None)
     ]
 
 

@@ -128,7 +128,7 @@ def test_ctrl_c_prints_the_command_to_go_on_with(here: Path, capsys: pytest.Capt
         patch.setattr(reward_trainer, "reward_update", pressed)
         assert main(words) == 130
     told = capsys.readouterr().err
-    assert "go on with: text2grad reward-model stopped --config stopped/config.yaml" in told
+    assert "resume with: text2grad reward-model stopped --config stopped/config.yaml" in told
     assert main(["reward-model", "stopped", "--config", "stopped/config.yaml", "--quiet"]) == 0
     assert [row["update"] for row in metrics_of(here / "stopped")] == [0, 1, 2, 3, 4]
 

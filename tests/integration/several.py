@@ -19,19 +19,19 @@ import torch
 from text2grad.models.sampling.settings import SamplingSettings
 from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
-from text2grad.optim.settings import CreditSettings, KLSettings, UpdateSettings
+from text2grad.optim.settings import AdvantageSettings, KLSettings, UpdateSettings
 from text2grad.tasks.annotated import Annotated
-from text2grad.training.reward_model import RewardTrainer
+from text2grad.training.reward_model import RewardModelTrainer
 from text2grad.training.rl import Trainer
 from text2grad.training.settings import (
     EvaluationSettings,
     LogSettings,
     RewardModelSettings,
-    SftSettings,
+    SFTSettings,
     SupervisedSettings,
     TrainSettings,
 )
-from text2grad.training.sft import WarmStart
+from text2grad.training.sft import SFTTrainer
 from text2grad.types import Alignment, Critique, Example, Quote, Span
 
 EXAMPLES = [Example(f"e{i}", f"Say {'it ' * i}", reference=f"It is {i}.") for i in range(5)]
@@ -68,11 +68,11 @@ def train_settings(**changed: Any) -> TrainSettings:
 
 def lora() -> TrainSettings:
     policy = PolicySettings(lora=LoraSettings(rank=4), gradient_checkpointing=True)
-    return train_settings(policy=policy, credit=CreditSettings(kind="group"), sampling=PLAIN)
+    return train_settings(policy=policy, credit=AdvantageSettings(kind="group"), sampling=PLAIN)
 
 
 PLAIN = SamplingSettings(max_new_tokens=6, batch=4, sampler="plain")
-SUPERVISED = SftSettings(
+SUPERVISED = SFTSettings(
     updates=3,
     evaluate_every=2,
     device="cpu",
@@ -101,7 +101,7 @@ def annotated(count: int) -> list[Annotated]:
     return found
 
 
-def loop(name: str, folder: Path, callbacks: Sequence[Any] = ()) -> Trainer | WarmStart | RewardTrainer:
+def loop(name: str, folder: Path, callbacks: Sequence[Any] = ()) -> Trainer | SFTTrainer | RewardModelTrainer:
     """The run of this name, for one process or for one of several."""
     tokenizer = tiny_tokenizer()
     held_out = EXAMPLES[2:] if name != "unscored" else EXAMPLES[:1]  # one example: the second process has none
@@ -115,10 +115,10 @@ def loop(name: str, folder: Path, callbacks: Sequence[Any] = ()) -> Trainer | Wa
     if name == "reward":
         # One held-out completion: the second process has none.
         given = {key: value for key, value in given.items() if key in ("model", "tokenizer", "callbacks")}
-        return RewardTrainer(JUDGED, folder, rows=annotated(5), held_out=annotated(1), **given)
+        return RewardModelTrainer(JUDGED, folder, rows=annotated(5), held_out=annotated(1), **given)
     if name == "sft":
         _untie(given["model"])
-        return WarmStart(SUPERVISED, folder, **given)
+        return SFTTrainer(SUPERVISED, folder, **given)
     # Two prompts, one of them never scored: a process may have nothing to learn from while the other has.
     options = lora() if name == "lora" else train_settings(prompts=2) if name == "unscored" else train_settings()
     return Trainer(options, folder, critic=critic, **given)

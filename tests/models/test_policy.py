@@ -21,15 +21,15 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from tests.optim.made import ONE_STEP, VOCABULARY, gradients, llama, made_batch, policy
+from tests.optim.made import ONE_STEP, VOCABULARY, advantages, gradients, llama, made_batch, policy
 from text2grad.errors import ModelError
 from text2grad.models.modes import evaluating
 from text2grad.models.policy import Policy
 from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.models.tiny import tiny_tokenizer
-from text2grad.optim.advantages import Advantages, advantages
 from text2grad.optim.batch import Batch
-from text2grad.optim.settings import CreditSettings, UpdateSettings
+from text2grad.optim.estimators import Advantages
+from text2grad.optim.settings import AdvantageSettings, UpdateSettings
 from text2grad.optim.update import update
 
 SHAPE = {
@@ -68,7 +68,7 @@ def by_hand(model: Any, batch: Batch, temperature: float = 1.0) -> Tensor:
 
 def trained(made: Policy, batch: Batch, steps: int = 3) -> None:
     optimizer = torch.optim.AdamW(made.trainable().values(), lr=1e-2)
-    found = advantages(batch, batch.rewards_BT, CreditSettings(kind="local"))
+    found = advantages(batch, batch.rewards_BT, AdvantageSettings(estimator="local"))
     update(made, optimizer, batch, found, UpdateSettings(epochs=steps, minibatches=1), seed=0)
 
 
@@ -77,7 +77,7 @@ def trained(made: Policy, batch: Batch, steps: int = 3) -> None:
 @pytest.mark.parametrize("lora", [0, 2])
 def test_looking_equals_a_plain_forward_pass(lora: int, temperature: float, size: int) -> None:
     made, batch = policy(lora=lora, value_head=True, temperature=temperature), made_batch()
-    logprobs_BT, values_BT = made.look(batch, size)
+    logprobs_BT, values_BT = made.logprobs_and_values(batch, size)
     with torch.no_grad():
         wanted_BT = by_hand(made.model, batch, temperature)
         row_N, position_N, _ = batch.where()
@@ -96,14 +96,14 @@ def test_families_that_change_their_logits(family: str) -> None:
     made, batch = policy(model=FAMILIES[family](), temperature=0.8), made_batch()
     with torch.no_grad(), evaluating(made):
         wanted_BT = by_hand(made.model, batch, 0.8)
-    torch.testing.assert_close(made.look(batch, 3)[0], wanted_BT, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(made.logprobs_and_values(batch, 3)[0], wanted_BT, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_their_gradients_are_those_of_autograd(family: str) -> None:
     torch.manual_seed(0)
     made, batch = policy(model=FAMILIES[family](), temperature=0.8), made_batch()
-    batch = replace(batch, logprobs_BT=made.look(batch, 8)[0])
+    batch = replace(batch, logprobs_BT=made.logprobs_and_values(batch, 8)[0])
     found = Advantages(torch.where(batch.mask_BT, batch.rewards_BT, 0.0), batch.mask_BT)
     seen, _ = gradients(made, batch, found)
     # On the policy that sampled, the gradient of the loss is that of −A · log-prob, averaged.
@@ -158,13 +158,13 @@ def test_the_reference_stays_what_the_policy_was(lora: int) -> None:
     start = llama()
     made, batch = Policy(start, PolicySettings(lora=LoraSettings(rank=lora)), value_head=True), made_batch()
     reference = made.reference()
-    before_BT, _ = made.look(batch, 8)
+    before_BT, _ = made.logprobs_and_values(batch, 8)
     torch.testing.assert_close(reference.logprobs(batch, 8), before_BT)
     trained(made, batch)
-    after_BT, _ = made.look(batch, 8)
+    after_BT, _ = made.logprobs_and_values(batch, 8)
     assert float((after_BT - before_BT).abs().max()) > 0.05
     torch.testing.assert_close(reference.logprobs(batch, 8), before_BT)
-    assert torch.equal(made.look(batch, 8)[0], after_BT), "the adapter is on again"
+    assert torch.equal(made.logprobs_and_values(batch, 8)[0], after_BT), "the adapter is on again"
 
 
 @pytest.mark.parametrize("lora", [0, 2])
@@ -190,7 +190,7 @@ def test_gradient_checkpointing_gives_the_same_gradients(lora: int) -> None:
     saving = policy(lora=lora, value_head=True, model=model, gradient_checkpointing=True)
     assert saving.base.is_gradient_checkpointing and saving.base.base_model.training
     batch = made_batch(plain)
-    found = advantages(batch, batch.rewards_BT, CreditSettings())
+    found = advantages(batch, batch.rewards_BT, AdvantageSettings())
     calls = dict.fromkeys((plain, saving), 0)
     for made in (plain, saving):
         layer = made.base.base_model.layers[0].mlp
@@ -209,11 +209,11 @@ def test_compiled_layers_give_the_same_gradients_from_one_program() -> None:
     plain = policy(value_head=True, model=copy.deepcopy(model))
     compiled = policy(value_head=True, model=model, compile=True)
     batch = made_batch(plain)
-    found = advantages(batch, batch.rewards_BT, CreditSettings())
+    found = advantages(batch, batch.rewards_BT, AdvantageSettings())
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
-    assert torch.equal(compiled.look(batch, 3)[0], plain.look(batch, 3)[0])
-    assert torch.equal(compiled.reference().logprobs(batch, 8), plain.look(batch, 8)[0])
+    assert torch.equal(compiled.logprobs_and_values(batch, 3)[0], plain.logprobs_and_values(batch, 3)[0])
+    assert torch.equal(compiled.reference().logprobs(batch, 8), plain.logprobs_and_values(batch, 8)[0])
     assert not torch._dynamo.utils.counters["stats"]["unique_graphs"]
     for size in (8, 4, 2):
         wanted, came = (
@@ -229,8 +229,10 @@ def test_compiled_layers_give_the_same_gradients_from_one_program() -> None:
 def test_bf16_is_near_fp32_and_keeps_its_weights_in_fp32(lora: int) -> None:
     full, half = (policy(lora=lora, value_head=True, precision=precision) for precision in ("float32", "bfloat16"))
     batch = made_batch(full)
-    found = advantages(batch, batch.rewards_BT, CreditSettings())
-    torch.testing.assert_close(half.look(batch, 8)[0], full.look(batch, 8)[0], rtol=0.1, atol=0.15)
+    found = advantages(batch, batch.rewards_BT, AdvantageSettings())
+    torch.testing.assert_close(
+        half.logprobs_and_values(batch, 8)[0], full.logprobs_and_values(batch, 8)[0], rtol=0.1, atol=0.15
+    )
     wanted, came = gradients(full, batch, found)[0], gradients(half, batch, found)[0]
     assert all(weight.dtype == torch.float32 for weight in half.parameters())
     one, other = (torch.cat([gradient.flatten() for gradient in each.values()]) for each in (wanted, came))
@@ -240,7 +242,7 @@ def test_bf16_is_near_fp32_and_keeps_its_weights_in_fp32(lora: int) -> None:
 def test_a_value_loss_that_should_not_train_the_backbone_does_not() -> None:
     made = policy(value_head=True, value_gradient=False)
     batch = made_batch(made)
-    found = advantages(batch, batch.rewards_BT, CreditSettings())
+    found = advantages(batch, batch.rewards_BT, AdvantageSettings())
     assert found.returns_BT is not None
     other = replace(found, returns_BT=found.returns_BT + 3.0)
     first, second = gradients(made, batch, found)[0], gradients(made, batch, other)[0]
@@ -250,7 +252,7 @@ def test_a_value_loss_that_should_not_train_the_backbone_does_not() -> None:
 
 def test_a_fresh_value_head_says_nothing() -> None:
     made = Policy(llama(), PolicySettings(lora=LoraSettings(rank=0)), value_head=True)
-    values_BT = made.look(made_batch(), 4)[1]
+    values_BT = made.logprobs_and_values(made_batch(), 4)[1]
     assert values_BT is not None and not values_BT.any()
 
 
@@ -264,5 +266,5 @@ def test_looking_has_no_dropout_and_leaves_training_on() -> None:
                 weight.fill_(0.1)
     batch = made_batch()
     assert made.training
-    assert torch.equal(made.look(batch, 8)[0], made.look(batch, 8)[0])
+    assert torch.equal(made.logprobs_and_values(batch, 8)[0], made.logprobs_and_values(batch, 8)[0])
     assert made.training and made.base.base_model.training

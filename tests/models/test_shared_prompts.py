@@ -31,6 +31,7 @@ def batch(each: int, tokens: int = 6) -> Batch:
 
 @pytest.fixture
 def policy(tokenizer: Any) -> Policy:
+    torch.manual_seed(0)
     made = Policy(tiny_model(tokenizer), PolicySettings(lora=LoraSettings(rank=2)), value_head=True, temperature=0.7)
     with torch.no_grad():
         for weight in made.trainable().values():
@@ -40,7 +41,7 @@ def policy(tokenizer: Any) -> Policy:
 
 def one_by_one(policy: Policy, given: Batch) -> tuple[torch.Tensor, torch.Tensor]:
     """A row at a time there is nothing to share."""
-    logprobs, values = policy.look(given, 1)
+    logprobs, values = policy.logprobs_and_values(given, 1)
     assert values is not None
     return logprobs, values
 
@@ -50,7 +51,7 @@ def test_the_same_is_seen_with_less_reading(policy: Policy, size: int) -> None:
     given = batch(each=4)
     read: list[int] = []
     hook = policy.base.base_model.embed_tokens.register_forward_pre_hook(lambda _, ids: read.append(ids[0].numel()))
-    logprobs, values = policy.look(given, size)
+    logprobs, values = policy.logprobs_and_values(given, size)
     hook.remove()
     alone, values_alone = one_by_one(policy, given)
     assert values is not None
@@ -65,20 +66,22 @@ def test_the_reference_shares_too(policy: Policy) -> None:
     given = batch(each=4)
     reference = policy.reference()
     torch.testing.assert_close(reference.logprobs(given, 8), reference.logprobs(given, 1), atol=1e-5, rtol=1e-5)
-    assert not torch.allclose(reference.logprobs(given, 8), policy.look(given, 8)[0])
+    assert not torch.allclose(reference.logprobs(given, 8), policy.logprobs_and_values(given, 8)[0])
 
 
 def test_completions_of_one_token(policy: Policy) -> None:
     given = batch(each=4, tokens=1)
-    torch.testing.assert_close(policy.look(given, 8)[0], one_by_one(policy, given)[0], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        policy.logprobs_and_values(given, 8)[0], one_by_one(policy, given)[0], atol=1e-5, rtol=1e-5
+    )
 
 
 def test_windows_are_not_shared(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(_: Batch) -> None:
         raise AssertionError("shared")
 
-    monkeypatch.setattr(policy, "_hidden_shared", never)
+    monkeypatch.setattr(policy.backbone, "_hidden_shared", never)
     with pytest.raises(AssertionError, match="shared"):
-        policy.look(batch(each=4), 8)
+        policy.logprobs_and_values(batch(each=4), 8)
     monkeypatch.setattr(policy.base.config, "sliding_window", 4, raising=False)
-    policy.look(batch(each=4), 8)
+    policy.logprobs_and_values(batch(each=4), 8)

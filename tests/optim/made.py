@@ -11,11 +11,11 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from text2grad.models.policy import Policy
 from text2grad.models.settings import LoraSettings, PolicySettings
-from text2grad.optim.advantages import Advantages
-from text2grad.optim.batch import Batch, collate
-from text2grad.optim.settings import UpdateSettings
+from text2grad.optim.batch import Batch, collate, collate_ids
+from text2grad.optim.estimators import Advantages, find_estimator
+from text2grad.optim.settings import AdvantageSettings, UpdateSettings
 from text2grad.optim.update import Stats, update
-from text2grad.types import Rollout
+from text2grad.types import Alignment, Completion, Critique, Example, Rollout
 
 VOCABULARY = 37
 PROMPTS = (3, 1, 5, 2, 4, 3, 6, 2)
@@ -67,6 +67,28 @@ def policy(
     return made
 
 
+def rollout(
+    prompt_ids: Sequence[int],
+    token_ids: Sequence[int],
+    *,
+    logprobs: Sequence[float],
+    token_rewards: Sequence[float],
+    **others: Any,
+) -> Rollout:
+    """A scored rollout of these numbers; its text is one letter per token."""
+    ids = tuple(token_ids)
+    return Rollout(
+        Example("a", "b"),
+        Completion("x" * len(ids), ids, tuple((t, t + 1) for t in range(len(ids)))),
+        prompt_ids=tuple(prompt_ids),
+        logprobs=tuple(logprobs),
+        critique=Critique(""),
+        alignment=Alignment(),
+        token_rewards=tuple(token_rewards),
+        **others,
+    )
+
+
 def rollouts(
     prompts: Sequence[int] = PROMPTS, completions: Sequence[int] = COMPLETIONS, *, seed: int = 0, group: int = 2
 ) -> list[Rollout]:
@@ -77,15 +99,15 @@ def rollouts(
         return tuple(torch.randn(length, generator=draw).tolist())
 
     return [
-        Rollout(
+        rollout(
             tuple(torch.randint(1, VOCABULARY, (prompt,), generator=draw).tolist()),
             tuple(torch.randint(0, VOCABULARY, (length,), generator=draw).tolist()),
             logprobs=tuple(-3.5 + 0.5 * number for number in numbers(length)),
             token_rewards=numbers(length),
             values=numbers(length),
-            reference_logprobs=tuple(-3.5 + 0.5 * number for number in numbers(length)),
             verdicts=tuple(float(round(number)) for number in torch.randint(-1, 2, (length,), generator=draw).tolist()),
             group=index // group,
+            index=index,
         )
         for index, (prompt, length) in enumerate(zip(prompts, completions, strict=True))
     ]
@@ -94,9 +116,12 @@ def rollouts(
 def made_batch(policy: Policy | None = None, **options: Any) -> Batch:
     """With a policy, sampling log-probs near its own, so that some ratios are clipped and most are not."""
     batch = collate(rollouts(**options))
+    draw = torch.Generator().manual_seed(17)
+    reference_BT = -3.5 + 0.5 * torch.randn(batch.mask_BT.shape, generator=draw)
+    batch = replace(batch, reference_BT=torch.where(batch.mask_BT, reference_BT, 0.0))
     if policy is None:
         return batch
-    logprobs_BT, _ = policy.look(batch, 8)
+    logprobs_BT, _ = policy.logprobs_and_values(batch, 8)
     noise_BT = torch.randn(logprobs_BT.shape, generator=torch.Generator().manual_seed(5)) * 0.15
     return replace(batch, logprobs_BT=torch.where(batch.mask_BT, logprobs_BT + noise_BT, 0.0))
 
@@ -131,3 +156,18 @@ def gradients(
     (seen,) = optimizer.seen
     assert all(gradient is not None for gradient in seen.values()), [n for n, g in seen.items() if g is None]
     return {name: gradient for name, gradient in seen.items() if gradient is not None}, stats
+
+
+def advantages(batch: Batch, rewards_BT: Tensor, options: AdvantageSettings) -> Advantages:
+    """The estimator that the settings name, on these rewards."""
+    return find_estimator(options.estimator)(replace(batch, rewards_BT=rewards_BT), 0.0, options)
+
+
+def leave_one_out(rewards_BT: Tensor, mask_BT: Tensor, group_B: Tensor, gamma: float = 1.0) -> tuple[Tensor, Tensor]:
+    """(`span_rloo` without whitening, whether there were others), in the precision of the rewards."""
+    ids_BT = torch.zeros(mask_BT.shape, dtype=torch.long)
+    batch = replace(
+        collate_ids([(1,)] * len(ids_BT), ids_BT.tolist()), mask_BT=mask_BT, rewards_BT=rewards_BT, group_B=group_B
+    )
+    found = advantages(batch, rewards_BT, AdvantageSettings(estimator="span_rloo", gamma=gamma, whiten=False))
+    return found.advantages_BT, found.mask_BT.any(1)

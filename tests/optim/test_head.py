@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 from text2grad.optim import head as module
 from text2grad.optim.head import Head, log_probs, token_losses
-from text2grad.optim.loss import PolicyLoss
+from text2grad.optim.losses import PolicyLoss
 
 TOKENS, HIDDEN, VOCABULARY = 83, 12, 50
 

@@ -7,44 +7,37 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from text2grad.optim.spans import (
-    average_precision,
-    best_threshold,
-    class_weights,
-    collate_marks,
-    fit_temperature,
-    read_out,
-    span_losses,
-)
+from text2grad.models.reward.calibrate import average_precision, best_threshold, fit_temperature
+from text2grad.optim.labels import LabelBatch, class_weights, read_out, span_losses
 
 RANKED = st.lists(st.tuples(st.sampled_from([0.0, 0.125, 0.25, 0.5, 0.75, 1.0]), st.booleans()), min_size=1, max_size=9)
 
 
-def test_marks_are_trimmed_to_the_rows_that_are_taken() -> None:
-    marks = collate_marks([[3], [5, 6, 7], [2, 4]], [[0], [1, 2, 0], [2, 2]], [[1.0], [0.0, 0.5, 0.25], [1.0, 2.0]])
-    some = marks.rows(torch.tensor([2, 0]))
-    assert some.mask_BL.tolist() == [[True, True], [True, False]]
-    assert [stream.tolist() for stream in some.where()] == [[0, 0, 1], [2, 4, 3]]
-    assert (some.verdict_BL.tolist(), some.worth_BL.tolist()) == ([[2, 2], [0, 0]], [[1, 2], [1, 0]])
+def test_labels_of_some_rows_come_in_their_order() -> None:
+    labels = LabelBatch(*(torch.tensor(n) for n in ([0, 1, 1, 1, 2, 2], [3, 5, 6, 7, 2, 4], [0, 1, 2, 0, 2, 2])))
+    some = labels.rows(torch.tensor([2, 0]))
+    assert some.verdict_N is not None and some.reward_N is None
+    assert (some.row_N.tolist(), some.position_N.tolist()) == ([0, 0, 1], [2, 4, 3])
+    assert some.verdict_N.tolist() == [2, 2, 0]
 
 
 def test_the_losses_by_hand() -> None:
-    """Cross entropy times the class's weight; the worth's error where there is one, quadratic up to 1, then linear."""
+    """Cross entropy times the class's weight; the error of the reward's size, quadratic up to 1, then linear."""
     out = torch.tensor(
         [[math.log(2), 0.0, 0.0, 0.0, 9.0], [0.0, 0.0, math.log(6), 9.0, 0.0], [0.0, math.log(2), 0, 9, 9]]
     )
     softplus = math.log(2)
-    span, worth = span_losses(
-        out, torch.tensor([0, 2, 1]), torch.tensor([1.0, 3.0, 0.0]), torch.tensor([3.0, 1.0, 2.0])
+    span, reward = span_losses(
+        out, torch.tensor([0, 2, 1]), torch.tensor([-1.0, 3.0, 0.0]), torch.tensor([3.0, 1.0, 2.0])
     )
     assert float(span) == pytest.approx(3 * math.log(2) + 2 * math.log(8 / 6) + math.log(2))
-    assert float(worth) == pytest.approx((1 - softplus) ** 2 / 2 + (3 - softplus) - 0.5)
+    assert float(reward) == pytest.approx((1 - softplus) ** 2 / 2 + (3 - softplus) - 0.5)
 
 
-def test_a_neutral_tokens_worth_moves_nothing_and_each_verdict_moves_its_own() -> None:
+def test_a_neutral_tokens_reward_moves_nothing_and_each_verdict_moves_its_own() -> None:
     out = torch.zeros(3, 5, requires_grad=True)
-    _, worth = span_losses(out, torch.tensor([1, 0, 2]), torch.tensor([0.0, 1.0, 1.0]), torch.ones(3))
-    worth.backward()  # type: ignore[no-untyped-call]
+    _, reward = span_losses(out, torch.tensor([1, 0, 2]), torch.tensor([0.0, -1.0, 1.0]), torch.ones(3))
+    reward.backward()  # type: ignore[no-untyped-call]
     assert out.grad is not None
     assert (out.grad != 0).tolist() == [[False] * 5, [False, False, False, True, False], [False] * 4 + [True]]
 
@@ -74,9 +67,9 @@ def test_reading_out_undoes_the_class_weights() -> None:
     optimizer.step(closure)  # type: ignore[no-untyped-call]
     raw = logits.detach()[:3].softmax(-1)
     assert float(raw[0]) > 0.1, "what the weighted loss learns is not how often the class came"
-    probs, worths = read_out(logits.detach()[None], weights, 1.0)
+    probs, sizes = read_out(logits.detach()[None], weights, 1.0)
     torch.testing.assert_close(probs[0], torch.tensor([0.05, 0.8, 0.15]), atol=1e-3, rtol=0)
-    torch.testing.assert_close(worths, torch.nn.functional.softplus(logits.detach()[None, 3:]))
+    torch.testing.assert_close(sizes, torch.nn.functional.softplus(logits.detach()[None, 3:]))
 
 
 def test_a_temperature_divides_the_logits() -> None:

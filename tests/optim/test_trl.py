@@ -12,8 +12,8 @@ from tests.conftest import unavailable
 from tests.optim.made import ONE_STEP, gradients, made_batch, policy
 from text2grad.models.policy import Policy
 from text2grad.models.tiny import tiny_tokenizer
-from text2grad.optim.advantages import Advantages
 from text2grad.optim.batch import Batch
+from text2grad.optim.estimators import Advantages
 
 CLIP_LOW, CLIP_HIGH, TEMPERATURE = 0.1, 0.15, 0.8
 
@@ -95,7 +95,7 @@ def test_loss_and_gradients_equal_those_of_trl(trl: Any, loss_type: str, tmp_pat
     assert stats.means()["update/clip_frac"] == pytest.approx(metrics["clip_ratio/region_mean"][0], abs=1e-5)
     compared = 0
     for name, weight in theirs.model.named_parameters():
-        torch.testing.assert_close(seen[f"model.{name}"], weight.grad, rtol=1e-5, atol=1e-5, msg=name)
+        torch.testing.assert_close(seen[f"backbone.model.{name}"], weight.grad, rtol=1e-5, atol=1e-5, msg=name)
         compared += 1
     assert compared == len(seen)
     assert max(float(gradient.abs().max()) for gradient in seen.values()) > 1e-2

@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from text2grad.feedback.rewards import on_last_token, token_rewards
-from text2grad.optim.advantages import discounted_sums, leave_one_out
-from text2grad.types import Alignment, Completion, Critique, Scoring, Span
+from tests.optim.made import leave_one_out
+from text2grad.feedback.rewards import Scoring, on_last_token, token_rewards
+from text2grad.optim.estimators import discounted_sums, leave_one_out_mean
+from text2grad.types import Alignment, Completion, Critique, Span
 
 END = 2
 ALL = [(END,), *product((0, 1), (0, 1, END))]
@@ -91,6 +92,20 @@ def test_the_group_variant_has_the_gradient_of_the_expected_score() -> None:
     assert float(wanted.abs().max()) > 0.05
     torch.testing.assert_close(group_gradient(scalar_7T), wanted)
     torch.testing.assert_close(group_gradient(spans_7T), wanted)
+
+
+def test_rloo_has_the_gradient_of_the_expected_score() -> None:
+    scalar_7T = padded([on_last_token(rewards(ids, "last")) for ids in ALL])
+    table = Table()
+    logprobs_7T = table.logprobs()
+    chance_7 = logprobs_7T.sum(1).exp().detach()
+    pairs = torch.tensor(list(product(range(7), range(7))))
+    rows_B, group_B = pairs.flatten(), torch.arange(49).repeat_interleave(2)
+    totals_B1 = scalar_7T.sum(1, keepdim=True)[rows_B]
+    mean_B1, _ = leave_one_out_mean(totals_B1, group_B)
+    chance_B = chance_7[pairs].prod(1).repeat_interleave(2)
+    of = (chance_B[:, None] * (totals_B1 - mean_B1) * logprobs_7T[rows_B]).sum() / 2
+    torch.testing.assert_close(table.gradient(of), exact_gradient(scalar_7T.sum(1)))
 
 
 def test_a_reward_that_later_tokens_decide_is_not_credited_to_them() -> None:

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.optim.made import ONE_STEP, Keeps, gradients, made_batch, policy
+from tests.optim.made import ONE_STEP, Keeps, advantages, gradients, made_batch, policy
 from text2grad.models.policy import Policy
-from text2grad.optim.advantages import Advantages, advantages
 from text2grad.optim.batch import Batch
-from text2grad.optim.loss import approximate_kl, clipped, value_loss
-from text2grad.optim.settings import CreditSettings, UpdateSettings
+from text2grad.optim.estimators import Advantages
+from text2grad.optim.losses import approximate_kl, clipped, value_loss
+from text2grad.optim.settings import AdvantageSettings, UpdateSettings
 from text2grad.optim.update import update
 
 POISONS = [float("nan"), float("inf"), float("-inf"), 1e30]
@@ -22,7 +22,7 @@ POISONS = [float("nan"), float("inf"), float("-inf"), 1e30]
 def prepared(kind: str = "gae", *, lora: int = 0, **options: Any) -> tuple[Policy, Batch, Advantages]:
     made = policy(lora=lora, value_head=kind == "gae")
     batch = made_batch(made, **options)
-    return made, batch, advantages(batch, batch.rewards_BT, CreditSettings(kind=kind))  # type: ignore[arg-type]
+    return made, batch, advantages(batch, batch.rewards_BT, AdvantageSettings(estimator=kind))  # type: ignore[arg-type]
 
 
 def assert_same(first: dict[str, Tensor], second: dict[str, Tensor]) -> None:
@@ -40,7 +40,7 @@ def assert_near(first: dict[str, Tensor], second: dict[str, Tensor], tolerance: 
 def test_loss_and_statistics_are_means_over_the_tokens() -> None:
     made, batch, found = prepared()
     options = replace(ONE_STEP, clip=0.1, value_clip=0.1, value_coefficient=0.3)
-    logprobs_BT, values_BT = made.look(batch, 8)
+    logprobs_BT, values_BT = made.logprobs_and_values(batch, 8)
     assert values_BT is not None and batch.values_BT is not None and found.returns_BT is not None
     mask_BT = batch.mask_BT
     old_BT, ours_BT = batch.logprobs_BT, found.advantages_BT
@@ -84,7 +84,7 @@ def test_statistics_of_several_minibatches_count_each_token_once() -> None:
 
 
 @pytest.mark.parametrize("lora", [0, 2])
-@pytest.mark.parametrize("kind", ["gae", "group", "local"])
+@pytest.mark.parametrize("kind", ["gae", "rloo", "grpo", "span_rloo", "local"])
 def test_eight_micro_batches_of_one_equal_one_of_eight(kind: str, lora: int) -> None:
     made, batch, found = prepared(kind, lora=lora)
     options = replace(ONE_STEP, entropy=0.01)
@@ -96,7 +96,7 @@ def test_eight_micro_batches_of_one_equal_one_of_eight(kind: str, lora: int) -> 
 
 
 def test_the_order_of_the_rows_does_not_matter() -> None:
-    made, batch, found = prepared("group")
+    made, batch, found = prepared("span_rloo")
     order = torch.tensor([5, 2, 7, 0, 3, 6, 1, 4])
     again = batch.rows(order)
     # The numbers of the completions went along, so the minibatches are the same ones.
@@ -125,7 +125,7 @@ def test_each_epoch_goes_through_every_completion_once_in_another_order() -> Non
 
 
 @pytest.mark.parametrize("poison", POISONS)
-@pytest.mark.parametrize("kind", ["gae", "group", "local"])
+@pytest.mark.parametrize("kind", ["gae", "rloo", "grpo", "span_rloo", "local"])
 def test_padding_moves_no_gradient(kind: str, poison: float) -> None:
     made, batch, found = prepared(kind)
     wanted, _ = gradients(made, batch, found)
@@ -146,7 +146,7 @@ def test_padding_moves_no_gradient(kind: str, poison: float) -> None:
         values_BT=spoilt(batch.values_BT),
         reference_BT=spoilt(batch.reference_BT),
     )
-    again = advantages(poisoned, poisoned.rewards_BT, CreditSettings(kind=kind))  # type: ignore[arg-type]
+    again = advantages(poisoned, poisoned.rewards_BT, AdvantageSettings(estimator=kind))  # type: ignore[arg-type]
     returns_BT = None if again.returns_BT is None else spoilt(again.returns_BT)
     came, stats = gradients(made, poisoned, Advantages(spoilt(again.advantages_BT), again.mask_BT, returns_BT))
     assert_same(wanted, came)
@@ -228,7 +228,7 @@ def test_too_much_kl_stops_before_the_step() -> None:
         before.append(weights(made))
         return made(*args, **named)
 
-    batch = replace(batch, logprobs_BT=made.look(batch, 8)[0])
+    batch = replace(batch, logprobs_BT=made.logprobs_and_values(batch, 8)[0])
     stats = update(watched, optimizer, batch, found, options, seed=0)
     assert stats.stopped
     assert 1 <= stats.steps < 8, "the first minibatch is that of the sampling policy itself: no KL yet"
@@ -249,12 +249,12 @@ def test_without_a_limit_nothing_stops() -> None:
 def test_one_local_update_moves_each_span_its_own_way(lora: int) -> None:
     made = policy(lora=lora)
     batch = made_batch(made)
-    logprobs_BT, _ = made.look(batch, 8)
+    logprobs_BT, _ = made.logprobs_and_values(batch, 8)
     batch = replace(batch, logprobs_BT=logprobs_BT)
-    found = advantages(batch, batch.verdicts_BT, CreditSettings(kind="local"))
+    found = advantages(batch, batch.verdicts_BT, AdvantageSettings(estimator="local"))
     optimizer = torch.optim.AdamW(made.trainable().values(), lr=3e-3, weight_decay=0)
     update(made, optimizer, batch, found, UpdateSettings(epochs=1, minibatches=1), seed=0)
-    change_BT = made.look(batch, 8)[0] - logprobs_BT
+    change_BT = made.logprobs_and_values(batch, 8)[0] - logprobs_BT
     poor, good = (float(change_BT[batch.mask_BT & (batch.verdicts_BT == sign)].mean()) for sign in (-1, 1))
     unlabelled = float(change_BT[batch.mask_BT & (batch.verdicts_BT == 0)].mean())
     assert poor < -0.01 < 0.01 < good

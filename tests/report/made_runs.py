@@ -9,11 +9,12 @@ import math
 import random
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from text2grad.runs import encode_row
-from text2grad.types import Alignment, Completion, Critique, Example, Missed, RewardedCompletion, Span
+from text2grad.types import Alignment, Completion, Critique, Example, Missed, Rollout, Span
 
 PLACES = ("Lindau", "Port Wren", "Östersund", "札幌", "Vila do Conde")
 CAUSES = ("a burst pipe", "a lightning strike", "a faulty valve", "ice on the rails")
@@ -73,31 +74,27 @@ def row(update: int, chance: random.Random, skill: float, *, held_out: bool = Fa
     example, text, critique, alignment = bulletin(chance, skill, extra.pop("words", 0))
     made = rewarded(example, text, critique, alignment, chance, held_out)
     if extra.pop("unscored", False):
-        made = RewardedCompletion(example, made.completion, logprobs_before=made.logprobs_before)
-    return {
-        "update": update,
-        **({"held_out": True} if held_out else {"index": 0, "truncated": False}),
-        **extra,
-        **made.to_json(),
-    }
+        made = Rollout(example, made.completion, logprobs=made.logprobs)
+    return {**made.to_json(), "update": update, "held_out": held_out, **extra}
 
 
 def rewarded(
     example: Example, text: str, critique: Critique, alignment: Alignment, chance: random.Random, held_out: bool = False
-) -> RewardedCompletion:
+) -> Rollout:
     completion = tokens(text)
     rewards = [0.0] * len(completion.token_ids)
     for span in alignment.spans:
         last = max(index for index, (start, end) in enumerate(completion.offsets) if start < end and start < span.end)
         rewards[last] += {"good": 1 / 3, "poor": -1 / 3, "neutral": 0.0}[span.verdict]
     rewards[-1] -= len(alignment.omissions) / 3
+    judged = Rollout(example, completion, critique=critique, alignment=alignment, token_rewards=tuple(rewards))
     if held_out:
-        return RewardedCompletion(example, completion, critique, alignment, tuple(rewards))
+        return judged
     before = [-abs(chance.gauss(0.4, 1.2)) for _ in rewards]
     advantages = [3 * reward + chance.gauss(0, 0.15) for reward in rewards]
     after = [b + 0.3 * a for b, a in zip(before, advantages, strict=True)]
-    numbers = [tuple(round(value, 6) for value in stream) for stream in (advantages, before, after)]
-    return RewardedCompletion(example, completion, critique, alignment, tuple(rewards), *numbers)
+    numbers = [tuple(round(value, 6) for value in stream) for stream in (before, advantages, after)]
+    return replace(judged, logprobs=numbers[0], advantages=numbers[1], logprobs_after=numbers[2])
 
 
 def skill_at(update: int, updates: int, arm: str) -> float:
@@ -187,7 +184,7 @@ def odd_row(update: int, text: str, identity: str) -> dict[str, Any]:
     spans = (Span(first.start(), first.end(), "poor", severity=0.5, comment=comment),)
     example = Example(identity, "Summarise: <i>nothing</i> & all.")
     made = rewarded(example, text, critique, Alignment(spans), random.Random(identity))
-    return {"update": update, "index": 9, "truncated": False, **made.to_json()}
+    return {**made.to_json(), "update": update, "held_out": False}
 
 
 def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:

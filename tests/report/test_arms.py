@@ -9,6 +9,7 @@ from text2grad.report.arms import Point, arms_of
 from text2grad.report.folders import Run
 from text2grad.report.panels import time_by_part
 from text2grad.report.words import compare
+from text2grad.types import MetricInfo
 
 
 def run(name: str, scores: dict[int, float], key: str = "held_out/score", **config: Any) -> Run:
@@ -119,6 +120,24 @@ def test_equal_ends_are_called_equal() -> None:
 
 def test_time_is_of_every_part_that_was_measured_over_all_updates() -> None:
     rows = {1: {"time/sample": 2.0, "time/other": 1.0}, 2: {"time/sample": 4.0, "time/evaluate": 3.0, "time/new": 0.5}}
-    bars = time_by_part(arms_of([Run(Path("a"), "a", rows)]))
-    assert bars is not None
-    assert bars.parts == ["sample", "evaluate", "new", "other"] and bars.bars == [("a", [3.0, 1.5, 0.25, 0.5])]
+    assert time_by_part(arms_of([Run(Path("a"), "a", rows)])) == (
+        ["seconds per update", "a"],
+        [
+            ["sample", "3.00 (57%)"],
+            ["evaluate", "1.50 (29%)"],
+            ["new", "0.250 (5%)"],
+            ["other", "0.500 (10%)"],
+            ["total", "5.25"],
+        ],
+    )
+    assert time_by_part(arms_of([run("b", {0: 0.0})])) is None
+
+
+def test_without_a_known_measure_a_metric_with_a_direction_is_compared() -> None:
+    rows = {1: {"train/noise": 5.0, "held_out/error": 0.4}, 2: {"train/noise": 5.0, "held_out/error": 0.1}}
+    declared = {"held_out/error": MetricInfo("Error rate", "", "lower"), "train/noise": MetricInfo("N", "", "higher")}
+    runs = [Run(Path("a"), "a", rows, {"x": 1}, declared=declared), run("b", {1: 0.4, 2: 0.3}, "held_out/error", x=2)]
+    said = compare(arms_of(runs))
+    assert (said.key, said.headline) == ("held_out/error", "a ends at 0.100, b at 0.300")
+    assert said.sentences[0] == "a: error rate fell from 0.400 to 0.100 in 1 update."
+    assert said.sentences[-1] == "a reached the final value of b, 0.300, by update 2."

@@ -206,6 +206,7 @@ def test_the_button_turns_the_colours(open_page: Open, scheme: str) -> None:
 
 def test_every_chart_has_a_name_and_a_table(open_page: Open) -> None:
     page = open_page()
+    page.get_by_text("More metrics").click()
     figures = page.locator("figure").all()
     assert len(figures) > 8
     for figure in figures:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from text2grad.report.arms import Point
-from text2grad.report.charts import Bars, Chart, Line, smooth, ticks
+from text2grad.report.charts import Chart, Line, smooth, tick_labels, ticks
 
 NUMBERS = st.floats(-1e9, 1e9, allow_nan=False)
 
@@ -107,15 +107,25 @@ def test_the_table_says_the_spread_and_what_is_not_there() -> None:
 
 def test_names_are_escaped() -> None:
     nasty = '<script>"&'
-    for svg in (
-        Chart(nasty, nasty, [line(1.0, 2.0, label=nasty)]).svg(960, 380, labels=True),
-        Bars(nasty, nasty, [nasty], [(nasty, [1.0])]).svg(960),
-    ):
-        assert "<script" not in svg
-        ET.fromstring(str(svg))
+    svg = Chart(nasty, nasty, [line(1.0, 2.0, label=nasty)]).svg(960, 380, labels=True)
+    assert "<script" not in svg
+    ET.fromstring(str(svg))
 
 
-def test_bars_are_as_long_as_their_numbers() -> None:
-    svg = Bars("t", "n", ["sample", "update"], [("a", [3.0, 1.0]), ("b", [1.0, 1.0])]).svg(402)
-    widths = [float(width) for width in re.findall(r'<rect [^>]*width="([\d.]+)"', svg)]
-    assert widths == [298.5, 98.5, 98.5, 98.5]
+@given(NUMBERS, st.floats(1e-9, 1e9), st.integers(3, 7))
+def test_tick_labels_are_distinct(low: float, size: float, wanted: int) -> None:
+    labels = tick_labels(ticks(low, low + size, wanted))
+    assert len(set(labels)) == len(labels)
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.50001, 0.50004), (1000.0001, 1000.0003), (1e-9, 3e-9), (-4e20, 9e20)])
+def test_labels_of_close_tiny_and_huge_ticks_stay_on_the_paper(low: float, high: float) -> None:
+    svg = str(Chart("t", "n", [line(low, high)]).svg(440, 240))
+    labels = re.findall(r'<text class="tick end" x="(\d+)" y="[\d.]+">([^<]+)<', svg)
+    assert len(labels) == len({text for _, text in labels}) > 1
+    assert all(6 * len(text) <= int(x) for x, text in labels)
+
+
+def test_stacked_lines_have_one_left_edge() -> None:
+    svg = str(Chart("t", "n", [line(0.50001, 0.50002), line(1.0, 2.0, label="b")], stacked=True).svg(440, 312))
+    assert len(set(re.findall(r'<path class="line [^"]+" d="M([\d.]+) ', svg))) == 1

@@ -63,6 +63,14 @@ def test_without_a_score_it_is_the_sum_of_the_rewards() -> None:
     assert made((Span(0, 4, "good"),), "x", score=0.25)["score"] == 0.25
 
 
+def test_rows_of_older_runs_are_read() -> None:
+    new = row(1, random.Random(2), 0.5)
+    old = {key: new[key] for key in ("update", "example", "completion", "critique", "alignment", "token_rewards")}
+    old |= {"index": 0, "truncated": False, "advantages": new["advantages"], "logprobs_after": new["logprobs_after"]}
+    old["logprobs_before"] = new["logprobs"]
+    assert encode(old) == encode(new)
+
+
 def test_an_unscored_row_has_no_critique_and_no_score() -> None:
     made = encode(row(1, random.Random(2), 0.5, unscored=True))
     assert "critique" not in made and "score" not in made and "rewards" not in made and "before" in made
@@ -119,7 +127,7 @@ def test_too_many_rows_are_thinned_evenly_and_the_extremes_stay(tmp_path: Path) 
     rows = [row(update, chance, 0.9, words=60) for update in range(1, 401)]
     worst, changed, unscored = 123, 234, 345
     rows[worst]["critique"]["score"] = -9.0
-    rows[changed]["logprobs_after"][0] = rows[changed]["logprobs_before"][0] - 20
+    rows[changed]["logprobs_after"][0] = rows[changed]["logprobs"][0] - 20
     rows[unscored] = row(unscored + 1, chance, 0.9, words=60, unscored=True)
     write_rows(tmp_path / "rollouts.jsonl", rows)
     shown = read_completions(tmp_path / "rollouts.jsonl", budget=100_000)
@@ -147,8 +155,8 @@ BIG = 10**400
         ("token_rewards", [BIG]),
         ("token_rewards", [1e308, 1e308]),
         ("token_rewards", [math.inf, -math.inf]),
-        ("logprobs_before", [BIG]),
-        ("logprobs_before", [-math.inf]),
+        ("logprobs", [BIG]),
+        ("logprobs", [-math.inf]),
         ("logprobs_after", [-1.7e308]),
     ],
 )

@@ -81,21 +81,95 @@ def test_without_run_json_the_command_comes_from_the_settings(tmp_path: Path) ->
     (folder / "run.json").unlink()
     html = html_of(folder)
     assert f"text2grad train --config {folder}/config.yaml" in html
-    assert "the run does not say how it was called" in html and "no run.json" in html
+    assert "the run does not say how it was started" in html and "no run.json" in html
 
 
 def test_charts_are_there_for_what_was_measured_and_for_nothing_else(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "a", updates=8)
     html = html_of(folder)
     titles = re.findall(r"<h4>([^<]+)</h4>", html)
-    assert titles[:6] == ["Score in training", "Reward", "KL to the reference", "Length", "Diversity", "Repetition"]
-    assert "Critic against examiner" not in html and "Time by part" in html and "Locality" in html
+    assert titles[:6] == ["Training score", "Reward", "KL to the reference", "Length", "Diversity", "Repetition"]
+    assert "Critic compared with examiner" not in html and "Time by part" in html and "Locality" in html
     assert html.count("<figure") == html.count("The numbers as a table</summary>") > 8
     rows = [{"update": n, "held_out/score": 0.1 * n, "held_out/critic_score": 0.05 * n} for n in range(4)]
     write_rows(folder / "metrics.jsonl", rows)
     html = html_of(folder)
-    assert "Critic against examiner" in html
+    assert "Critic compared with examiner" in html
     assert "Time by part" not in html and "KL to the reference" not in html and "Locality" not in html
+
+
+def declare(folder: Path, metrics: object) -> None:
+    facts = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(facts | {"metrics": metrics}))
+
+
+def figures(html: str) -> dict[str, str]:
+    """Title → markup of each chart that has one."""
+    return {found[1]: found[0] for found in re.findall(r"(<figure.*?<h4>([^<]*)</h4>.*?</figure>)", html, re.DOTALL)}
+
+
+def test_a_metric_that_the_run_declares_is_drawn_with_its_title_help_and_direction(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "a", updates=4)
+    rows = [{"update": n, "held_out/score": 0.1 * n, "held_out/facts_right": 0.2 * n, "mine/<x>": -n} for n in range(4)]
+    write_rows(folder / "metrics.jsonl", rows)
+    declare(
+        folder,
+        {
+            "held_out/facts_right": {"title": "Facts right", "help": "Share of the facts stated.", "better": "higher"},
+            "mine/<x>": {"title": "My <x>", "help": "What I measure.", "better": "lower"},
+            "held_out/score": {"title": "Held-out F1", "help": "Of the answers.", "better": "higher"},
+        },
+    )
+    html = html_of(folder)
+    assert "a: held-out F1 rose from 0 to 0.300 in 3 updates." in html
+    assert "Held-out F1 per update. Of the answers. Higher is better." in html
+    comparison, training = html.split('<section id="comparison">')[1].split('<section id="training">')
+    held_out = figures(comparison)["Facts right"]
+    assert "Share of the facts stated. Higher is better." in held_out and "<td>0.600</td>" in held_out
+    more = training.split("<h3>More metrics</h3>")[1]
+    assert "What I measure. Lower is better." in figures(more)["My &lt;x&gt;"]
+
+
+def test_a_metric_without_a_declaration_is_drawn_by_its_key(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "a", updates=4)
+    write_rows(
+        folder / "metrics.jsonl",
+        [{"update": n, "score/mean": 0.5, "mine": n, "held_out/mine": n, "update/grad_norm": 1} for n in range(1, 4)],
+    )
+    html = html_of(folder)
+    comparison, training = html.split('<section id="comparison">')[1].split('<section id="training">')
+    assert list(figures(comparison)) == ["held_out/mine"]
+    assert list(figures(training.split("More metrics")[1])) == ["mine", "Gradient norm"], "a user's come first"
+    assert "is better" not in figures(training)["mine"]
+
+
+def test_a_held_out_metric_with_the_title_of_another_is_called_held_out(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "a", updates=2)
+    write_rows(folder / "metrics.jsonl", [{"update": 0, "held_out/score": 0.25, "held_out/length": 3}])
+    score, length = ({"title": title, "help": "", "better": "higher"} for title in ("Score", "Length"))
+    declare(folder, {"score/mean": score, "held_out/score": score, "held_out/length": length})
+    html = html_of(folder)
+    assert "a: held-out score 0.250 at update 0." in html and "Length" in figures(html)
+
+
+def test_a_broken_declaration_is_said_and_the_metric_is_drawn(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "a", updates=2)
+    write_rows(folder / "metrics.jsonl", [{"update": n, "mine": n} for n in range(3)])
+    declare(folder, {"mine": {"title": "Mine", "help": "x", "better": "up"}, "yours": 3})
+    html = html_of(folder)
+    assert "mine" in figures(html)
+    assert "run.json: metrics: mine: " in html and "run.json: metrics: yours: " in html
+    declare(folder, ["mine"])
+    assert "mine" in figures(html_of(folder))
+
+
+def test_what_never_happened_and_what_is_too_much_stays_out_of_the_way(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "a", updates=2)
+    rows = [{"update": n, "critic/unscored_frac": 0} | {f"mine/{k}": n for k in range(70)} for n in range(1, 3)]
+    write_rows(folder / "metrics.jsonl", [{"score/mean": 0.1, **row} for row in rows])
+    known, more = html_of(folder).split('<section id="training">')[1].split("<h3>More metrics</h3>")
+    assert "Unscored" not in figures(known)
+    assert len(figures(more)) == 60 and "60 of 71 are drawn" in more
 
 
 def test_the_critic_that_is_trained_on_is_drawn_against_the_examiner(tmp_path: Path) -> None:
@@ -103,13 +177,12 @@ def test_the_critic_that_is_trained_on_is_drawn_against_the_examiner(tmp_path: P
     rows = [{"update": n, "held_out/score": 60 - 3 * n, "held_out/critic_score": 0.2 + 0.1 * n} for n in range(4)]
     write_rows(folder / "metrics.jsonl", rows)
     html = html_of(folder)
-    assert html.count("Critic against examiner") == 1
-    section = html.split("Critic against examiner")[1].split("</figure>")[0]
-    assert "by the examiner (evaluation.critic)" in section
+    assert html.count("Critic compared with examiner") == 1
+    section = html.split("Critic compared with examiner")[1].split("</figure>")[0]
+    assert "by the examiner (evaluation.critic)" in section and "each on its own scale" in section
     table = re.findall(r"<t[hd][^>]*>([^<]*)</t[hd]>", section)
     assert table[:3] == ["update", "critic", "examiner"]
     assert table[-3:] == ["3", "0.500", "51.0"]
-    assert "each on a scale of its own" in section
     critic, examiner = re.findall(r'class="line c\d d\d" d="M([^"]+)"', section)
     for line, rises in ((critic, True), (examiner, False)):
         heights = [float(place.split()[1]) for place in line.split("L")]
@@ -126,8 +199,9 @@ def test_the_run_of_a_reward_model_shows_how_well_it_finds_what_is_poor(tmp_path
     ]
     write_rows(folder / "metrics.jsonl", rows)
     html = html_of(folder)
-    assert re.findall(r"<h4>([^<]+)</h4>", html)[:3] == ["Training loss", "Held-out loss", "Good tokens found"]
-    assert "Poor tokens found" not in html, "it is the chart at the top"
+    titles = re.findall(r"<h4>([^<]+)</h4>", html)
+    assert titles[:3] == ["Training loss", "Held-out loss", "Average precision on good tokens"]
+    assert "Average precision on poor tokens" not in titles, "it is the chart at the top"
     assert "a: average precision on poor tokens rose from 0 to 0.600 in 3 updates." in html
     assert "No scores yet" not in html
 

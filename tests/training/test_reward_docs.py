@@ -10,7 +10,7 @@ import pytest
 from tests.models.reward.made import rows
 from tests.training.test_reward_model import settings, start
 from text2grad import config
-from text2grad.feedback.lessons import Calibration
+from text2grad.feedback.labels import Calibration
 from text2grad.runs import read_jsonl
 from text2grad.training.settings import RewardModelSettings, TrainSettings
 from text2grad.types import Critique

@@ -16,7 +16,7 @@ from tests.models.reward.made import FAST, FULL, TEMPLATE, rows, write_rows
 from tests.training.trainings import Driver, metrics_of
 from text2grad import config
 from text2grad.errors import ConfigError, CriticError, InvalidData, RunError
-from text2grad.feedback.lessons import verdicts_of
+from text2grad.feedback.labels import verdicts_of
 from text2grad.models.parallel import Processes
 from text2grad.models.reward.calibrate import calibrated
 from text2grad.models.reward.critic import RewardCritic
@@ -25,7 +25,7 @@ from text2grad.models.reward.template import Template
 from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.tasks.annotated import Annotated
-from text2grad.training.reward_model import RewardTrainer
+from text2grad.training.reward_model import RewardModelTrainer
 from text2grad.training.settings import LossSettings, RewardModelSettings
 from text2grad.types import Alignment, Critique, Message, Span
 
@@ -45,10 +45,10 @@ def settings(**changed: Any) -> RewardModelSettings:
     )
 
 
-def start(folder: Path, options: RewardModelSettings | None = None, **given: Any) -> RewardTrainer:
+def start(folder: Path, options: RewardModelSettings | None = None, **given: Any) -> RewardModelTrainer:
     tokenizer = tiny_tokenizer()
     given = {"rows": rows(), "model": tiny_model(tokenizer), "tokenizer": tokenizer} | given
-    return RewardTrainer(options or settings(), folder / "run", **given)
+    return RewardModelTrainer(options or settings(), folder / "run", **given)
 
 
 # ---------------------------------------------------------------------------------------------- that it learns
@@ -93,13 +93,13 @@ def test_the_calibration_is_that_of_the_weights_that_are_kept(trained: tuple[Pat
     model, _ = RewardModel.from_pretrained(outcome.model)
     assert model.calibration.kind == "verdicts" and model.calibration.temperature != 1
     loop = start(folder / "again", settings(), rows=rows(48))
-    outs = model.judge([item.encoded for item in loop.held_items], 4096)
+    outs = model.predict([item.encoded for item in loop.held_items], 4096)
     loop.close()
     called = [verdicts_of(model.read(out)[0].double().numpy(), model.calibration) for out in outs]
     pairs = [
         (c, v)
         for one, item in zip(called, loop.held_items, strict=True)
-        for c, v in zip(one, item.lesson.verdicts, strict=True)
+        for c, v in zip(one, item.labels.verdicts, strict=True)
     ]
     right = sum(c == v == 0 for c, v in pairs)
     f1 = 2 * right / (sum(c == 0 for c, _ in pairs) + sum(v == 0 for _, v in pairs))
@@ -109,11 +109,11 @@ def test_the_calibration_is_that_of_the_weights_that_are_kept(trained: tuple[Pat
 def test_thresholds_are_of_words_as_the_critic_reads_them(tmp_path: Path) -> None:
     with start(tmp_path, settings(updates=4, head_learning_rate=2e-2), rows=rows(24)) as loop:
         loop.train()
-        outs = [out.cpu() for out in loop._look(loop.held_items)[2]]
-        verdicts = [torch.from_numpy(item.lesson.verdicts) for item in loop.held_items]
-        found = loop.policy.calibration
+        outs = [out.cpu() for out in loop._predict(loop.held_items)[2]]
+        verdicts = [torch.from_numpy(item.labels.verdicts) for item in loop.held_items]
+        found = loop.model.calibration
         by_words, by_tokens = (
-            calibrated(loop.policy, outs, verdicts, units) for units in ([item.units for item in loop.held_items], None)
+            calibrated(loop.model, outs, verdicts, words) for words in ([item.words for item in loop.held_items], None)
         )
     assert found == by_words and (by_tokens.poor, by_tokens.good) != (found.poor, found.good)
 
@@ -133,10 +133,10 @@ def test_with_scores_the_critics_score_follows_the_true_one(tmp_path: Path) -> N
 
 
 def test_the_papers_way_trains_no_head(tmp_path: Path) -> None:
-    options = settings(updates=2, loss=LossSettings(span=0.0, worth=0.0, language=1.0))
+    options = settings(updates=2, loss=LossSettings(span=0.0, reward=0.0, language=1.0))
     loop = start(tmp_path, options)
     loop.train()
-    assert not loop.policy.span_head.linear.weight.any()
+    assert not loop.model.span_head.linear.weight.any()
     row = metrics_of(tmp_path / "run")[-1]
     assert row["loss/joint"] == row["loss/language"]
 
@@ -163,7 +163,7 @@ def test_a_held_out_prompt_that_is_learned_from_is_said(tmp_path: Path, capsys: 
     made = rows(9)
     chat = replace(made[3], prompt=(Message("user", str(made[3].prompt)),))
     start(tmp_path, settings(updates=1), rows=[*made[:3], chat], held_out=made[2:5]).train()
-    assert "2 of 4 completions to learn from have a prompt that is held out, too" in capsys.readouterr().err
+    assert "2 of 4 completions to learn from have a prompt that is also held out" in capsys.readouterr().err
     start(tmp_path / "apart", settings(updates=1), rows=made[:3], held_out=made[3:]).train()
     start(tmp_path / "split", settings(updates=1), rows=made).train()
     assert "held out" not in capsys.readouterr().err
@@ -176,25 +176,25 @@ def test_rows_without_a_score_that_cost_the_others_theirs_are_said(
     plain = replace(made[1], critique=Critique("Fine."))
     loop = start(tmp_path, settings(updates=1), rows=[made[0], plain, *made[2:4]], held_out=made[5:])
     loop.train()
-    assert "1 of 8 completions, to learn from and held out, have no score" in capsys.readouterr().err
+    assert "1 of 8 completions, held-out ones included, have no score" in capsys.readouterr().err
     assert loop.kind == "verdicts"
     loop = start(tmp_path / "held", settings(updates=1), rows=made[2:4], held_out=[plain, *made[5:]])
     loop.train()
-    assert "1 of 7 completions, to learn from and held out, have no score" in capsys.readouterr().err
+    assert "1 of 7 completions, held-out ones included, have no score" in capsys.readouterr().err
     assert loop.kind == "verdicts"
     start(tmp_path / "all", settings(updates=1), rows=made[:4], held_out=made[5:]).train()
     start(tmp_path / "none", settings(updates=1), rows=rows(4), held_out=made[5:]).train()
     assert "no score" not in capsys.readouterr().err
 
 
-def test_long_completions_are_counted_and_long_critiques_leave_the_head_its_lesson(
+def test_long_completions_are_counted_and_long_critiques_leave_the_head_its_labels(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     long = Annotated("long", "Q", "word " * 99, Critique("x"), Alignment())
     wordy = Annotated("wordy", "Q", "Drava it is", Critique("word " * 99), Alignment((Span(0, 5, "poor"),)))
     options = settings(updates=1)
     start(tmp_path, options, rows=[*rows(6), long, wordy], held_out=[long, *rows(2, seed=1)]).train()
-    assert "2 of 11 completions have no room and are left out; raise template.max_tokens=200" in capsys.readouterr().err
+    assert "2 of 11 completions do not fit and are left out; raise template.max_tokens=200" in capsys.readouterr().err
     first = metrics_of(tmp_path / "run")[0]
     assert {key: first[f"data/{key}"] for key in ("rows", "held_out", "skipped", "without_critique")} == {
         "rows": 7,
@@ -203,9 +203,10 @@ def test_long_completions_are_counted_and_long_critiques_leave_the_head_its_less
         "without_critique": 1,
     }
     with start(tmp_path / "counted", options, rows=[wordy, *rows(3)], held_out=rows(2)) as loop:
-        batch, marks = loop._batch(loop.items)
-    assert batch.rewards_BT.sum(1).tolist() == [0, *batch.lengths_B.tolist()[1:]]
-    assert marks.verdict_BL[0].eq(0).any(), "its spans are taught all the same"
+        batch, labels = loop._batch(loop.items)
+    assert batch.loss_weights_BT.sum(1).tolist() == [0, *batch.lengths_B.tolist()[1:]]
+    verdict_N = labels.rows(torch.tensor([0])).verdict_N
+    assert verdict_N is not None and verdict_N.eq(0).any(), "its spans are taught all the same"
     with pytest.raises(InvalidData, match=r"row 'long': the completion has \d+ tokens.*set too_long=skip"):
         start(tmp_path / "strict", settings(too_long="error"), rows=[*rows(6), long])
     with pytest.raises(InvalidData, match=r"none of 1 completions has room in template\.max_tokens=200"):
@@ -218,16 +219,16 @@ def test_long_completions_are_counted_and_long_critiques_leave_the_head_its_less
 
 def test_the_template_has_no_more_room_than_the_model_has_positions(tmp_path: Path) -> None:
     with start(tmp_path, settings(template=type(TEMPLATE)())) as loop:
-        assert (settings().template.max_tokens, loop.policy.template.max_tokens) == (200, 512)
+        assert (settings().template.max_tokens, loop.model.template.max_tokens) == (200, 512)
 
 
 def test_rare_classes_count_more_and_epochs_become_updates(tmp_path: Path) -> None:
     with start(tmp_path, settings(updates=None, epochs=1.5)) as loop:
-        weights = loop.policy.class_weights_3.tolist()
+        weights = loop.model.class_weights_3.tolist()
         assert weights[0] > 1 > weights[1] and weights[2] > 1
         assert loop.updates == -(-len(loop.items) * 3 // 16)
     with start(tmp_path / "plain", settings(loss=LossSettings(imbalance=0.0))) as loop:
-        assert loop.policy.class_weights_3.tolist() == [1, 1, 1]
+        assert loop.model.class_weights_3.tolist() == [1, 1, 1]
 
 
 # ---------------------------------------------------------------------------------------------- when it ends
@@ -250,7 +251,7 @@ def test_it_stops_when_the_held_out_loss_rises_keeps_the_best_and_stays_stopped(
     best: list[dict[str, Any]] = []
 
     def look(loop: Any, _: Any) -> None:
-        best.append({name: weight.detach().clone() for name, weight in loop.policy.named_parameters()})
+        best.append({name: weight.detach().clone() for name, weight in loop.model.named_parameters()})
 
     loop = start(tmp_path, options, held_out=CONTRARY, callbacks=[look])
     outcome = loop.train()
@@ -266,7 +267,7 @@ def test_it_stops_when_the_held_out_loss_rises_keeps_the_best_and_stays_stopped(
 
 
 def test_the_best_weights_are_those_that_judge_best_however_well_others_write(tmp_path: Path) -> None:
-    loss = LossSettings(span=1.0, worth=0.5, language=20.0)
+    loss = LossSettings(span=1.0, reward=0.5, language=20.0)
     options = settings(updates=12, evaluate_every=1, head_learning_rate=5e-2, loss=loss)
     # Words as they are learned, verdicts the other way round: the writer gets better, the judge worse.
     turned = [replace(row, critique=real.critique) for row, real in zip(CONTRARY, rows(6, seed=1), strict=True)]
@@ -274,14 +275,14 @@ def test_the_best_weights_are_those_that_judge_best_however_well_others_write(tm
     loop.train()
     found = metrics_of(tmp_path / "run")
     for row in found:
-        assert row["held_out/watched"] == pytest.approx(row["held_out/span"] + 0.5 * row["held_out/worth"])
+        assert row["held_out/watched"] == pytest.approx(row["held_out/span"] + 0.5 * row["held_out/reward"])
     judging, both = ([row[name] for row in found] for name in ("held_out/watched", "held_out/joint"))
     assert judging.index(min(judging)) != both.index(min(both)), "else this shows nothing"
-    assert loop.best_at == judging.index(min(judging))
+    assert loop.best.update == judging.index(min(judging))
 
 
 def test_a_model_that_only_writes_is_watched_by_what_it_writes(tmp_path: Path) -> None:
-    start(tmp_path, settings(updates=2, loss=LossSettings(span=0.0, worth=0.0, language=1.0))).train()
+    start(tmp_path, settings(updates=2, loss=LossSettings(span=0.0, reward=0.0, language=1.0))).train()
     for row in metrics_of(tmp_path / "run"):
         if "held_out/watched" in row:
             assert row["held_out/watched"] == row["held_out/joint"] == row["held_out/language"]
@@ -307,11 +308,11 @@ def test_the_best_weights_and_the_patience_outlast_an_interruption(tmp_path: Pat
 def test_a_run_that_only_made_things_worse_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = settings(updates=2, evaluate_every=1, head_learning_rate=9.0, update=replace(FAST, learning_rate=1.0))
     outcome = start(tmp_path, options).train()
-    assert "no look found the held-out loss below where it began" in capsys.readouterr().err
-    with pytest.raises(CriticError, match="no look at the held-out loss was below the first"):
+    assert "the held-out loss never fell below its start" in capsys.readouterr().err
+    with pytest.raises(CriticError, match="the held-out loss never fell below its start"):
         RewardCritic(outcome.model or "")
     start(tmp_path / "better", settings(updates=2)).train()
-    assert "no look" not in capsys.readouterr().err
+    assert "never fell" not in capsys.readouterr().err
 
 
 def test_a_judge_of_no_use_says_so_and_scores_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -319,11 +320,11 @@ def test_a_judge_of_no_use_says_so_and_scores_nothing(tmp_path: Path, capsys: py
     options = settings(updates=12, evaluate_every=12, keep="last", head_learning_rate=5e-2)
     other = [replace(row, alignment=Alignment((Span(0, row.completion.index(" "), "poor"),))) for row in CONTRARY]
     outcome = start(tmp_path, options, held_out=other).train()
-    assert "the 6 held-out completions do not show that this judge is of use" in capsys.readouterr().err
+    assert "the 6 held-out completions do not show that this reward model is of use" in capsys.readouterr().err
     made = rows(8, seed=4)
     found = RewardCritic(outcome.model or "")([row.prompt for row in made], [row.completion for row in made])
     assert found == [None] * 8
-    start(tmp_path / "writer", settings(updates=1, loss=LossSettings(span=0.0, worth=0.0, language=1.0))).train()
+    start(tmp_path / "writer", settings(updates=1, loss=LossSettings(span=0.0, reward=0.0, language=1.0))).train()
     assert "of use" not in capsys.readouterr().err, "one that only writes is not judged by"
 
 
@@ -332,18 +333,15 @@ def test_a_loss_that_is_no_number_is_neither_low_nor_patient(tmp_path: Path) -> 
         for update, (loss, lowest, above, best) in enumerate(
             [(2.0, 2.0, 0, 0), (math.nan, 2.0, 1, 0), (math.nan, 2.0, 2, 0), (1.0, 1.0, 0, 3), (math.inf, 1.0, 1, 3)]
         ):
-            loop._see({"update": update, loop.watched: loss})
-            assert (loop.lowest, loop.above, loop.best_at) == (lowest, above, best)
-    with start(tmp_path / "first") as loop:
-        loop._see({"update": 0, loop.watched: math.nan})
-        assert (loop.lowest, loop.above, loop.best) == (math.inf, 1, None)
+            assert loop.watch.see({"update": update, "held_out/watched": loss}) == (update == best)
+            assert (loop.watch.lowest, loop.watch.above) == (lowest, above)
 
 
 def break_at(update: int) -> Any:
     def break_it(loop: Any, metrics: Any) -> None:
         if metrics["update"] == update:
             with torch.no_grad():
-                loop.policy.span_head.linear.weight.fill_(math.nan)
+                loop.model.span_head.linear.weight.fill_(math.nan)
 
     return break_it
 
@@ -355,7 +353,7 @@ def test_a_loss_that_is_no_number_ends_the_run_and_keeps_the_best(
     outcome = start(tmp_path, options, callbacks=[break_at(4)]).train()
     assert (outcome.status, outcome.updates) == (1, 5)
     said = capsys.readouterr().err
-    assert "update 5: the loss is no number; the weights have run away. The model is that of update" in said
+    assert "update 5: the loss is not a number; the weights have run away. The model is that of update" in said
     assert "held_out/watched" not in metrics_of(tmp_path / "run")[-1]
     kept, _ = RewardModel.from_pretrained(outcome.model or "")
     assert all(weight.isfinite().all() for weight in kept.parameters()) and kept.span_head.linear.weight.any()
@@ -374,7 +372,7 @@ def test_weights_that_ran_away_are_no_model_and_one_bad_step_is_no_end(
     def mend(loop: Any, metrics: Any) -> None:
         if metrics["update"] == 5:
             with torch.no_grad():
-                loop.policy.span_head.linear.weight.zero_()
+                loop.model.span_head.linear.weight.zero_()
 
     once = start(tmp_path / "once", replace(options, updates=8), callbacks=[break_at(4), mend]).train()
     assert (once.status, once.updates) == (0, 8)
@@ -388,8 +386,8 @@ def test_the_last_weights_are_kept_where_asked(tmp_path: Path) -> None:
     looks = [row["held_out/watched"] for row in metrics_of(tmp_path / "run")]
     assert looks.index(min(looks)) < 6
     kept, _ = RewardModel.from_pretrained(outcome.model or "")
-    assert torch.equal(kept.span_head.linear.weight, loop.policy.span_head.linear.weight)
-    assert loop.best is None
+    assert torch.equal(kept.span_head.linear.weight, loop.model.span_head.linear.weight)
+    assert loop.best.weights is None
 
 
 def test_a_reward_model_goes_on_from_another(tmp_path: Path) -> None:
@@ -401,10 +399,10 @@ def test_a_reward_model_goes_on_from_another(tmp_path: Path) -> None:
     before, _ = RewardModel.from_pretrained(str(first.model))
     before.calibration = replace(before.calibration, temperature=1.0)
     with start(tmp_path / "looked", options, model=None, tokenizer=None) as loop:
-        assert not torch.allclose(loop.policy.class_weights_3, before.class_weights_3)
+        assert not torch.allclose(loop.model.class_weights_3, before.class_weights_3)
         encoded = [item.encoded for item in loop.held_items[:2]]
-        for here, there in zip(loop.policy.judge(encoded, 999), before.judge(encoded, 999), strict=True):
-            torch.testing.assert_close(loop.policy.read(here)[0], before.read(there)[0], atol=1e-5, rtol=1e-4)
+        for here, there in zip(loop.model.predict(encoded, 999), before.predict(encoded, 999), strict=True):
+            torch.testing.assert_close(loop.model.read(here)[0], before.read(there)[0], atol=1e-5, rtol=1e-4)
 
 
 def test_going_on_reads_what_the_first_run_read(tmp_path: Path) -> None:
@@ -481,7 +479,7 @@ def test_ctrl_c_saves_and_the_run_goes_on(tmp_path: Path, capsys: pytest.Capture
 
     outcome = start(tmp_path, callbacks=[press], show=True).train()
     assert (outcome.updates, outcome.status, outcome.model) == (3, 130, None)
-    assert "saved at update 3 of 6; go on with: the same script\n" in capsys.readouterr().err
+    assert "saved at update 3 of 6; resume with: the same script\n" in capsys.readouterr().err
     assert start(tmp_path).train().status == 0
     assert files_of(tmp_path / "run") == files_of(tmp_path / "whole" / "run")
 
@@ -505,6 +503,6 @@ def test_weights_that_are_shared_out_have_no_best(tmp_path: Path, monkeypatch: p
 
 
 def test_nothing_to_learn_from_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"loss\.span, loss\.worth and loss\.language are all 0"):
-        start(tmp_path, settings(loss=LossSettings(span=0.0, worth=0.0, language=0.0)))
+    with pytest.raises(ConfigError, match=r"loss\.span, loss\.reward and loss\.language are all 0"):
+        start(tmp_path, settings(loss=LossSettings(span=0.0, reward=0.0, language=0.0)))
     assert not (tmp_path / "run").exists()

@@ -19,8 +19,8 @@ from text2grad.models.chat import end_ids, prompt_ids, turn_end
 from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.runs import encode_row, read_jsonl
-from text2grad.training.settings import SftSettings, SupervisedSettings
-from text2grad.training.sft import WarmStart
+from text2grad.training.settings import SFTSettings, SupervisedSettings
+from text2grad.training.sft import SFTTrainer
 from text2grad.types import Example, Message
 
 FULL = PolicySettings(lora=LoraSettings(rank=0))
@@ -36,16 +36,16 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def settings(**changed: Any) -> SftSettings:
+def settings(**changed: Any) -> SFTSettings:
     update = SupervisedSettings(batch=4, micro_batch=3, learning_rate=5e-3)
     chosen: dict[str, Any] = {"updates": 6, "checkpoint_every": 2, "device": "cpu", "policy": FULL, "update": update}
-    return SftSettings(**chosen | changed)
+    return SFTSettings(**chosen | changed)
 
 
-def start(folder: Path, options: SftSettings | None = None, **given: Any) -> WarmStart:
+def start(folder: Path, options: SFTSettings | None = None, **given: Any) -> SFTTrainer:
     tokenizer = tiny_tokenizer()
     given = {"examples": EXAMPLES} | given
-    return WarmStart(options or settings(), folder / "run", model=tiny_model(tokenizer), tokenizer=tokenizer, **given)
+    return SFTTrainer(options or settings(), folder / "run", model=tiny_model(tokenizer), tokenizer=tokenizer, **given)
 
 
 def metrics_of(folder: Path) -> list[dict[str, Any]]:

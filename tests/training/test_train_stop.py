@@ -20,8 +20,8 @@ from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.training import rl as loop
 from text2grad.training._state import disk_errors
 from text2grad.training.guard import Watch
-from text2grad.training.settings import SftSettings
-from text2grad.training.sft import WarmStart
+from text2grad.training.settings import SFTSettings
+from text2grad.training.sft import SFTTrainer
 
 
 def test_a_kl_that_is_too_large_ends_the_run_with_its_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,7 +122,7 @@ def test_no_examples_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidData, match="should hold at least one example, got none"):
         trainer(tmp_path / "run", examples=[])
     with pytest.raises(InvalidData, match="should hold at least one example, got none"):
-        WarmStart(SftSettings(device="cpu"), tmp_path / "start", examples=[])
+        SFTTrainer(SFTSettings(device="cpu"), tmp_path / "start", examples=[])
     assert not list(tmp_path.iterdir())
 
 

@@ -25,11 +25,10 @@ import transformers
 import text2grad.cli
 from text2grad import config
 from text2grad.feedback.critics.protocol import Answers
-from text2grad.models.policy import Policy
+from text2grad.models.backbone import Backbone
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
-from text2grad.training import _state
-from text2grad.training._run import Run
-from text2grad.training.reward_model import RewardTrainer
+from text2grad.runs.run import Run
+from text2grad.training.reward_model import RewardModelTrainer
 from text2grad.training.rl import Trainer
 from text2grad.training.settings import RewardModelSettings, TrainSettings
 from text2grad.types import Critique, Example, Quote
@@ -116,9 +115,10 @@ def half_saved(_policy: Any, place: Path, *_: Any) -> None:
     (place / "model.safetensors").write_bytes(b"half")
 
 
-def half_logged(run: Run, metrics: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+def half_logged(run: Run, metrics: dict[str, Any], rollouts: Any = (), held_out: Any = ()) -> None:
     """All the rollouts, and half a line of the metrics."""
     assert run.folder is not None
+    rows = [{"update": metrics["update"], **rollout.to_json()} for rollout in (*rollouts, *held_out)]
     run.folder.rollouts.append(rows)
     with (run.path / "metrics.jsonl").open("ab") as file:
         file.write(json.dumps(metrics).encode()[:40])
@@ -135,14 +135,14 @@ def arrange(point: str, n: int, critic: Any) -> Any:
 
         return mortal
     owner, name, first = {
-        "buffer": (_state.Buffer, "put", None),
+        "buffer": (Run, "keep", None),
         "step": (torch.optim.AdamW, "step", None),
-        "log": (Run, "write", half_logged),
-        "checkpoint": (Run, "checkpoint", None),
+        "log": (Run, "log", half_logged),
+        "checkpoint": (Run, "_save", None),
         "save": (torch, "save", half_written),
-        "forget": (_state.Buffer, "forget", None),
-        "model": (Policy, "save_pretrained", half_saved),
-        "look": (RewardTrainer, "_look", None),
+        "forget": (Run, "_forget", None),
+        "model": (Backbone, "save_pretrained", half_saved),
+        "look": (RewardModelTrainer, "_predict", None),
     }[point]
     before(owner, name, die, *([first] if first else []))
     return critic
@@ -159,7 +159,7 @@ def perform(job: dict[str, Any]) -> int:
     model = tiny_model(tokenizer, hidden_size=16, layers=1)
     if job.get("stage") == "reward-model":
         judged = config.load(RewardModelSettings, None, job["settings"])
-        return RewardTrainer(judged, job["run"], model=model, tokenizer=tokenizer).train().status
+        return RewardModelTrainer(judged, job["run"], model=model, tokenizer=tokenizer).train().status
     settings = config.load(TrainSettings, None, job["settings"])
     trainer = Trainer(
         settings,

@@ -3,11 +3,9 @@
 import argparse
 import os
 import re
-import shlex
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 from text2grad import config
@@ -79,15 +77,3 @@ def _tell(message: str) -> None:
     # Of several processes the one that started them has said it already.
     if STATUS not in os.environ:
         print(f"text2grad: {message}", file=sys.stderr)
-
-
-def resume_command(command: str, folder: Path, launched: str = "") -> str:
-    """What to type to resume, in the folder where the run began; `launched`: the words that start several processes.
-
-    >>> resume_command("train", Path("runs/my first"))
-    "text2grad train 'runs/my first' --config 'runs/my first/config.yaml'"
-    """
-    # A name that would be read as a setting or a flag is written as a path.
-    named = str(folder) if folder.is_absolute() else f"./{folder}" if re.search(r"=|^-", str(folder)) else str(folder)
-    words = f"text2grad {command} {shlex.quote(named)} --config {shlex.quote(f'{named}/config.yaml')}"
-    return f"{words} {launched}" if launched else words

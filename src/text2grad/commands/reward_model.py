@@ -21,12 +21,12 @@ def run(args: argparse.Namespace) -> int:
         return NO_BEST if args.launch == "fsdp2" and settings.keep == "best" else missing(settings)
 
     return run_training(
-        args, "reward-model", RewardModelSettings, "text2grad.training.reward_model:RewardTrainer", check
+        args, "reward-model", RewardModelSettings, "text2grad.training.reward_model:RewardModelTrainer", check
     )
 
 
 def missing(settings: RewardModelSettings) -> str | None:
     """What a run cannot do without."""
-    if not settings.data:
-        return "wants annotated completions to learn from: data=FILE.jsonl; `text2grad annotate` makes them"
+    if not settings.data and settings.task == "jsonl":
+        return "wants annotated completions to learn from: data=FILE.jsonl (made by `text2grad annotate`), or task=NAME"
     return None

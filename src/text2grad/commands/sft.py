@@ -7,18 +7,19 @@ start shows the model what a completion looks like. The same command resumes aft
 import argparse
 
 from text2grad.commands.training import add_training, run_training
-from text2grad.training.settings import SftSettings
+from text2grad.training.settings import SFTSettings
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "text2grad sft RUN data=FILE model=NAME [key=value …] [--config FILE] [--launch ddp]"
-    add_training(parser, SftSettings)
+    add_training(parser, SFTSettings)
 
 
 def run(args: argparse.Namespace) -> int:
-    return run_training(args, "sft", SftSettings, "text2grad.training.sft:WarmStart", missing)
+    return run_training(args, "sft", SFTSettings, "text2grad.training.sft:SFTTrainer", missing)
 
 
-def missing(settings: SftSettings) -> str | None:
+def missing(settings: SFTSettings) -> str | None:
     """What a run cannot do without."""
-    return None if settings.data else "wants examples to learn from: data=FILE.jsonl"
+    ready = settings.data or settings.task != "jsonl"
+    return None if ready else "wants examples to learn from: data=FILE.jsonl, or task=NAME"

@@ -21,4 +21,5 @@ def run(args: argparse.Namespace) -> int:
 
 def missing(settings: TrainSettings) -> str | None:
     """What a run cannot do without."""
-    return None if settings.data else "wants examples to train on: data=FILE.jsonl"
+    ready = settings.data or settings.task != "jsonl"
+    return None if ready else "wants examples to train on: data=FILE.jsonl, or task=NAME"

@@ -52,4 +52,4 @@ def run_training(
         return launching.launch(args, command, ["--unsafe-no-sandbox"] if unsafe else [])
     module, _, name = trainer.partition(":")
     made = getattr(importlib.import_module(module), name)(settings, folders[0], show=not args.quiet)
-    return launching.ended(made.train().status, first=made.others.first)
+    return launching.ended(made.train().status, first=made.world.is_main)

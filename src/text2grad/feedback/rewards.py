@@ -2,39 +2,58 @@
 
 Two rules (`Scoring.rule`):
 
-paper               +1 on tokens in good spans, −1 in poor ones, 0 elsewhere. Its sum grows with the length.
-return_equivalent   rewards only redistribute the score: whatever the spans, they sum to the same total.
-    quality     the critic measures prefixes (`Critique.quality`). The completion is cut at every span boundary and
-                each segment earns Q(its end) − Q(its start). If the critic's score differs from Q of the whole, what
-                remains belongs to the decision to stop. The sum is score − Q("").
-    score       an overall score and verdicts. Each span earns its verdict times c; the residual goes to the last
-                token. The sum is the score. c is fixed, or the running slope of score on verdicts (`Slope`).
-    verdicts    nothing but verdicts. Each earns ±1 over their number, an omission −1 over it on the last token, so the
-                sum is within −1 … 1 at any length; a completion that says nothing gets −1, which nothing is below.
+paper               +1 on tokens in good spans, −1 in poor ones, 0 elsewhere. The sum grows with the length.
+return_equivalent   rewards redistribute the score: whatever the spans, they sum to the same total. Three cases:
+    quality     the critic grades prefixes (`Critique.quality`). The completion is cut at every span boundary and each
+                segment earns Q(end) − Q(start). If the score differs from Q of the whole, the difference goes to the
+                last token. The sum is score − Q(""). No word of the critique is used.
+    score       a score and verdicts. Each span earns its verdict times a scale; the residual goes to the last token.
+                The sum is the score. The scale is fixed, or the running slope of score on verdicts.
+    verdicts    verdicts alone. Each earns ±1 divided by their number, an omission −1 divided by it on the last token,
+                so the sum lies in −1 … 1 at any length. An empty completion gets −1.
 
-The last token is the decision to stop, or where a completion was cut off, the last one sampled.
+The last token is the decision to stop, or, where a completion was cut off, the last sampled token.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import numpy as np
+from annotated_types import Ge
 from numpy.typing import NDArray
 
+from text2grad._checked import Real
+from text2grad.config import settings
 from text2grad.feedback.align.project import SIGN, project
-from text2grad.types import Alignment, Completion, Critique, Scoring
+from text2grad.types import Alignment, Completion, Critique
 
 Rewards = NDArray[np.float64]
 
 
+@settings
+class Scoring:
+    """How spans become token rewards."""
+
+    rule: Literal["return_equivalent", "paper"] = "return_equivalent"
+    """return_equivalent: token rewards sum to the critic's score. paper: +1 on good spans, −1 on poor ones, 0
+    elsewhere; the sum grows with the length, so it is easy to hack."""
+    placement: Literal["last", "even"] = "last"
+    """Put a segment's reward on its last token, or spread it evenly over its tokens."""
+    scale: Annotated[Real, Ge(0)] | None = None
+    """Reward of one verdict where the critic gives a score as well; null: the running least-squares slope of score on
+    verdicts."""
+
+
 @dataclass(slots=True)
-class Slope:
-    """c: the least-squares slope of score on verdict sum over everything seen so far, never negative.
+class RunningScale:
+    """The least-squares slope of score on verdict sum over everything seen so far, never negative.
 
     Kept as sums, so that it can be saved, and added up over processes.
 
-    >>> slope = Slope()
-    >>> slope.see([1.0, 2.0, 3.0], [0.5, 1.0, 1.5])
-    >>> slope.value
+    >>> scale = RunningScale()
+    >>> scale.see([(1.0, 0.5), (2.0, 1.0), (3.0, 1.5)])
+    >>> scale.value
     0.5
     """
 
@@ -44,17 +63,24 @@ class Slope:
     xx: float = 0.0
     xy: float = 0.0
 
-    def see(self, verdicts: list[float], scores: list[float]) -> None:
-        x, y = np.asarray(verdicts, dtype=float), np.asarray(scores, dtype=float)
-        self.add(np.array([len(x), x.sum(), y.sum(), (x * x).sum(), (x * y).sum()]))
+    def see(self, pairs: Sequence[tuple[float, float]]) -> None:
+        """Add (verdict sum, score) of some completions."""
+        x, y = np.asarray(pairs, dtype=float).reshape(-1, 2).T
+        self.add([len(x), x.sum(), y.sum(), (x * x).sum(), (x * y).sum()])
 
-    def add(self, sums: NDArray[np.float64]) -> None:
+    def add(self, sums: Sequence[float]) -> None:
         """Add the five sums of other completions."""
-        self.count, self.x, self.y, self.xx, self.xy = (np.array(self.sums) + sums).tolist()
+        self.count, self.x, self.y, self.xx, self.xy = (np.array(self.sums) + np.array(sums)).tolist()
 
     @property
     def sums(self) -> tuple[float, ...]:
         return self.count, self.x, self.y, self.xx, self.xy
+
+    def state(self) -> list[float]:
+        return list(self.sums)
+
+    def restore(self, state: Sequence[float]) -> None:
+        self.count, self.x, self.y, self.xx, self.xy = state
 
     @property
     def value(self) -> float:
@@ -64,9 +90,18 @@ class Slope:
         return max(0.0, (self.xy - self.x * self.y / self.count) / spread)
 
 
-def kind_of(critique: Critique) -> str:
+def kind_of(critique: Critique) -> Literal["quality", "score", "verdicts"]:
     """Which of the three cases of `return_equivalent` a critique is."""
     return "quality" if critique.quality else "score" if critique.score is not None else "verdicts"
+
+
+def scale_pairs(judged: Iterable[tuple[Critique, Alignment]]) -> list[tuple[float, float]]:
+    """What `RunningScale.see` takes: (verdict sum, score) of the critiques that have a score and no prefix quality."""
+    return [
+        (verdict_sum(alignment), critique.score)
+        for critique, alignment in judged
+        if kind_of(critique) == "score" and critique.score is not None
+    ]
 
 
 def verdict_sum(alignment: Alignment) -> float:
@@ -78,18 +113,18 @@ def total_of(critique: Critique, alignment: Alignment, text: str) -> float:
     """What the return-equivalent rewards of a completion sum to; the score that is logged."""
     if critique.quality:
         last = critique.quality[-1][1]
-        return (last if critique.score is None else critique.score) - _empty_quality(critique)
+        return (last if critique.score is None else critique.score) - empty_quality(critique)
     if critique.score is not None:
         return critique.score
     if not text.strip():
         return -1.0
-    return (verdict_sum(alignment) - len(alignment.omissions)) / _said(alignment)
+    return (verdict_sum(alignment) - len(alignment.omissions)) / _remarks(alignment)
 
 
 def token_rewards(
     critique: Critique, alignment: Alignment, completion: Completion, scoring: Scoring, scale: float = 0.0
 ) -> Rewards:
-    """One number per token. `scale` is c, where the scoring leaves it to the data.
+    """One number per token. `scale` is the reward of a verdict where the scoring leaves it to the data.
 
     >>> from text2grad.types import Span
     >>> said = Critique("", quality=((0, 0.0), (4, 0.5), (9, 0.25)))
@@ -106,10 +141,11 @@ def token_rewards(
     if critique.quality:
         earned = _by_quality(critique, alignment, completion.text, offsets, scoring.placement)
     else:
-        unit = scoring.scale if scoring.scale is not None else scale
         if critique.score is None:
-            unit = 1.0 / _said(alignment)
-        earned = _by_verdict(alignment, offsets, unit, scoring.placement)
+            scale = 1.0 / _remarks(alignment)
+        elif scoring.scale is not None:
+            scale = scoring.scale
+        earned = _by_verdict(alignment, offsets, scale, scoring.placement)
     # What remains is the decision to stop. Summed in the order of the tokens, so that the sum comes out as promised.
     earned[-1] += total_of(critique, alignment, completion.text) - earned.sum()
     return earned
@@ -127,38 +163,42 @@ def on_last_token(rewards: Rewards) -> Rewards:
     return moved
 
 
-def _said(alignment: Alignment) -> int:
-    """How many things were found good, poor or missing; at least 1."""
+def _remarks(alignment: Alignment) -> int:
+    """How many things were called good, poor or missing; at least 1."""
     return max(1, sum(span.verdict != "neutral" for span in alignment.spans) + len(alignment.omissions))
 
 
-def _empty_quality(critique: Critique) -> float:
+def empty_quality(critique: Critique) -> float:
     """Q(""): measured if the critic did, else 0."""
     assert critique.quality
     end, value = critique.quality[0]
     return value if end == 0 else 0.0
 
 
+def quality_at(critique: Critique, edges: NDArray[np.int64]) -> Rewards:
+    """Q of the prefixes that end at these characters: between two measured ends it is that of the earlier one."""
+    assert critique.quality
+    ends, values = (np.array(column) for column in zip(*critique.quality, strict=True))
+    known = np.searchsorted(ends, edges, side="right") - 1
+    return np.where(known >= 0, values[np.maximum(known, 0)], empty_quality(critique))
+
+
 def _by_quality(
     critique: Critique, alignment: Alignment, text: str, offsets: NDArray[np.int64], placement: str
 ) -> Rewards:
-    ends, values = (np.array(column) for column in zip(*(critique.quality or ()), strict=True))
     inside = {edge for span in alignment.spans for edge in (span.start, span.end) if 0 < edge < len(text)}
     edges = np.array([*sorted(inside), len(text)])
-    # Q is known at the ends that the critic measured; between two of them it is still that of the earlier one.
-    known = np.searchsorted(ends, edges, side="right") - 1
-    at_edges = np.where(known >= 0, values[np.maximum(known, 0)], _empty_quality(critique))
-    gains = np.diff(at_edges, prepend=_empty_quality(critique))
+    gains = np.diff(quality_at(critique, edges), prepend=empty_quality(critique))
     return _placed(edges, gains, offsets, placement)
 
 
-def _by_verdict(alignment: Alignment, offsets: NDArray[np.int64], unit: float, placement: str) -> Rewards:
+def _by_verdict(alignment: Alignment, offsets: NDArray[np.int64], scale: float, placement: str) -> Rewards:
     earned = np.zeros(len(offsets))
     last = _last_tokens(np.array([span.end for span in alignment.spans], dtype=np.int64), offsets)
     # A special token between two pieces of a character ends before it: ends alone need not be in order.
     reached = np.maximum.accumulate(offsets[:, 1])
     for span, end in zip(alignment.spans, last, strict=True):
-        reward = unit * SIGN[span.verdict] * (span.severity or 1.0)
+        reward = scale * SIGN[span.verdict] * (span.severity or 1.0)
         first = int(np.searchsorted(reached, span.start, side="right"))
         begin = min(first, int(end)) if placement == "even" else int(end)
         earned[begin : end + 1] += reward / (end + 1 - begin)

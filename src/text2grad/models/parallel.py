@@ -1,8 +1,8 @@
-"""Several processes, by accelerate: who writes, what is summed, how weights are shared out.
+"""Several processes, by accelerate: who writes, what is summed, how weights are sharded.
 
 DDP: each process holds all weights; accelerate wraps the policy. FSDP2: weights are sharded layer by layer with torch's
-`fully_shard`, called here, on CPU and GPU alike: accelerate ignores its own FSDP plugin on CPU without a word. Which
-one it is, is accelerate's configuration (`accelerate launch --config_file`, see `text2grad train --launch`).
+`fully_shard`, called here, on CPU and GPU alike: accelerate ignores its own FSDP plugin on CPU without a word.
+Accelerate's configuration decides which (`accelerate launch --config_file`, see `text2grad train --launch`).
 """
 
 import difflib
@@ -15,14 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from text2grad.errors import ConfigError
-from text2grad.models.policy import Policy, layers_of
+from text2grad.models.backbone import Backbone
 from text2grad.optim.batch import blank
 
 T = TypeVar("T")
 
 
 class Processes:
-    """The processes of this run; alone if it was not launched as several. Keeps `optim.reduce.Exchange`."""
+    """The processes of this run, as a `World`; one if the run was not launched as several."""
 
     def __init__(self, device: str, trackers: tuple[str, ...] = (), folder: str | None = None) -> None:
         from accelerate import Accelerator
@@ -37,57 +37,56 @@ class Processes:
         self.accelerator = Accelerator(
             cpu=device == "cpu", log_with=list(trackers) or None, project_dir=folder if trackers else None
         )
-        self.processes: int = self.accelerator.num_processes
+        self.size: int = self.accelerator.num_processes
         self.rank: int = self.accelerator.process_index
-        self.sharded = self.sharded and self.processes > 1
-        self.device: torch.device = self.accelerator.device if self.processes > 1 else torch.device(device)
+        self.sharded = self.sharded and self.size > 1
+        self.device: torch.device = self.accelerator.device if self.size > 1 else torch.device(device)
 
     @property
     def launched(self) -> str:
-        """The words of the command line that start as many processes again; empty for one."""
-        if self.processes == 1:
-            return ""
-        return f"--launch {'fsdp2' if self.sharded else 'ddp'} --processes {self.processes}"
+        """The command-line words that start as many processes again; empty for one."""
+        return f"--launch {'fsdp2' if self.sharded else 'ddp'} --processes {self.size}" if self.size > 1 else ""
 
     @property
-    def first(self) -> bool:
-        """Whether this process writes."""
+    def is_main(self) -> bool:
         return self.rank == 0
 
-    def total(self, numbers: Tensor) -> Tensor:
-        if self.processes == 1:
+    def all_sum(self, numbers: Any) -> Any:
+        if self.size == 1:
             return numbers
         # On the device of this process: GPUs speak nccl, which knows no tensors of the CPU.
         summed = numbers.to(self.device, copy=True)
         torch.distributed.all_reduce(summed)
         return summed.to(numbers.device)
 
-    def most(self, number: int) -> int:
-        if self.processes == 1:
+    def all_max(self, number: int) -> int:
+        if self.size == 1:
             return number
         largest = torch.tensor([number], device=self.device)
         torch.distributed.all_reduce(largest, torch.distributed.ReduceOp.MAX)
         return int(largest)
 
-    def gathered(self, mine: T) -> list[T]:
-        """Everybody's, in the order of the ranks."""
-        if self.processes == 1:
+    def all_gather(self, mine: T) -> list[T]:
+        if self.size == 1:
             return [mine]
-        everybody: list[Any] = [None] * self.processes
+        everybody: list[Any] = [None] * self.size
         torch.distributed.all_gather_object(everybody, mine)
         return everybody
 
-    def shared(self, mine: T) -> T:
-        """The first process's, for everybody."""
-        if self.processes == 1:
+    def broadcast(self, mine: T) -> T:
+        if self.size == 1:
             return mine
         box = [mine]
         torch.distributed.broadcast_object_list(box, src=0)
         return box[0]
 
-    def prepare(self, policy: Policy) -> nn.Module:
-        """The policy as it is to be called in the update."""
-        if self.processes == 1:
+    def wait(self) -> None:
+        """Until every process has come this far."""
+        self.accelerator.wait_for_everyone()
+
+    def prepare(self, policy: nn.Module) -> nn.Module:
+        """The policy as it is called in the update."""
+        if self.size == 1:
             return policy
         if self.sharded:
             shard(policy)
@@ -96,19 +95,20 @@ class Processes:
         return wrapped
 
 
-def shard(policy: Policy) -> None:
-    """FSDP2: each decoder layer its own shard, what is left (embeddings, value head) in one."""
+def shard(policy: nn.Module) -> None:
+    """FSDP2: each decoder layer its own shard, what is left (embeddings, value or span head) in one."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    mesh = init_device_mesh(policy.device.type, (torch.distributed.get_world_size(),))
-    for layer in layers_of(policy.base):
+    backbone = next(part for part in policy.modules() if isinstance(part, Backbone))
+    mesh = init_device_mesh(backbone.device.type, (torch.distributed.get_world_size(),))
+    for layer in backbone.layers():
         fully_shard(layer, mesh=mesh)
     # Left whole after a forward pass, as is usual for a root, its parameters would be others than the optimizer's.
     fully_shard(policy, mesh=mesh, reshard_after_forward=True)
     # The first module that is run becomes the root of the others, for good: it must be the policy, not a part of it.
     with torch.no_grad():
-        policy(blank(policy.device))
+        policy(blank(backbone.device))
 
 
 @contextmanager

@@ -1,9 +1,8 @@
 """Rollouts → a batch: the first place with padding, and the only one that pads, shifts and masks.
 
-Enters: `Rollout`s, ragged. Leaves: a `Batch` of tensors. Rows are prompt then completion, padded on the right, so a
-causal model needs no attention mask: what is padded comes after everything that counts. Completion streams are (B, T).
-The log-prob of a row's token t is read where the model stood before it, at position prompt + t − 1; `where` says so
-once, for everybody.
+Enters: rollouts or token ids, ragged. Leaves: a `Batch` of tensors. Rows are prompt then completion, padded on the
+right, so a causal model needs no attention mask: padding comes after everything that counts. Completion streams are
+(B, T). The log-prob of token t is read at the position before it, prompt + t − 1; `where` says so once, for everybody.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,24 +32,26 @@ class Batch:
     """Prompt lengths."""
     mask_BT: Tensor
     """True on the tokens that were sampled, the end token among them."""
+    loss_weights_BT: Tensor
+    """What each token counts in the loss: 1 unless somebody says otherwise."""
     logprobs_BT: Tensor
     """Of the distribution that was sampled from."""
     rewards_BT: Tensor
     """Token rewards, without the penalty for leaving the reference."""
     verdicts_BT: Tensor
-    """1 in good spans, −1 in poor ones and on the decision to stop where something was left out, 0 elsewhere: what
-    local credit learns from, and where it is looked whether an update moved the policy."""
+    """1 in good spans, −1 in poor ones and on the decision to stop where something was left out, 0 elsewhere. The
+    estimator `local` learns from them, and locality is measured on them."""
     group_B: Tensor
     """Completions of the same prompt have the same number."""
     number_B: Tensor
-    """Of each completion among all of the update, over all processes: minibatches are drawn from these numbers."""
+    """Of each completion in its update, over all processes: minibatches are drawn from these numbers."""
     values_BT: Tensor | None = None
     """The value head's at sampling, before each token."""
     reference_BT: Tensor | None = None
     """Log-probs of the reference policy."""
     own_BT: Tensor | None = None
-    """Those of the policy as the reference's were computed, where sampling computes in other numbers: the two are held
-    against each other, and what is rounding must cancel."""
+    """Log-probs of the policy, computed the way the reference's were. Needed where sampling rounds differently: in the
+    difference of the two the rounding must cancel."""
 
     def __len__(self) -> int:
         return len(self.ids_BS)
@@ -83,8 +84,7 @@ class Batch:
     def prompts(self) -> tuple[Tensor, Tensor, Tensor]:
         """(ids_UP, mask_UP, which_B): the different prompts, padded on the left, and which of them each row has.
 
-        >>> rows = [Rollout(prompt, (9,), logprobs=(0,), token_rewards=(0,)) for prompt in ((5, 6), (7,), (5, 6))]
-        >>> [stream.tolist() for stream in collate(rows).prompts()]
+        >>> [stream.tolist() for stream in collate_ids([(5, 6), (7,), (5, 6)], [(9,)] * 3).prompts()]
         [[[0, 7], [5, 6]], [[False, True], [True, True]], [1, 0, 1]]
         """
         longest = int(self.prompt_B.max())
@@ -102,61 +102,87 @@ class Batch:
 
 
 def collate(
-    rollouts: Sequence[Rollout], device: torch.device | str = "cpu", numbers: Sequence[int] | None = None
+    rollouts: Sequence[Rollout],
+    device: torch.device | str = "cpu",
+    *,
+    loss_weights: Sequence[Sequence[float]] | None = None,
 ) -> Batch:
-    """Pad, once. `numbers` are those of `Batch.number_B`; 0, 1, … if these are all.
+    """Scored rollouts → a batch."""
+    for rollout in rollouts:
+        if rollout.logprobs is None or rollout.token_rewards is None:
+            missing = "log-probs" if rollout.logprobs is None else "token rewards"
+            raise InvalidData(f"rollout {rollout.index} should have been sampled and scored, but has no {missing}")
+    batch = collate_ids(
+        [rollout.prompt_ids for rollout in rollouts],
+        [rollout.completion.token_ids for rollout in rollouts],
+        loss_weights=loss_weights,
+        groups=[rollout.group for rollout in rollouts],
+        indices=[rollout.index for rollout in rollouts],
+    )
 
-    >>> batch = collate([Rollout((5, 6), (7, 0), logprobs=(-1, -2), token_rewards=(0, 1)),
-    ...                  Rollout((5,), (0,), logprobs=(-3,), token_rewards=(-1,))])
+    def stream(name: str) -> Tensor | None:
+        given = [numbers for rollout in rollouts if (numbers := getattr(rollout, name)) is not None]
+        if given and len(given) < len(rollouts):
+            raise InvalidData(f"{len(given)} of {len(rollouts)} rollouts have `{name}`, the others lack it")
+        return _padded(given, batch.mask_BT) if given else None
+
+    given = {"logprobs_BT": "logprobs", "rewards_BT": "token_rewards", "verdicts_BT": "verdicts", "values_BT": "values"}
+    streams = {field: numbers for field, name in given.items() if (numbers := stream(name)) is not None}
+    return replace(batch, **streams).to(device)
+
+
+def collate_ids(
+    prompts: Sequence[Sequence[int]],
+    completions: Sequence[Sequence[int]],
+    device: torch.device | str = "cpu",
+    *,
+    loss_weights: Sequence[Sequence[float]] | None = None,
+    groups: Sequence[int] | None = None,
+    indices: Sequence[int] | None = None,
+) -> Batch:
+    """Token ids → a batch without rewards: given completions, to learn from or to read.
+
+    >>> batch = collate_ids([(5, 6), (5,)], [(7, 0), (0,)])
     >>> batch.ids_BS.tolist(), batch.mask_BT.tolist()
     ([[5, 6, 7, 0], [5, 0, 0, 0]], [[True, True], [True, False]])
     >>> [stream.tolist() for stream in batch.where()]
     [[0, 0, 1], [1, 2, 0], [7, 0, 0]]
     """
-    if not rollouts:
+    if not prompts:
         raise InvalidData("a batch should hold at least one rollout, got none; skip the update instead")
-    for index, rollout in enumerate(rollouts):
-        if not rollout.prompt_ids or not rollout.token_ids:
+    for index, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+        if not prompt or not completion:
             raise InvalidData(
                 f"rollout {index} should have a prompt and a completion of at least one token each, got "
-                f"{len(rollout.prompt_ids)} and {len(rollout.token_ids)}"
+                f"{len(prompt)} and {len(completion)}"
             )
-    lengths_B = torch.tensor([len(rollout.token_ids) for rollout in rollouts])
+    lengths_B = torch.tensor([len(completion) for completion in completions])
     mask_BT = torch.arange(int(lengths_B.max())) < lengths_B[:, None]
-
-    def padded(streams: list[Sequence[float] | None]) -> Tensor | None:
-        given = [stream for stream in streams if stream is not None]
-        if not given:
-            return None
-        if len(given) < len(streams):
-            raise InvalidData(f"{len(given)} of {len(streams)} rollouts have a stream that the others lack")
-        stream_BT = torch.zeros(mask_BT.shape)
-        stream_BT[mask_BT] = torch.tensor([number for stream in given for number in stream], dtype=torch.float32)
-        return stream_BT
-
-    def always(streams: list[Sequence[float]]) -> Tensor:
-        stream_BT = padded(list(streams))
-        assert stream_BT is not None
-        return stream_BT
-
-    rows = [torch.tensor(rollout.prompt_ids + rollout.token_ids) for rollout in rollouts]
+    rows = [torch.tensor([*prompt, *completion]) for prompt, completion in zip(prompts, completions, strict=True)]
+    zero_BT = torch.zeros(mask_BT.shape)
+    number_B = torch.arange(len(rows))
     return Batch(
         ids_BS=torch.nn.utils.rnn.pad_sequence(rows, batch_first=True),
-        prompt_B=torch.tensor([len(rollout.prompt_ids) for rollout in rollouts]),
+        prompt_B=torch.tensor([len(prompt) for prompt in prompts]),
         mask_BT=mask_BT,
-        logprobs_BT=always([rollout.logprobs for rollout in rollouts]),
-        rewards_BT=always([rollout.token_rewards for rollout in rollouts]),
-        verdicts_BT=always([rollout.verdicts or (0.0,) * len(rollout.token_ids) for rollout in rollouts]),
-        group_B=torch.tensor([rollout.group for rollout in rollouts]),
-        number_B=torch.tensor(range(len(rollouts)) if numbers is None else numbers),
-        values_BT=padded([rollout.values for rollout in rollouts]),
-        reference_BT=padded([rollout.reference_logprobs for rollout in rollouts]),
+        loss_weights_BT=mask_BT.float() if loss_weights is None else _padded(loss_weights, mask_BT),
+        logprobs_BT=zero_BT,
+        rewards_BT=zero_BT,
+        verdicts_BT=zero_BT,
+        group_B=number_B if groups is None else torch.tensor(groups),
+        number_B=number_B if indices is None else torch.tensor(indices),
     ).to(device)
 
 
+def _padded(streams: Sequence[Sequence[float]], mask_BT: Tensor) -> Tensor:
+    stream_BT = torch.zeros(mask_BT.shape)
+    stream_BT[mask_BT] = torch.tensor([number for stream in streams for number in stream], dtype=torch.float32)
+    return stream_BT
+
+
 def unlearned(rows: Sequence[Sequence[int]], device: torch.device | str = "cpu") -> Batch:
-    """Rows that are read and nothing else, as prompts; the one token of a completion that a batch wants is a 0 behind
-    each. Where the device can, they are sent while it works on something else.
+    """Rows that are only read, as prompts; a batch wants a completion, so each is followed by one 0. Where the device
+    allows, they are sent while it works on something else.
 
     >>> unlearned([(5, 6), (7,)]).ids_BS.tolist()
     [[5, 6, 0], [7, 0, 0]]
@@ -170,10 +196,11 @@ def unlearned(rows: Sequence[Sequence[int]], device: torch.device | str = "cpu")
         ids_BS=sent(ids_BS, device),
         prompt_B=sent(lengths_B, device),
         mask_BT=zero_BT == 0,
+        loss_weights_BT=zero_BT,
         logprobs_BT=zero_BT,
         rewards_BT=zero_BT,
         verdicts_BT=zero_BT,
-        group_B=number_B * 0,
+        group_B=number_B,
         number_B=number_B,
     )
 
@@ -192,9 +219,8 @@ def blank(device: torch.device | str = "cpu") -> Batch:
     ([[False]], [-1])
     """
     # Two prompt tokens: the last one of a row is never run, and a model wants at least one.
-    row = Rollout((0, 0), (0,), logprobs=(0.0,), token_rewards=(0.0,), values=(0.0,))
-    batch = collate([row], device, [-1])
-    return replace(batch, mask_BT=torch.zeros_like(batch.mask_BT))
+    batch = collate_ids([(0, 0)], [(0,)], device, loss_weights=[(0.0,)], indices=[-1])
+    return replace(batch, mask_BT=torch.zeros_like(batch.mask_BT), values_BT=torch.zeros_like(batch.logprobs_BT))
 
 
 def micro_batches(batch: Batch, index: Tensor, size: int, *, together: bool = False) -> Iterator[Tensor]:

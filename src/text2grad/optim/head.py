@@ -6,15 +6,15 @@ goes all the way: logits, log-probs, loss, and at once the gradients for the hid
 size V outlives its chunk, and nothing is computed twice. Padding never gets here.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-LossOf = Callable[[Tensor, Tensor, slice], Tensor]
-"""(logprobs_n, entropy_n, which tokens) → losses_n, differentiable in the first two."""
+from text2grad.optim.losses import SequenceLoss, TokenLoss
+
 CHUNK = 2**23
 """Numbers in a chunk of logits, 32 MiB in fp32; eight times as many on an accelerator, to keep it busy."""
 NEAR = 2**18
@@ -68,7 +68,7 @@ def log_probs(hidden_NH: Tensor, head: Head, ids_N: Tensor) -> Tensor:
 
 
 def token_losses(
-    hidden_NH: Tensor, head: Head, ids_N: Tensor, loss_of: LossOf, *, entropy: bool = True
+    hidden_NH: Tensor, head: Head, ids_N: Tensor, loss_of: TokenLoss, *, entropy: bool = True
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(sum of the losses, logprobs_N, entropy_N). The sum carries gradients to hidden states, weight and bias; the
     other two are for looking at. Without `entropy` it is not computed, and given as zeros."""
@@ -76,6 +76,26 @@ def token_losses(
         hidden_NH, head.weight_VH, head.bias_V, head, ids_N, loss_of, entropy
     )
     return result
+
+
+def sequence_losses(
+    hidden_NH: Tensor, head: Head, ids_N: Tensor, loss: SequenceLoss, row_N: Tensor, weight_N: Tensor, rows: int
+) -> tuple[Tensor, Tensor]:
+    """(the loss, logprobs_N) of a loss of whole completions. `row_N`: which completion each token belongs to;
+    `weight_N`: what it counts in that completion's sum. Log-probs are computed once without gradients, for the sums;
+    the derivative of the loss by each of them then makes it a loss of tokens."""
+    logprobs_N = log_probs(hidden_NH, head, ids_N)
+    sums_B = logprobs_N.new_zeros(rows).index_add_(0, row_N, logprobs_N * weight_N)
+    with torch.enable_grad():
+        sums_B = sums_B.requires_grad_()
+        value = loss.of_sums(sums_B)
+        (by_sum_B,) = torch.autograd.grad(value, sums_B)
+    by_logprob_N = by_sum_B[row_N] * weight_N
+    surrogate, _, _ = token_losses(
+        hidden_NH, head, ids_N, lambda logprobs_n, _, piece: logprobs_n * by_logprob_N[piece], entropy=False
+    )
+    # The surrogate has the gradients, `value` the number.
+    return surrogate + (value - surrogate).detach(), logprobs_N
 
 
 class _TokenLosses(torch.autograd.Function):
@@ -87,7 +107,7 @@ class _TokenLosses(torch.autograd.Function):
         bias_V: Tensor | None,
         head: Head,
         ids_N: Tensor,
-        loss_of: LossOf,
+        loss_of: TokenLoss,
         entropy: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
         wants = ctx.needs_input_grad[:3]
@@ -167,7 +187,7 @@ def _softmax(buffer_nV: Tensor, ids_n: Tensor, entropy: bool) -> tuple[Tensor, T
 
 
 def _small(
-    loss_of: LossOf, logprobs_n: Tensor, entropy_n: Tensor, piece: slice
+    loss_of: TokenLoss, logprobs_n: Tensor, entropy_n: Tensor, piece: slice
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """The loss of a piece and its derivative by each log-prob and entropy: numbers per token, nothing of size V."""
     with torch.enable_grad():

@@ -1,58 +1,33 @@
 """Reductions over the tokens that count. Nothing that is masked out can reach a result.
 
-A run may be spread over processes, each with some of the completions; a mean over half the tokens on each of two
-machines must be the mean over all of them. `Exchange` is all that this room knows of the others.
+A run may be spread over processes, each with some of the completions; the mean over half the tokens on each of two
+machines must be the mean over all of them.
 """
-
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from text2grad.runs.world import ALONE, World
 
-class Exchange(Protocol):
-    """The processes of a run, as far as sums are concerned."""
+__all__ = ["ALONE", "LEAST", "World", "masked_mean", "whiten"]
 
-    processes: int
-
-    def total(self, numbers: Tensor) -> Tensor:
-        """Sum of a small tensor over all processes."""
-        ...
-
-    def most(self, number: int) -> int:
-        """The largest of the processes' numbers."""
-        ...
-
-
-class Alone:
-    """A run of one process."""
-
-    processes = 1
-
-    def total(self, numbers: Tensor) -> Tensor:
-        return numbers
-
-    def most(self, number: int) -> int:
-        return number
-
-
-ALONE = Alone()
 LEAST = 1e-6
 """A spread below this, in the units of the rewards or of the size of what it was computed from, is rounding."""
 
 
-def masked_mean(values_BT: Tensor, mask_BT: Tensor, among: Exchange = ALONE) -> Tensor:
+def masked_mean(values_BT: Tensor, mask_BT: Tensor, world: World = ALONE) -> Tensor:
     """Mean over the masked-in values; 0 where there are none.
 
     >>> masked_mean(torch.tensor([[1.0, 3.0, 9.0]]), torch.tensor([[True, True, False]])).item()
     2.0
     """
-    sums = among.total(torch.stack([_kept(values_BT, mask_BT).sum(), mask_BT.sum().to(values_BT.dtype)]))
-    return sums[0] / sums[1].clamp(min=1)
+    sums = world.all_sum(torch.stack([_kept(values_BT, mask_BT).sum(), mask_BT.sum().to(values_BT.dtype)]))
+    mean: Tensor = sums[0] / sums[1].clamp(min=1)
+    return mean
 
 
 def whiten(
-    values_BT: Tensor, mask_BT: Tensor, among: Exchange = ALONE, *, shift: bool = True, of_BT: Tensor | None = None
+    values_BT: Tensor, mask_BT: Tensor, world: World = ALONE, *, shift: bool = True, of_BT: Tensor | None = None
 ) -> Tensor:
     """(x − mean) / sd over the masked-in values, 0 elsewhere. Without `shift` the mean stays: x / root mean square, so
     what is 0 stays 0 and nothing changes its sign. `of_BT`: what the values are differences of, if they are.
@@ -62,11 +37,11 @@ def whiten(
     >>> whiten(torch.tensor([[0.0, -2.0, 2.0, 0.0]]), torch.ones(1, 4, dtype=bool), shift=False).tolist()[0][0]
     0.0
     """
-    mean = masked_mean(values_BT, mask_BT, among) if shift else values_BT.new_zeros(())
+    mean = masked_mean(values_BT, mask_BT, world) if shift else values_BT.new_zeros(())
     centred_BT = _kept(values_BT - mean, mask_BT)
-    spread = masked_mean(centred_BT.square(), mask_BT, among).sqrt()
+    spread = masked_mean(centred_BT.square(), mask_BT, world).sqrt()
     # All equal: there is nothing to tell apart, and rounding must not be blown up into a signal.
-    size = masked_mean(values_BT.abs() if of_BT is None else of_BT.abs(), mask_BT, among)
+    size = masked_mean(values_BT.abs() if of_BT is None else of_BT.abs(), mask_BT, world)
     floor = LEAST * (1 + size)
     return torch.where(spread > floor, centred_BT / spread.clamp(min=LEAST), torch.zeros_like(centred_BT))
 

@@ -1,12 +1,12 @@
-"""One update: epochs over minibatches over micro-batches. The loss of a minibatch is one mean over its tokens, however
-it is cut up: into micro-batches here, or over processes (`Exchange`).
+"""Batches → changed weights: the RL update, the supervised update, the preference update.
 
-Enters: a policy that gives the loss of a micro-batch, an optimizer, a batch with its advantages. Leaves: changed
-weights, and numbers about the change. Deterministic: the order of the rows comes from `seed`.
+Enters: a policy that gives the loss of a micro-batch, an optimizer, a batch. Leaves: changed weights, and numbers about
+the change. The loss of a minibatch is one mean over its tokens, or over its pairs, however it is cut into micro-batches
+or over processes. Deterministic: the order of the rows comes from `seed`.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -14,19 +14,50 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from text2grad.optim.advantages import Advantages
 from text2grad.optim.batch import Batch, micro_batches
-from text2grad.optim.head import LossOf
-from text2grad.optim.loss import PolicyLoss, approximate_kl, value_loss
-from text2grad.optim.reduce import ALONE, Exchange
+from text2grad.optim.estimators import Advantages
+from text2grad.optim.losses import (
+    Likelihood,
+    PolicyLoss,
+    PreferenceFunction,
+    SequenceLoss,
+    TokenLoss,
+    approximate_kl,
+    find_policy_loss,
+    value_loss,
+)
+from text2grad.optim.reduce import ALONE, World
 from text2grad.optim.settings import UpdateSettings
+from text2grad.types import MetricInfo
+
+METRICS = {
+    "loss/policy": MetricInfo("Policy loss", "Mean policy loss per token.", "lower"),
+    "loss/value": MetricInfo("Value loss", "Mean value loss per token.", "lower"),
+    "loss/entropy": MetricInfo("Entropy", "Mean entropy of the next-token distribution, in nats."),
+    "loss/mean": MetricInfo("Loss", "Mean loss per token, or per pair.", "lower"),
+    "update/clip_frac": MetricInfo("Clipped tokens", "Share of tokens whose ratio was clipped."),
+    "update/grad_norm": MetricInfo("Gradient norm", "Mean norm of the gradients before clipping."),
+    "update/steps": MetricInfo("Optimizer steps", "Optimizer steps taken in this update."),
+    "update/skipped": MetricInfo("Skipped steps", "Steps not taken because gradients were not finite.", "lower"),
+    "update/stopped_early": MetricInfo("Stopped early", "1 if update.stop_kl ended this update early."),
+    "update/learning_rate": MetricInfo("Learning rate", "Learning rate of this update."),
+    "kl/sampling": MetricInfo("KL to the sampling policy", "Mean KL per token, over the minibatches of this update."),
+    "preference/margin": MetricInfo(
+        "Preference margin", "How much more the policy prefers the chosen completion than the reference does.", "higher"
+    ),
+    "preference/accuracy": MetricInfo("Preference accuracy", "Share of pairs with a positive margin.", "higher"),
+}
 
 
 class Step(Protocol):
     """What the policy offers: the loss of a micro-batch."""
 
     def __call__(
-        self, batch: Batch, loss_of: LossOf, value_loss_of: Callable[[Tensor], Tensor] | None, entropy: bool
+        self,
+        batch: Batch,
+        loss_of: TokenLoss | SequenceLoss,
+        value_loss_of: Callable[[Tensor], Tensor] | None,
+        entropy: bool,
     ) -> Any: ...
 
 
@@ -70,7 +101,7 @@ def update(
     *,
     seed: int,
     rows: int | None = None,
-    among: Exchange = ALONE,
+    world: World = ALONE,
 ) -> Stats:
     """Epochs × minibatches optimizer steps, fewer if the KL runs away.
 
@@ -83,7 +114,7 @@ def update(
         for numbers in shuffled.tensor_split(options.minibatches):
             index = torch.isin(batch.number_B, numbers.to(batch.number_B.device)).nonzero()[:, 0]
             before = replace(stats)
-            counted, kl = _minibatch(policy, batch, found, index, options, stats, among)
+            counted, kl = _minibatch(policy, batch, found, index, options, stats, world)
             if options.stop_kl and not kl <= options.stop_kl:
                 stats.stopped = True
                 optimizer.zero_grad(set_to_none=True)
@@ -118,19 +149,20 @@ def _minibatch(
     index: Tensor,
     options: UpdateSettings,
     stats: Stats,
-    among: Exchange,
+    world: World,
 ) -> tuple[float, float]:
     """Gradients of one minibatch; gives its number of tokens and its KL per token to the sampling policy, both over
     all processes."""
     # Completions without a baseline are not run: nothing of them counts.
     index = index[found.mask_BT[index].any(1)]
-    counted = float(among.total(found.mask_BT[index].sum().to(torch.float32)))
+    counted = float(world.all_sum((found.mask_BT * batch.loss_weights_BT)[index].sum()))
     # Gradients are averaged over the processes, so each loss counts `processes` times.
-    weight = among.processes / max(counted, 1.0)
+    weight = world.size / max(counted, 1.0)
     sums_5 = torch.zeros(5, dtype=torch.float64, device=index.device)
     # Cut out before the first pass: masks are read on the processor, which waits for all that a GPU has to do.
     parts = []
-    for rows, counts, gradients_exchanged in passes(policy, batch, index, options.micro_batch, among):
+    micro = list(micro_batches(batch, index, options.micro_batch)) if len(index) else []
+    for rows, counts, gradients_exchanged in passes(policy, micro, world, index.new_zeros(1)):
         part = batch.rows(rows)
         parts.append((part, _losses(part, found, rows, weight * counts, options), gradients_exchanged))
     for part, (loss_of, value_loss_of), gradients_exchanged in parts:
@@ -138,8 +170,8 @@ def _minibatch(
             out = policy(part, loss_of, value_loss_of, True)
             out.loss.backward()
         sums_5 += _sums(out, loss_of, value_loss_of, options)
-    sums_5[:2] /= among.processes
-    policy_sum, value_sum, entropy_sum, clipped_sum, kl_sum = among.total(sums_5).tolist()
+    sums_5[:2] /= world.size
+    policy_sum, value_sum, entropy_sum, clipped_sum, kl_sum = world.all_sum(sums_5).tolist()
     stats.tokens += counted
     # The losses are means over the minibatch's tokens.
     stats.policy += policy_sum * counted
@@ -154,7 +186,7 @@ def _losses(
     part: Batch, found: Advantages, rows: Tensor, weight: float, options: UpdateSettings
 ) -> tuple[PolicyLoss, "_ValueLoss | None"]:
     width = part.mask_BT.shape[1]
-    weight_N = found.mask_BT[rows, :width][part.mask_BT] * weight
+    weight_N = (found.mask_BT[rows, :width] * part.loss_weights_BT)[part.mask_BT] * weight
     loss_of = PolicyLoss(
         part.logprobs_BT[part.mask_BT],
         found.advantages_BT[rows, :width][part.mask_BT],
@@ -162,6 +194,7 @@ def _losses(
         options.clip,
         options.clip_high or options.clip,
         options.entropy,
+        find_policy_loss(options.loss),
     )
     if found.returns_BT is None or part.values_BT is None:
         return loss_of, None
@@ -171,18 +204,17 @@ def _losses(
 
 
 def passes(
-    policy: Any, batch: Batch, index: Tensor, size: int, among: Exchange
+    policy: Any, parts: Sequence[Tensor], world: World, spare: Tensor
 ) -> Iterator[tuple[Tensor, bool, AbstractContextManager[Any]]]:
-    """The micro-batches of these rows: (rows, whether they count, what to run forward and backward in).
+    """Go through micro-batches: (their rows, whether they count, what to run forward and backward in).
 
-    All processes go through the model equally often: who has no rows left takes one that counts nothing. Gradients are
-    exchanged once, in the last pass."""
-    parts = list(micro_batches(batch, index, size)) if len(index) else []
-    number = among.most(len(parts))
+    All processes go through the model equally often: a process that has no rows left takes `spare`, which counts
+    nothing. Gradients are exchanged once, in the last pass."""
+    number = world.all_max(len(parts))
     for place in range(number):
         counts = place < len(parts)
         waits = place < number - 1 and hasattr(policy, "no_sync")
-        yield parts[place] if counts else index.new_zeros(1), counts, policy.no_sync() if waits else nullcontext()
+        yield parts[place] if counts else spare, counts, policy.no_sync() if waits else nullcontext()
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +249,90 @@ def _sums(out: Any, loss_of: PolicyLoss, value_loss_of: _ValueLoss | None, optio
             torch.where(counts_N, approximate_kl(out.logprobs_N, loss_of.old_N), 0.0).double().sum(),
         ]
     )
+
+
+def supervised_update(
+    policy: Step,
+    optimizer: torch.optim.Optimizer,
+    batch: Batch,
+    *,
+    micro_batch: int,
+    max_grad_norm: float,
+    world: World = ALONE,
+) -> dict[str, float]:
+    """Make given completions likelier: one step on the mean loss per token, over all processes."""
+    rows = batch.mask_BT.any(1).nonzero()[:, 0]
+    tokens = float(world.all_sum(batch.loss_weights_BT.sum()))
+    parts = list(micro_batches(batch, rows, micro_batch)) if len(rows) else []
+    loss = torch.zeros(1, dtype=torch.float64, device=rows.device)
+    for index, counts, gradients_exchanged in passes(policy, parts, world, rows.new_zeros(1)):
+        part = batch.rows(index)
+        # Gradients are averaged over the processes, so each loss counts `size` times.
+        weight_N = part.loss_weights_BT[part.mask_BT] * (counts * world.size / tokens)
+        with gradients_exchanged:
+            out = policy(part, Likelihood(weight_N), None, False)
+            out.loss.backward()
+        loss += out.loss.detach()
+    mean = float(world.all_sum(loss / world.size))
+    return {"loss/mean": mean, "update/tokens": tokens, **_step(optimizer, max_grad_norm)}
+
+
+def preference_update(
+    policy: Step,
+    optimizer: torch.optim.Optimizer,
+    batch: Batch,
+    loss_of_margins: PreferenceFunction,
+    *,
+    beta: float,
+    micro_batch: int,
+    max_grad_norm: float,
+    world: World = ALONE,
+) -> dict[str, float]:
+    """Prefer the chosen of each pair: one step on the mean loss per pair, over all processes. Rows 2p and 2p + 1 are
+    the chosen and the rejected completion of pair p; `reference_BT` holds the log-probs of the reference."""
+    assert batch.reference_BT is not None
+    pairs = batch.mask_BT.any(1).view(-1, 2).all(1).nonzero()[:, 0] if len(batch) > 1 else torch.zeros(0).long()
+    number = float(world.all_sum(torch.tensor(float(len(pairs)))))
+    reference_B = (batch.reference_BT * batch.loss_weights_BT).sum(1)
+    longest_P = (batch.prompt_B + batch.lengths_B)[: 2 * (len(batch) // 2)].view(-1, 2).amax(1)
+    ordered = pairs[torch.argsort(longest_P[pairs], stable=True)] if len(pairs) else pairs
+    parts = [
+        torch.stack([2 * some, 2 * some + 1], 1).flatten() for some in torch.split(ordered, max(micro_batch // 2, 1))
+    ]
+    margins: list[Tensor] = []
+    loss = torch.zeros(1, dtype=torch.float64, device=batch.ids_BS.device)
+    spare = torch.zeros(2, dtype=torch.long, device=batch.ids_BS.device)
+    for index, counts, gradients_exchanged in passes(policy, parts if len(pairs) else [], world, spare):
+        before_B = reference_B[index]
+
+        def of_sums(
+            sums_B: Tensor, before_B: Tensor = before_B, weight: float = counts * world.size / max(number, 1)
+        ) -> Tensor:
+            moved_P2 = (sums_B - before_B).view(-1, 2)
+            margin_P = moved_P2[:, 0] - moved_P2[:, 1]
+            margins.extend(margin_P.detach() if weight else ())
+            return loss_of_margins(margin_P, beta).sum() * weight
+
+        with gradients_exchanged:
+            out = policy(batch.rows(index), SequenceLoss(of_sums), None, False)
+            out.loss.backward()
+        loss += out.loss.detach()
+    margin_P = torch.stack(margins).cpu() if margins else torch.zeros(0)
+    sums_2 = world.all_sum(torch.stack([margin_P.sum(), (margin_P > 0).sum().float()]))
+    return {
+        "loss/mean": float(world.all_sum(loss / world.size)),
+        "preference/margin": float(sums_2[0]) / max(number, 1),
+        "preference/accuracy": float(sums_2[1]) / max(number, 1),
+        "update/pairs": number,
+        **_step(optimizer, max_grad_norm),
+    }
+
+
+def _step(optimizer: torch.optim.Optimizer, max_grad_norm: float) -> dict[str, float]:
+    norm = clipped_step(optimizer, max_grad_norm)
+    optimizer.zero_grad(set_to_none=True)
+    taken = math.isfinite(norm)
+    return {"update/skipped": float(not taken), "update/grad_norm": norm if taken else 0.0}
 
 
 class Schedule(Protocol):

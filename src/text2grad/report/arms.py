@@ -1,4 +1,4 @@
-"""Runs → arms: what is compared. Runs whose settings differ in the seed alone are one arm, with a spread.
+"""Runs → arms: what is compared. Runs whose settings differ only in the seed are one arm, with a spread.
 
 Enters: `Run`s. Leaves: `Arm`s, and their numbers over updates as `Point`s. Knows nothing of how they are drawn or put
 into words.
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from text2grad.report.folders import Run
 
 _PLACES = {"out", "run", "name", "folder"}
-"""Settings at the top that say where a run is written: they differ, and mean nothing."""
+"""Top-level settings that say where a run is written: they always differ, and mean nothing."""
 
 
 class Point(NamedTuple):
@@ -32,21 +32,16 @@ class Arm:
     """The settings that set it apart from the other arms."""
 
     def series(self, key: str) -> list[Point]:
-        """Over the updates that each run with this key has: a seed that stopped early cannot bend the mean."""
+        """Over the updates that all runs with this key have: a seed that stopped early cannot bend the mean."""
         columns = [{update: row[key] for update, row in run.metrics.items() if key in row} for run in self.runs]
         columns = [column for column in columns if column]
-        if not columns:
-            return []
-        shared = sorted(set.intersection(*(set(column) for column in columns)))
-        points = []
-        for update in shared:
-            values = [column[update] for column in columns]
-            points.append(Point(update, sum(values) / len(values), min(values), max(values)))
-        return points
+        shared = sorted(set.intersection(*map(set, columns))) if columns else []
+        values = {update: [column[update] for column in columns] for update in shared}
+        return [Point(update, sum(some) / len(some), min(some), max(some)) for update, some in values.items()]
 
     @property
     def repeats(self) -> str:
-        """What its runs are to each other: "3 seeds", or "2 runs" where seeds are the same or not known."""
+        """As "3 seeds", or "2 runs" where the seeds are the same or unknown."""
         seeds = {str(run.seed) for run in self.runs if run.seed is not None}
         return f"{len(self.runs)} {'seeds' if len(seeds) == len(self.runs) else 'runs'}"
 
@@ -62,7 +57,7 @@ def arms_of(runs: Sequence[Run]) -> list[Arm]:
         grouped.setdefault(_signature(run), []).append(run)
     groups = list(grouped.values())
     telling = _differences([group[0] for group in groups])
-    names = [_name(group) for group in groups]
+    names = [group[0].name if len(group) == 1 else _without_seed(group[0].name) for group in groups]
     arms = []
     for group, name in zip(groups, names, strict=True):
         differs = {key: group[0].config.get(key) for key in telling}
@@ -88,14 +83,8 @@ def _differences(runs: Sequence[Run]) -> list[str]:
     return [key for key in keys if len({str(run.config.get(key)) for run in runs if run.config}) > 1]
 
 
-def _name(group: Sequence[Run]) -> str:
-    if len(group) == 1:
-        return group[0].name
-    return _without_seed(group[0].name)
-
-
 def _without_seed(name: str) -> str:
-    """What is left of a run's name without its seed.
+    """A run's name without its seed.
 
     >>> _without_seed("span-seed-3"), _without_seed("scalar/s2"), _without_seed("7")
     ('span', 'scalar', '7')

@@ -1,24 +1,28 @@
-"""Lines and bars as SVG, each with a table that says the same. No library: a few axes, one palette, no script.
+"""Lines as SVG, each chart with a table of the same numbers. No library: a few axes, one palette, no script.
 
 Enters: series of `Point`s under a label. Leaves: markup, escaped; colours are classes that the page's style sheet fills
 for light, dark and print. Lines differ in dash and mark as well as in colour. Knows nothing of runs.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from markupsafe import Markup
 
 from text2grad.report.arms import Point
-from text2grad.report.words import number
+from text2grad.report.words import number, ranged
 
 SMOOTHED = 40
 """Series longer than this are drawn as a running mean, with the single updates faint behind it."""
 DRAWN = 300
-"""Points of a series that are drawn at most: more cannot be seen."""
+"""Points drawn per series at most: more cannot be seen."""
 ROWS = 40
 """Rows of a chart's table at most."""
+T = TypeVar("T")
+_TABLE_BELOW = "The table below holds the numbers."
 
 
 @dataclass(frozen=True)
@@ -39,20 +43,20 @@ class Line:
     @property
     def drawn(self) -> list[Point]:
         """The points of the line on the paper."""
-        return _thin(smooth(self.points) if self.many else self.points)
+        return _thin(smooth(self.points) if self.many else self.points, DRAWN)
 
 
 @dataclass(frozen=True)
 class Chart:
-    """Lines over updates, or (see `Bars`) parts of a whole."""
+    """Lines over updates."""
 
     title: str
     note: str
     lines: Sequence[Line]
     beside: Sequence[Line] = ()
-    """Lines of charts that stand beside this one, so that all of them have the same axes."""
+    """Lines of the charts next to this one, so that all of them have the same axes."""
     stacked: bool = False
-    """Each line on a scale of its own, one above the other: of numbers that no one scale can hold."""
+    """Each line on a scale of its own, one above the other."""
 
     @property
     def smoothed(self) -> bool:
@@ -60,18 +64,24 @@ class Chart:
 
     def svg(self, width: int, height: int, labels: bool = False) -> Markup:
         """`labels`: names at the ends of the lines, where there is room for them."""
-        frame = _Frame.around([*self.lines, *self.beside], width, height, 44 + 7 * self._longest() if labels else 14)
+        longest = min(max((len(line.label) for line in self.lines), default=0), 20)
+        right = 44 + 7 * longest if labels else 14
+        frame = _Frame.around([*self.lines, *self.beside], width, height, right)
+        panels = list(self._panels(frame))
+        left = max(panel.left for panel, _ in panels)
+        frame = replace(frame, left=left)
         parts = [*frame.x_axis()]
-        for panel, lines in self._panels(frame):
+        for panel, lines in panels:
+            panel = replace(panel, left=left)
             parts += panel.y_axis()
             for line in lines:
                 parts += _drawn(line, panel)
             if labels:
                 parts += _end_labels(lines, panel)
         places = Markup('data-left="{}" data-right="{}" data-last="{}" data-foot="{}"').format(
-            frame.left, width - frame.right, frame.x_ticks[-1], height - frame.bottom
+            left, width - right, frame.x_ticks[-1], height - frame.bottom
         )
-        return _svg(width, height, f"{self.title}. {self.note} The table below holds the numbers.", parts, places)
+        return _svg(width, height, f"{self.title}. {self.note} {_TABLE_BELOW}", parts, places)
 
     def _panels(self, frame: "_Frame") -> Iterator[tuple["_Frame", Sequence[Line]]]:
         if not self.stacked:
@@ -84,63 +94,17 @@ class Chart:
             panel = _Frame.around([line], frame.width, frame.height, frame.right, (top, frame.height - foot))
             yield replace(panel, x_ticks=frame.x_ticks), [line]
 
-    def _longest(self) -> int:
-        return min(max((len(line.label) for line in self.lines), default=0), 20)
-
     def table(self) -> tuple[list[str], list[list[str]], str]:
         """(header, rows, a remark where not every update is listed)."""
         header = ["update", *(line.label for line in self.lines)]
         updates = sorted({point.update for line in self.lines for point in line.points})
-        step = math.ceil(len(updates) / ROWS)
-        listed = [*updates[: -1 : max(step, 1)], *updates[-1:]]
+        listed = _thin(updates, ROWS)
         at = [{point.update: point for point in line.points} for line in self.lines]
-        rows = [[str(update), *(_cell(column.get(update)) for column in at)] for update in listed]
+        rows = [
+            [str(update), *(ranged(column[update]) if update in column else "–" for column in at)] for update in listed
+        ]
         remark = f"{len(listed)} of {len(updates)} updates are listed." if len(listed) < len(updates) else ""
         return header, rows, remark
-
-
-def _cell(point: Point | None) -> str:
-    if point is None:
-        return "–"
-    return number(point.mean) + (f" ({number(point.low)} to {number(point.high)})" if point.low != point.high else "")
-
-
-@dataclass(frozen=True)
-class Bars:
-    """One bar a name, made of parts: seconds an update, by what they were spent on."""
-
-    title: str
-    note: str
-    parts: Sequence[str]
-    bars: Sequence[tuple[str, Sequence[float]]]
-
-    def svg(self, width: int, _: int = 0) -> Markup:
-        longest = max(sum(values) for _, values in self.bars) or 1.0
-        height = 58 * len(self.bars) + 4
-        made = [piece for row, bar in enumerate(self.bars) for piece in self._bar(bar, 58 * row, (width - 2) / longest)]
-        return _svg(width, height, f"{self.title}. {self.note} The table below holds the numbers.", made)
-
-    def _bar(self, bar: tuple[str, Sequence[float]], top: int, scale: float) -> Iterator[Markup]:
-        name, values = bar
-        total = f"{number(sum(values))} s an update"
-        yield Markup('<text class="bar-name" x="1" y="{}">{} <tspan class="tick">{}</tspan></text>').format(
-            top + 14, name, total
-        )
-        left = 1.0
-        for index, (part, value) in enumerate(zip(self.parts, values, strict=True)):
-            wide = value * scale
-            if wide >= 0.5:
-                shape = '<rect class="part part-{}" x="{}" y="{}" width="{}" height="26" rx="2"/>'
-                yield Markup(shape).format(index, _px(left), top + 22, _px(max(wide - 1.5, 0.5)))
-            if wide > 8 * len(part) + 10:
-                shape = '<text class="part-name on-{}" x="{}" y="{}">{}</text>'
-                yield Markup(shape).format(index, _px(left + 7), top + 39, part)
-            left += wide
-
-    def table(self) -> tuple[list[str], list[list[str]], str]:
-        header = ["seconds an update", *(name for name, _ in self.bars)]
-        rows = [[part, *(number(values[index]) for _, values in self.bars)] for index, part in enumerate(self.parts)]
-        return header, rows, ""
 
 
 @dataclass(frozen=True)
@@ -162,21 +126,23 @@ class _Frame:
     def around(
         cls, lines: Sequence[Line], width: int, height: int, right: int, margins: tuple[int, int] = (10, 30)
     ) -> "_Frame":
+        """`margins`: above and below."""
         points = [point for line in lines for point in line.points]
         last = max((point.update for point in points), default=1) or 1
         x_ticks = [tick for tick in ticks(0, last, 5) if tick == int(tick) and tick <= last]
         x_ticks = [*[tick for tick in x_ticks if last - tick > last * 0.06], last]
         low, high = min((p.low for p in points), default=0.0), max((p.high for p in points), default=1.0)
         if 0 < low < high / 3 or 0 < low == high:
-            low = 0.0  # Close to nothing, or flat: then nothing is on the paper, too, as the measure.
+            low = 0.0  # Close to zero, or flat: show zero for scale.
         tall = height - sum(margins)
         y_ticks = ticks(low, high, 3 if tall < 150 else 5 if tall < 310 else 6)
-        room = (y_ticks[-1] - y_ticks[0]) / 40
+        bottom, top = y_ticks[0], y_ticks[-1]
+        room = (top - bottom) / 40
         inside = [tick for tick in y_ticks if low - room <= tick <= high + room]
-        if len(inside) < 3:
-            return cls(width, height, right, x_ticks, y_ticks, y_ticks[0], y_ticks[-1], *margins)
-        bottom, top = min(low - room, inside[0]), max(high + room, inside[-1])
-        return cls(width, height, right, x_ticks, inside, bottom, top, *margins)
+        if len(inside) >= 3:
+            y_ticks, bottom, top = inside, min(low - room, inside[0]), max(high + room, inside[-1])
+        left = max(46, 16 + round(6.6 * max(map(len, tick_labels(y_ticks)))))
+        return cls(width, height, right, x_ticks, y_ticks, bottom, top, *margins, left)
 
     def x(self, update: float) -> float:
         return self.left + (self.width - self.left - self.right) * update / self.x_ticks[-1]
@@ -186,16 +152,11 @@ class _Frame:
         return self.height - self.bottom - (self.height - self.top - self.bottom) * share
 
     def y_axis(self) -> Iterator[Markup]:
-        step = self.y_ticks[1] - self.y_ticks[0]
-        digits = max(0, -math.floor(math.log10(step) + 1e-9)) if step < 1 else 0
-        if step < 1 and abs(round(step, digits) - step) > step / 100:
-            digits += 1
-        for tick in self.y_ticks:
-            kind = "zero" if tick == 0 else "grid"
-            shape = '<path class="{}" d="M{} {}H{}"/><text class="tick end" x="{}" y="{}">{}</text>'
-            label = f"{tick:,.{digits}f}".replace("-", "−") if digits < 5 and abs(tick) < 1e15 else number(tick)
+        shape = '<path class="{}" d="M{} {}H{}"/><text class="tick end" x="{}" y="{}">{}</text>'
+        for tick, label in zip(self.y_ticks, tick_labels(self.y_ticks), strict=True):
+            y, kind = self.y(tick), "zero" if tick == 0 else "grid"
             yield Markup(shape).format(
-                kind, self.left, _px(self.y(tick)), self.width - self.right, self.left - 8, _px(self.y(tick) + 4), label
+                kind, self.left, _px(y), self.width - self.right, self.left - 8, _px(y + 4), label
             )
 
     def x_axis(self) -> Iterator[Markup]:
@@ -216,7 +177,8 @@ def ticks(low: float, high: float, wanted: int) -> list[float]:
     >>> ticks(2, 2, 4)[0] < 2 < ticks(2, 2, 4)[-1]
     True
     """
-    if high - low < 1e-12 * max(abs(low), abs(high), 1e-300):
+    if high - low < 1e-9 * max(abs(low), abs(high), 1e-300):
+        # As good as flat.
         room = abs(low) / 10 or 1.0
         low, high = low - room, high + room
     rough = (high - low) / wanted
@@ -224,6 +186,24 @@ def ticks(low: float, high: float, wanted: int) -> list[float]:
     step = scale * next(factor for factor in (1, 2, 5, 10) if factor * scale >= rough * 0.8)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [float(f"{index * step:.12g}") for index in range(first, max(last, first + 1) + 1)]
+
+
+def tick_labels(values: Sequence[float]) -> list[str]:
+    """As few digits as tell neighbours apart and say each number exactly enough.
+
+    >>> tick_labels([-0.5, 0.0, 0.5]), tick_labels([0.50001, 0.50002]), tick_labels([0, 2e-7])
+    (['−0.5', '0.0', '0.5'], ['0.50001', '0.50002'], ['0', '2e−7'])
+    """
+    step, largest = values[1] - values[0], max(map(abs, values))
+    plain = [f",.{digits}f" for digits in range(7)] if 1e-4 <= largest < 1e15 else []
+    forms = [*plain, *(f".{digits}e" for digits in range(17))]
+
+    def exact(form: str) -> bool:
+        return all(abs(float(f"{value:{form}}".replace(",", "")) - value) <= step / 100 for value in values)
+
+    form = next(filter(exact, forms), forms[-1])
+    labels = [f"{value:{form}}" if value or form in plain else "0" for value in values]
+    return [re.sub(r"e\+?(-?)0*(?=\d)", r"e\1", label).replace("-", "−") for label in labels]
 
 
 def smooth(points: Sequence[Point]) -> list[Point]:
@@ -238,33 +218,30 @@ def smooth(points: Sequence[Point]) -> list[Point]:
 
 
 def _drawn(line: Line, frame: _Frame) -> Iterator[Markup]:
-    if line.many and not line.spread:
-        yield _path(f"faint c{line.style}", ((p.update, p.mean) for p in _thin(line.points)), frame)
-    points = line.drawn
+    points, style = line.drawn, line.style
     if line.spread:
-        there = [(p.update, p.high) for p in points]
-        back = [(p.update, p.low) for p in reversed(points)]
-        yield _path(f"band c{line.style}", (*there, *back), frame, "Z")
-    yield _path(f"line c{line.style} d{line.style}", ((p.update, p.mean) for p in points), frame)
-    marks = points if len(points) <= 16 else points[-1:]
-    for point in marks:
-        yield _mark(line.style, frame.x(point.update), frame.y(point.mean))
+        there, back = [(p.update, p.high) for p in points], [(p.update, p.low) for p in reversed(points)]
+        yield _path(f"band c{style}", [*there, *back], frame, "Z")
+    elif line.many:
+        yield _path(f"faint c{style}", [(p.update, p.mean) for p in _thin(line.points, DRAWN)], frame)
+    yield _path(f"line c{style} d{style}", [(p.update, p.mean) for p in points], frame)
+    for point in points if len(points) <= 16 else points[-1:]:
+        yield _mark(style, frame.x(point.update), frame.y(point.mean))
 
 
-def _thin(points: Sequence[Point]) -> list[Point]:
-    step = math.ceil(len(points) / DRAWN)
-    return [*points[: -1 : max(step, 1)], *points[-1:]]
+def _thin(items: Sequence[T], most: int) -> list[T]:
+    """Every so many of them, and the last."""
+    step = math.ceil(len(items) / most)
+    return [*items[: -1 : max(step, 1)], *items[-1:]]
 
 
-def _path(
-    kind: str, places: Iterator[tuple[float, float]] | Sequence[tuple[float, float]], frame: _Frame, end: str = ""
-) -> Markup:
+def _path(kind: str, places: Iterable[tuple[float, float]], frame: _Frame, end: str = "") -> Markup:
     path = "L".join(f"{_px(frame.x(x))} {_px(frame.y(y))}" for x, y in places)
     return Markup('<path class="{}" d="M{}{}"/>').format(kind, path, end)
 
 
 def _mark(style: int, x: float, y: float) -> Markup:
-    """A disc, a square, a triangle, a diamond: another cue than colour."""
+    """A disc, a square, a triangle or a diamond: a cue besides colour."""
     shapes = (
         '<circle class="mark c{style}" cx="{x}" cy="{y}" r="3.6"/>',
         '<rect class="mark c{style}" x="{x3}" y="{y3}" width="6.6" height="6.6"/>',
@@ -277,8 +254,8 @@ def _mark(style: int, x: float, y: float) -> Markup:
 
 
 def _end_labels(lines: Sequence[Line], frame: _Frame) -> Iterator[Markup]:
-    """Name and last value beside the end of each line, moved apart where they would meet; names alone where there is no
-    room for more, and none where there is none: the table of the arms has them."""
+    """Name and last value beside the end of each line, moved apart where they would overlap; without room, the name
+    alone or nothing: the table of the arms has them."""
     ends = sorted(((line, line.drawn[-1]) for line in lines if line.points), key=lambda item: -item[1].mean)
     lowest = frame.height - frame.bottom - 6
     gap = min(32.0, (lowest - frame.top) / max(len(ends) - 1, 1))
@@ -309,13 +286,12 @@ def apart(heights: Sequence[float], gap: float, lowest: float) -> list[float]:
 
 def swatch(style: int) -> Markup:
     """The line of a style, for a key."""
-    return _svg(
-        34, 12, "", [Markup('<path class="line c{} d{}" d="M1 6H33"/>').format(style, style), _mark(style, 17, 6)]
-    )
+    line = Markup('<path class="line c{} d{}" d="M1 6H33"/>').format(style, style)
+    return _svg(34, 12, "", [line, _mark(style, 17, 6)])
 
 
 def _svg(width: float, height: float, label: str, parts: Sequence[Markup], places: Markup | str = "") -> Markup:
-    """`places`: what the page's script needs to read an update off the paper."""
+    """`places`: what the page's script needs to find an update on the chart."""
     role = Markup('role="img" aria-label="{}"').format(label) if label else Markup('aria-hidden="true"')
     head = Markup('<svg viewBox="0 0 {} {}" {} {} focusable="false">').format(width, height, role, places)
     return head + Markup("").join(parts) + Markup("</svg>")

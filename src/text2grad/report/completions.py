@@ -1,8 +1,8 @@
 """Rollouts → the completions that the page shows, small enough to send in one file.
 
 Enters: `rollouts.jsonl` files of any size, read a line at a time. Leaves: plain lists for JSON: the text of each token,
-its numbers, which spans it belongs to, the critique cut at its phrases; and counts of what is left out. All positions
-are turned into token indices here, since browsers count characters otherwise than Python does.
+its numbers, the spans it belongs to, the critique cut at its phrases; and counts of what is left out. All positions
+become token indices here, since browsers count characters differently from Python.
 
 A token belongs to a span if they share a character; an empty token (a special one) belongs to none.
 """
@@ -13,29 +13,30 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from text2grad.errors import InvalidData
-from text2grad.report.folders import LARGEST, is_update, lines, parse
+from text2grad.report.folders import is_update, lines, parse
 from text2grad.report.phrases import phrases
-from text2grad.report.terminal import visible
-from text2grad.types import Completion, Example, RewardedCompletion, Span
+from text2grad.report.terminal import evidence, visible
+from text2grad.types import Alignment, Completion, Example, Rollout, Span
 
 BYTES = 8_000_000
 """Of completions in one page, all runs together: a page stays under 10 MB."""
 PAIRS_SHARE = 0.4
-"""Of those bytes, at most, for the held-out prompts before and after training."""
+"""Share of those bytes, at most, for the held-out prompts before and after training."""
 LONGEST_TEXT = 20_000
 """Characters of a prompt that are shown; what is cut off is counted."""
-
-_FIELDS = (
-    *("example", "completion", "critique", "alignment"),
-    *("token_rewards", "advantages", "logprobs_before", "logprobs_after"),
+_STREAMS = (
+    ("token_rewards", "rewards", 4),
+    ("advantages", "advantages", 3),
+    ("logprobs", "before", 3),
+    ("logprobs_after", "after", 3),
 )
+"""(field of a rollout, its name on the page, digits)."""
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """Where a row is, and what decides whether it is shown."""
 
     place: int
@@ -54,7 +55,7 @@ class Shown:
     during: list[dict[str, Any]] = field(default_factory=list)
     """Rows of training, in the order of the file."""
     pairs: list[list[dict[str, Any]]] = field(default_factory=list)
-    """[before, after] of one held-out prompt; one alone where it was completed at one update only."""
+    """[before, after] of one held-out prompt; one row where there was one evaluation only."""
     during_total: int = 0
     pairs_total: int = 0
     unreadable: int = 0
@@ -73,12 +74,8 @@ def read_completions(path: Path, budget: int = BYTES) -> Shown:
     shown.during_total, shown.pairs_total = len(during), len(pairs)
     with path.open("rb") as file:
         shelf = _Shelf(file, shown)
-        # Those that changed most come first, should there not be room for all of them.
-        pairs.sort(key=lambda pair: -abs((pair[-1].score or 0) - (pair[0].score or 0)))
-        before_and_after = shelf.take(pairs, budget * PAIRS_SHARE)
-        samples = shelf.take([(entry,) for entry in _preference(during)], budget)
-    shown.pairs = [rows for _, rows in sorted(before_and_after, key=lambda taken: taken[0])]
-    shown.during = [rows[0] for _, rows in sorted(samples, key=lambda taken: taken[0])]
+        shown.pairs = shelf.take(pairs, budget * PAIRS_SHARE)
+        shown.during = [row for (row,) in shelf.take([(entry,) for entry in _preference(during)], budget)]
     return shown
 
 
@@ -91,9 +88,9 @@ class _Shelf:
     used: int = 0
     prompts: set[str] = field(default_factory=set)
 
-    def take(self, groups: Iterable[Sequence[Entry]], budget: float) -> list[tuple[int, list[dict[str, Any]]]]:
-        """(place, rows) of each group that can be read, in the order given, until the bytes are used up."""
-        taken = []
+    def take(self, groups: Iterable[Sequence[Entry]], budget: float) -> list[list[dict[str, Any]]]:
+        """The rows of each readable group, taken in the order given until the bytes are used up; in file order."""
+        taken = {}
         for group in groups:
             rows = [row for entry in group if (row := self._read(entry)) is not None]
             if len(rows) < len(group):
@@ -104,8 +101,8 @@ class _Shelf:
                 break
             self.used += size
             self.prompts |= prompts
-            taken.append((group[0].place, rows))
-        return taken
+            taken[group[0].place] = rows
+        return [taken[place] for place in sorted(taken)]
 
     def _read(self, entry: Entry) -> dict[str, Any] | None:
         self.file.seek(entry.place)
@@ -145,43 +142,42 @@ def _entries(path: Path, shown: Shown) -> Iterator[Entry]:
 
 
 def _score(row: dict[str, Any]) -> float | None:
-    """The critic's; else the sum of the rewards; None where the row is not scored."""
+    """The row's; else the critic's; else the sum of the rewards; None where the row is not scored."""
     critique = row.get("critique")
     if not isinstance(critique, dict):
         return None
-    if score := _numbers([critique.get("score")]):
-        return float(score[0])
-    return math.fsum(_numbers(row.get("token_rewards")))
+    given = _numbers([row.get("score"), critique.get("score")])
+    return float(given[0]) if given else math.fsum(_numbers(row.get("token_rewards")))
 
 
 def _change(row: dict[str, Any]) -> float:
-    before, after = _numbers(row.get("logprobs_before")), _numbers(row.get("logprobs_after"))
+    before = _numbers(row.get("logprobs", row.get("logprobs_before")))  # The name until version 0.1.
+    after = _numbers(row.get("logprobs_after"))
     return max((abs(b - a) for a, b in zip(before, after, strict=False)), default=0.0)
 
 
-def _numbers(value: object) -> list[float]:
-    """Of a row that has not been checked yet: what is no number, or none to reckon with, is passed over; the row is
-    refused later."""
-    found = [item for item in value if isinstance(item, int | float)] if isinstance(value, list) else []
-    return [item for item in found if abs(item) <= LARGEST]
+def _numbers(values: object) -> list[float]:
+    """The numbers of a row that has not been checked yet."""
+    items = values if isinstance(values, list) else []
+    return [item for item in items if isinstance(item, int | float) and math.isfinite(item)]
 
 
 def _pairs(entries: Iterable[Entry]) -> list[tuple[Entry, ...]]:
-    """The first and the last completion of each held-out prompt."""
-    seen: dict[str, list[Entry]] = {}
+    """The first and the last completion of each held-out prompt, those whose score changed most first."""
+    by_prompt: dict[str, list[Entry]] = {}
     for entry in entries:
         if entry.held_out:
-            seen.setdefault(entry.example, []).append(entry)
+            by_prompt.setdefault(entry.example, []).append(entry)
     pairs: list[tuple[Entry, ...]] = []
-    for group in seen.values():
+    for group in by_prompt.values():
         first, last = min(group, key=lambda entry: entry.update), max(group, key=lambda entry: entry.update)
         pairs.append((first, last) if first.update < last.update else (first,))
-    return pairs
+    return sorted(pairs, key=lambda pair: -abs((pair[-1].score or 0) - (pair[0].score or 0)))
 
 
 def _preference(entries: Sequence[Entry]) -> Iterator[Entry]:
-    """Turn by turn: evenly over training, the worst scores, the largest changes, the unscored."""
-    even = (entries[index] for index in _evenly(len(entries)))
+    """In turns: evenly over training, the worst scores, the largest changes, the unscored."""
+    even = [entries[index] for index in _evenly(len(entries))]
     worst = sorted((entry for entry in entries if entry.score is not None), key=lambda entry: entry.score or 0.0)
     changed = sorted(entries, key=lambda entry: -entry.change)
     unscored = [entry for entry in entries if entry.score is None]
@@ -189,55 +185,39 @@ def _preference(entries: Sequence[Entry]) -> Iterator[Entry]:
     return iter(dict.fromkeys(entry for entry in turns if entry is not None))
 
 
-def _evenly(count: int) -> Iterator[int]:
-    """All of 0 … count − 1, each beginning of it spread evenly over the whole.
+def _evenly(count: int) -> list[int]:
+    """All of 0 … count − 1, so that any first few are spread evenly: in the order of their multiples of the golden
+    ratio, modulo 1.
 
-    >>> list(_evenly(5))
-    [0, 4, 2, 1, 3]
+    >>> _evenly(8)
+    [0, 5, 2, 7, 4, 1, 6, 3]
     """
-    bits = max(count - 1, 0).bit_length()
-    return (turned for index in range(1 << bits) if (turned := _reversed(index, bits)) < count)
-
-
-def _reversed(index: int, bits: int) -> int:
-    return int(f"{index:0{bits}b}"[::-1], 2) if bits else 0
+    return sorted(range(count), key=lambda index: index * 0.6180339887498949 % 1)
 
 
 def encode(row: dict[str, Any]) -> dict[str, Any]:
     """One row of `rollouts.jsonl`, as the page's script reads it; a row that breaks the contract is InvalidData."""
-    noun = RewardedCompletion.from_json({key: row[key] for key in _FIELDS if row.get(key) is not None})
-    completion = noun.completion
+    rollout = Rollout.from_json(row)
+    completion = rollout.completion
     made: dict[str, Any] = {
         "update": row.get("update"),
-        "id": visible(noun.example.id),
-        "prompt": visible(_cut(_prompt(noun.example))),
+        "id": visible(rollout.example.id),
+        "prompt": visible(_cut(_prompt(rollout.example))),
         "pieces": [visible(piece) for piece in pieces(completion)],
         "empty": [index for index, (start, end) in enumerate(completion.offsets) if start == end],
     }
-    if row.get("truncated"):
+    if rollout.truncated:
         made["truncated"] = 1
-    for name, key, digits in (
-        ("token_rewards", "rewards", 4),
-        ("advantages", "advantages", 3),
-        ("logprobs_before", "before", 3),
-        ("logprobs_after", "after", 3),
-    ):
-        if (stream := getattr(noun, name)) is not None:
-            _reckonable(name, stream)
+    for name, key, digits in _STREAMS:
+        if (stream := getattr(rollout, name)) is not None:
             made[key] = [_short(value, digits) for value in stream]
-    if noun.critique is not None and noun.alignment is not None:
-        _reckonable("score", (noun.critique.score or 0.0,))
+    if rollout.critique is not None and rollout.alignment is not None:
         made["score"] = _short(_score(row) or 0.0, 4)
-        made["critique"] = _critique(noun)
-        made["spans"] = [_span(span, completion) for span in noun.alignment.spans]
-        made["missed"] = [[visible(missed.quote), visible(missed.reason)] for missed in noun.alignment.missed]
-        made["omissions"] = [visible(omission) for omission in noun.alignment.omissions]
+        made["critique"] = _critique(rollout.critique.feedback, completion.text, rollout.alignment)
+        made["spans"] = [_span(span, completion) for span in rollout.alignment.spans]
+        made["missed"] = [[visible(missed.quote), visible(missed.reason)] for missed in rollout.alignment.missed]
+        made["omissions"] = [visible(omission) for omission in rollout.alignment.omissions]
     return made
-
-
-def _reckonable(name: str, values: Sequence[float]) -> None:
-    if any(abs(value) > LARGEST for value in values):
-        raise InvalidData(f"{name}: should be numbers within ±{LARGEST:g}, got {max(values, key=abs):g}")
 
 
 def pieces(completion: Completion) -> list[str]:
@@ -255,30 +235,21 @@ def pieces(completion: Completion) -> list[str]:
 
 def _span(span: Span, completion: Completion) -> list[Any]:
     """[first token, token behind the last, verdict, comment, evidence]."""
-    touched = [
-        index
-        for index, (start, end) in enumerate(completion.offsets)
-        if start < end and start < span.end and end > span.start
-    ]
-    evidence = f"{span.provenance}, confidence {span.confidence:.2f}"
-    evidence += f", severity {span.severity:g}" if span.severity is not None else ""
-    evidence += f", {span.occurrence} occurrence" if span.occurrence != "only" else ""
-    return [touched[0], touched[-1] + 1, span.verdict, visible(span.comment), evidence]
+    ranges = enumerate(completion.offsets)
+    touched = [i for i, (start, end) in ranges if start < end and start < span.end and end > span.start]
+    return [touched[0], touched[-1] + 1, span.verdict, visible(span.comment), evidence(span, ", confidence")]
 
 
-def _critique(noun: RewardedCompletion) -> list[list[Any]]:
+def _critique(feedback: str, completion: str, alignment: Alignment) -> list[list[Any]]:
     """The critique's text in pieces: [text], or [text, "span" | "missed" | "omission", indices]."""
-    assert noun.critique is not None and noun.alignment is not None
-    text, position = noun.critique.feedback, 0
+    position = 0
     made: list[list[Any]] = []
-    for phrase in phrases(text, noun.completion.text, noun.alignment):
-        if phrase.start > position:
-            made.append([visible(text[position : phrase.start])])
-        made.append([visible(text[phrase.start : phrase.end]), phrase.kind, list(phrase.indices)])
+    for phrase in phrases(feedback, completion, alignment):
+        made.append([visible(feedback[position : phrase.start])])
+        made.append([visible(feedback[phrase.start : phrase.end]), phrase.kind, list(phrase.indices)])
         position = phrase.end
-    if position < len(text):
-        made.append([visible(text[position:])])
-    return made
+    made.append([visible(feedback[position:])])
+    return [piece for piece in made if piece[0]]
 
 
 def _prompt(example: Example) -> str:

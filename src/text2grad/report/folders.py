@@ -1,27 +1,29 @@
 """Run folders as the report needs them.
 
-Enters: paths. Leaves: `Run`s: settings, facts of the machine, metrics by update, and a list of what is missing or could
-not be read, for the page to say. A run that was killed, or that goes on while it is read, is a run; a folder that was
-never one is refused. Knows nothing of charts, and does not read the rollouts: they may be large.
+Enters: paths. Leaves: `Run`s: settings, facts about the machine, metrics by update, what the metrics mean, and a list
+of what is missing or unreadable, for the page to say. A run that was killed, or that is still being written, is a run;
+a folder that was never one is refused. Knows nothing of charts, and does not read the rollouts: they may be large.
 """
 
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeGuard
 
 import yaml
 
-from text2grad.errors import RunError
+from text2grad.config import flat
+from text2grad.errors import InvalidData, RunError
+from text2grad.types import MetricInfo
 
 Metrics = dict[int, dict[str, float]]
 """Update → name → number."""
 LARGEST = 1e100
-"""Numbers beyond it are taken for mistakes: differences and sums of them are no numbers any more."""
+"""Larger numbers are taken for mistakes: sums and differences of them overflow."""
 _SETTINGS = 10_000
-"""Settings that a run has at most; one that refers to itself has no end of them."""
+"""A YAML file with more settings than this refers to itself."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +38,10 @@ class Run:
     config_text: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """`run.json`: versions, device, command, seed, data."""
+    declared: Mapping[str, MetricInfo] = field(default_factory=dict)
+    """What the run says about its metrics."""
     warnings: tuple[tuple[int, str], ...] = ()
-    """(update, what the run warned of)."""
+    """(update, text of the warning)."""
     trouble: tuple[str, ...] = ()
     """What is missing or unreadable, in words."""
 
@@ -50,28 +54,33 @@ class Run:
         return max(self.metrics, default=0)
 
     @property
+    def keys(self) -> dict[str, None]:
+        """The names of its metrics, in the order of their first appearance."""
+        return {key: None for row in self.metrics.values() for key in row}
+
+    @property
     def planned(self) -> int | None:
-        """How many updates the settings ask for, where they say so."""
-        found = [value for key, value in self.config.items() if key.rpartition(".")[2] == "updates"]
-        return found[0] if len(found) == 1 and isinstance(found[0], int) else None
+        """How many updates the settings ask for, if they do."""
+        values = [value for key, value in self.config.items() if key.rpartition(".")[2] == "updates"]
+        return values[0] if len(values) == 1 and isinstance(values[0], int) else None
 
     @property
     def unfinished(self) -> str:
-        """What it has not come to, in words; nothing where it has a model, or is no reward model and had all its
-        updates."""
+        """What is still missing, in words; empty for a finished run."""
         if (self.path / "model").is_dir():
             return ""
         if self.planned is not None and self.last_update < self.planned:
             noun = "update" if self.planned == 1 else "updates"
             return f"not finished: {self.last_update} of {self.planned} {noun} so far"
-        judges = any("held_out/watched" in row for row in self.metrics.values())
-        return "without a model: it goes on, ended early, or was copied without it" if judges else ""
+        if "held_out/watched" in self.keys:
+            return "without a model: still training, ended early, or copied without it"
+        return ""
 
     @property
     def supervised(self) -> bool:
-        """A supervised start: losses and no score, so nothing that it could be compared by."""
-        keys = {key for row in self.metrics.values() for key in row}
-        return bool(keys & {"loss/mean", "held_out/loss"}) and not keys & {"score/mean", "held_out/score"}
+        """Supervised fine-tuning: losses and no score, so nothing that RL runs could be compared by."""
+        scores, losses = {"score/mean", "held_out/score"}, {"loss/mean", "held_out/loss"}
+        return not losses.isdisjoint(self.keys) and scores.isdisjoint(self.keys)
 
     @property
     def seed(self) -> Any:
@@ -79,61 +88,42 @@ class Run:
 
 
 def find_folders(paths: Sequence[str | Path]) -> tuple[list[Path], list[str]]:
-    """(run folders, a line for each thing that was passed over). A folder that is no run stands for the runs in it, in
-    the order in which they were begun. Where there is no run at all, what was named comes back, to be refused with the
-    reason; so does a name of nothing."""
-    named = [Path(path) for path in paths]
-    found: list[tuple[Path, bool]] = []
+    """(run folders, a line for each thing left out). A folder that is no run itself stands for the runs in it, in the
+    order in which they were started. Without any run, the paths come back as they are, to be refused with the reason.
+    """
+    runs: list[Path] = []
     left_out: list[str] = []
-    for path in named:
-        inside = [] if _is_run(path) or not path.is_dir() else sorted(path.glob("*/"))
-        runs = [folder for folder in inside if _is_run(folder)]
-        if _is_run(path) or not path.exists():
-            found.append((path, True))
-        elif runs:
-            found += [(folder, False) for folder in sorted(runs, key=_begun)]
-            left_out += [_no_run(folder) for folder in inside if folder not in runs and folder.name[0] != "."]
-        else:
-            left_out.append(_no_run(path))
-    folders, again = _once(found)
-    return (folders, left_out + again) if folders else (named, [])
+    for path in map(Path, paths):
+        inside = sorted(path.glob("*/")) if path.is_dir() and not _is_run(path) else []
+        below = [folder for folder in inside if _is_run(folder)]
+        runs += [path] if _is_run(path) or not path.exists() else sorted(below, key=_started)
+        others = [folder for folder in inside if folder not in below and folder.name[0] != "."]
+        none = [path] if path.exists() and not below and not _is_run(path) else []
+        left_out += [
+            f"{other}: left out, {'a folder without metrics.jsonl' if other.is_dir() else 'a file'} is no run"
+            for other in none or others
+        ]
+    folders: dict[Path, Path] = {}
+    for path in sorted(runs, key=Path.is_symlink):  # Of a run and a link to it, the run is kept.
+        kept = folders.setdefault(path.resolve(), path)
+        if kept != path:
+            left_out.append(f"{path}: left out, the same run as {kept}")
+    unique = dict.fromkeys(path for path in runs if path in folders.values())
+    return (list(unique), left_out) if unique else ([Path(path) for path in paths], [])
 
 
-def _no_run(path: Path) -> str:
-    return f"{path}: left out, {'a folder without metrics.jsonl' if path.is_dir() else 'a file'} is no run"
-
-
-def _begun(folder: Path) -> tuple[str, str]:
-    """By `run.json`; those that do not say come last, by name."""
+def _started(folder: Path) -> tuple[str, str]:
+    """By `run.json`; folders that do not say come last, by name."""
     return str(_facts(folder / "run.json", []).get("started", "~")), folder.name
-
-
-def _once(found: Sequence[tuple[Path, bool]]) -> tuple[list[Path], list[str]]:
-    """(folders, a line for each that leads to a run that is there already): links, and what was not named but found.
-    What was itself named twice stays, to be refused."""
-    kept: dict[int, Path] = {}
-    again = []
-    order = sorted(range(len(found)), key=lambda index: (not found[index][1], found[index][0].is_symlink()))
-    for index in order:
-        path, named = found[index]
-        same = next((other for other in kept.values() if other.resolve() == path.resolve()), None)
-        if same is None or (named and not path.is_symlink()):
-            kept[index] = path
-        else:
-            again.append(f"{path}: left out, the same run as {same}")
-    return [kept[index] for index in sorted(kept)], again
 
 
 def read_runs(paths: Sequence[str | Path]) -> list[Run]:
     """All of them, each under a name of its own."""
-    folders = [_folder(Path(path)) for path in paths]
-    for index, folder in enumerate(folders):
-        if any(folder.samefile(earlier) for earlier in folders[:index]):
-            raise RunError(f"{folder}: is named twice; name each run once")
+    folders = [_checked(Path(path)) for path in paths]
     return [_read(folder, name) for folder, name in zip(folders, _names(folders), strict=True)]
 
 
-def _folder(path: Path) -> Path:
+def _checked(path: Path) -> Path:
     wanted = f"{path}: should be a run folder (one with metrics.jsonl or rollouts.jsonl, as `text2grad train` writes)"
     wanted += ", or a folder of them"
     if not path.exists():
@@ -151,7 +141,7 @@ def _is_run(path: Path) -> bool:
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
-    """As few last parts of the path as tell them apart: `seed-1`; `span/seed-1` where `scalar/seed-1` is there too."""
+    """As few last parts of the path as tell them apart: `seed-1`; `span/seed-1` beside `scalar/seed-1`."""
     parts = [folder.resolve().parts[1:] or ("run",) for folder in folders]
     for count in range(1, max(map(len, parts), default=1) + 1):
         names = ["/".join(part[-count:]) for part in parts]
@@ -165,16 +155,15 @@ def _read(path: Path, name: str) -> Run:
     config, config_text = _config(path / "config.yaml", trouble)
     metrics, warnings = _metrics(path / "metrics.jsonl", trouble)
     facts = _facts(path / "run.json", trouble)
+    declared = _declared(facts.get("metrics"), trouble)
     if not (path / "rollouts.jsonl").is_file():
         trouble.append("no rollouts.jsonl, so there are no completions to show")
-    run = Run(path, name, metrics, config, config_text, facts, tuple(warnings), ())
-    if run.unfinished:
-        trouble.append(run.unfinished)
-    return Run(path, name, metrics, config, config_text, facts, tuple(warnings), tuple(trouble))
+    run = Run(path, name, metrics, config, config_text, facts, declared, tuple(warnings))
+    return replace(run, trouble=(*trouble, *filter(None, [run.unfinished])))
 
 
 def lines(path: Path) -> Iterator[tuple[int, int, dict[str, Any] | None]]:
-    """(byte where a line begins, its number, its object, or None where it is none); a torn last line is passed over."""
+    """(byte where a line begins, its number, its object or None); a torn last line is skipped."""
     with path.open("rb") as file:
         start = 0
         for number, line in enumerate(file, 1):
@@ -185,12 +174,18 @@ def lines(path: Path) -> Iterator[tuple[int, int, dict[str, Any] | None]]:
 
 
 def parse(line: bytes) -> dict[str, Any] | None:
-    """The object of a line, if it is one."""
+    """The object of a line, if it is one. Numbers that are too large to sum become NaN, which no reader accepts."""
     try:
-        row = json.loads(line)
+        row = json.loads(line, parse_float=_usable, parse_int=_usable, parse_constant=lambda _: math.nan)
     except (ValueError, RecursionError):
         return None
     return row if isinstance(row, dict) else None
+
+
+def _usable(digits: str) -> int | float:
+    whole = digits.lstrip("-").isdecimal()
+    value = int(digits) if whole and len(digits) < 20 else float(digits)
+    return value if abs(value) <= LARGEST else math.nan
 
 
 def _metrics(path: Path, trouble: list[str]) -> tuple[Metrics, list[tuple[int, str]]]:
@@ -199,36 +194,29 @@ def _metrics(path: Path, trouble: list[str]) -> tuple[Metrics, list[tuple[int, s
     if not path.is_file():
         trouble.append("no metrics.jsonl, so there is nothing to draw")
         return metrics, warnings
-    bad = large = 0
+    bad = unusable = 0
     for _, _, row in lines(path):
-        update = row.get("update") if row else None
+        update = row.pop("update", None) if row else None
         if row is None or not is_update(update):
             bad += 1
             continue
-        numbers = {key: value for key, value in row.items() if key != "update" and _is_number(value)}
-        kept = {key: float(value) for key, value in numbers.items() if abs(value) <= LARGEST}
-        large += len(numbers) - len(kept)
-        metrics.setdefault(update, {}).update(kept)
-        said = row.get("warnings")
-        warnings += [(update, str(text)) for text in said] if isinstance(said, list) else []
-    if large:
-        trouble.append(f"metrics.jsonl: numbers beyond ±{LARGEST:g} were passed over: {large}")
+        numbers = {key: float(value) for key, value in row.items() if type(value) in (int, float)}
+        finite = {key: value for key, value in numbers.items() if math.isfinite(value)}
+        metrics.setdefault(update, {}).update(finite)
+        unusable += len(numbers) - len(finite)
+        texts = row.get("warnings")
+        warnings += [(update, str(text)) for text in texts] if isinstance(texts, list) else []
+    if unusable:
+        trouble.append(f"metrics.jsonl: numbers that are not finite or beyond ±{LARGEST:g} were skipped: {unusable}")
     if bad:
-        trouble.append(f"metrics.jsonl: lines without an update's numbers were passed over: {bad}")
+        trouble.append(f"metrics.jsonl: lines without an update's numbers were skipped: {bad}")
     elif not metrics:
         trouble.append("metrics.jsonl is empty: no update is finished yet")
     return dict(sorted(metrics.items())), warnings
 
 
 def is_update(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 10**18
-
-
-def _is_number(value: object) -> TypeGuard[int | float]:
-    """An integer may be too long for a float, and then math knows no answer."""
-    return (isinstance(value, int) and not isinstance(value, bool)) or (
-        isinstance(value, float) and math.isfinite(value)
-    )
+    return type(value) is int and value >= 0
 
 
 def _config(path: Path, trouble: list[str]) -> tuple[dict[str, Any], str]:
@@ -236,16 +224,18 @@ def _config(path: Path, trouble: list[str]) -> tuple[dict[str, Any], str]:
         trouble.append("no config.yaml, so the settings are not known")
         return {}, ""
     text = path.read_text(encoding="utf-8", errors="replace")
+    settings: dict[str, Any] = {}
     try:
         tree = yaml.safe_load(text)
-        flat = _flat(tree) if isinstance(tree, dict) and _is_finite(tree) else {}
-        str(flat)  # What cannot be written down cannot be compared.
-    except (yaml.YAMLError, ValueError, RecursionError):
-        # A date that there is not, an integer of thousands of digits, nesting without end.
-        flat, tree = {}, None
-    if not flat and tree != {}:
+        if isinstance(tree, dict) and _is_finite(tree):
+            settings = flat(tree)
+            str(settings)  # What cannot be printed cannot be compared.
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError):
+        # An impossible date, an integer of thousands of digits, a key that is no text, endless nesting.
+        settings, tree = {}, None
+    if not settings and tree != {}:
         trouble.append("config.yaml is no YAML of settings, so it is shown but not compared")
-    return flat, text
+    return settings, text
 
 
 def _is_finite(tree: object) -> bool:
@@ -258,13 +248,6 @@ def _is_finite(tree: object) -> bool:
     return not waiting
 
 
-def _flat(tree: Mapping[Any, Any], above: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        flat |= _flat(value, f"{above}{key}.") if isinstance(value, Mapping) and value else {f"{above}{key}": value}
-    return flat
-
-
 def _facts(path: Path, trouble: list[str]) -> dict[str, Any]:
     if not path.is_file():
         trouble.append("no run.json, so versions, device and command are not known")
@@ -273,3 +256,13 @@ def _facts(path: Path, trouble: list[str]) -> dict[str, Any]:
     if facts is None:
         trouble.append("run.json is not a JSON object, so versions, device and command are not known")
     return facts or {}
+
+
+def _declared(metrics: object, trouble: list[str]) -> dict[str, MetricInfo]:
+    declared = {}
+    for key, info in metrics.items() if isinstance(metrics, dict) else ():
+        try:
+            declared[key] = MetricInfo.from_json(info)
+        except InvalidData as problem:
+            trouble.append(f"run.json: metrics: {key}: {problem}")
+    return declared

@@ -6,7 +6,7 @@ styling at all (a pipe) brackets and numbers carry it. Text is shown as it is: m
 characters become pictures."""
 
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console, Group, RenderableType
@@ -25,7 +25,7 @@ _STYLES: dict[Verdict, Style] = {
     "neutral": Style(italic=True),
 }
 _SIGNS: dict[Verdict, str] = {"good": "+", "poor": "−", "neutral": "·"}
-_QUIET = Style(dim=True)
+_NO_STYLE, _QUIET = Style(), Style(dim=True)
 _LABEL = Style(dim=True, italic=True)
 
 
@@ -83,43 +83,28 @@ Segment = tuple[int, int, int]
 """(start, end, index of the span that the characters belong to): overlaps are settled before they come here."""
 
 
-def view(
-    title: str,
-    completion: str,
-    critique: str,
-    alignment: Alignment,
-    segments: Sequence[Segment],
-    *,
-    plain: bool = False,
-) -> RenderableType:
-    """One row, from its title to what was missed. `plain` puts brackets around spans, for where styles do not show."""
-    numbers = {index: number for number, index in enumerate(_reading_order(alignment.spans), 1)}
-    parts: list[RenderableType] = [Rule(Text(visible(title)), align="left", style=_QUIET)]
-    parts.append(
-        _labelled("completion", _marked(completion, list(_span_marks(alignment.spans, segments, numbers)), plain))
-    )
-    parts.append(
-        _labelled("critique", _marked(critique, _critique_marks(critique, completion, alignment, numbers), plain))
-    )
-    parts.append(_legend(completion, alignment, numbers))
-    return Group(*parts)
-
-
 def show(
     console: Console, title: str, completion: str, critique: str, alignment: Alignment, segments: Sequence[Segment]
 ) -> None:
-    """Print one row."""
+    """Print one row, from its title to what was missed. Where styles do not show, brackets mark the spans."""
     plain = console.color_system is None
-    console.print(view(title, completion, critique, alignment, segments, plain=plain), highlight=False)
+    order = sorted(range(len(alignment.spans)), key=lambda i: (alignment.spans[i].start, alignment.spans[i].end))
+    numbers = {index: number for number, index in enumerate(order, 1)}
+    parts: list[RenderableType] = [Rule(Text(visible(title)), align="left", style=_QUIET)]
+    for label, text, marks in (
+        ("completion", completion, _span_marks(alignment.spans, segments, numbers)),
+        ("critique", critique, _critique_marks(critique, completion, alignment, numbers)),
+    ):
+        parts += [Text(label, style=_LABEL), Padding(_marked(text, marks, plain), (0, 0, 0, 2))]
+    console.print(Group(*parts, _legend(completion, alignment, numbers)), highlight=False)
     console.print()
 
 
-def _reading_order(spans: tuple[Span, ...]) -> list[int]:
-    return sorted(range(len(spans)), key=lambda index: (spans[index].start, spans[index].end))
-
-
-def _labelled(label: str, text: Text) -> RenderableType:
-    return Group(Text(label, style=_LABEL), Padding(text, (0, 0, 0, 2)))
+def evidence(span: Span, confidence: str = "") -> str:
+    """Why these characters are the ones meant; `confidence`: what to say before that number."""
+    severity = f", severity {span.severity:g}" if span.severity is not None else ""
+    occurrence = f", {span.occurrence}" if span.occurrence != "only" else ""
+    return f"{span.provenance}{confidence} {span.confidence:.2f}{severity}{occurrence}"
 
 
 def _span_marks(spans: tuple[Span, ...], segments: Sequence[Segment], numbers: dict[int, int]) -> Iterator[_Mark]:
@@ -129,20 +114,17 @@ def _span_marks(spans: tuple[Span, ...], segments: Sequence[Segment], numbers: d
         yield _Mark(start, end, f"{_SIGNS[span.verdict]}{numbers[index]}", _STYLES[span.verdict], end == span.end)
 
 
-def _critique_marks(critique: str, completion: str, alignment: Alignment, numbers: dict[int, int]) -> list[_Mark]:
-    marks = []
+def _critique_marks(critique: str, completion: str, alignment: Alignment, numbers: dict[int, int]) -> Iterator[_Mark]:
     for phrase in phrases(critique, completion, alignment):
-        if phrase.kind == "span":
-            verdicts = [alignment.spans[index].verdict for index in phrase.indices]
-            pairs = zip(verdicts, phrase.indices, strict=True)
-            label = "".join(f"{_SIGNS[verdict]}{numbers[index]}" for verdict, index in pairs)
-            marks.append(_Mark(phrase.start, phrase.end, label, _STYLES[verdicts[-1]]))
-        else:
-            marks.append(_Mark(phrase.start, phrase.end, "✗" if phrase.kind == "missed" else "○", _QUIET))
-    return marks
+        if phrase.kind != "span":
+            yield _Mark(phrase.start, phrase.end, "✗" if phrase.kind == "missed" else "○", _QUIET)
+            continue
+        verdicts = {index: alignment.spans[index].verdict for index in phrase.indices}
+        label = "".join(f"{_SIGNS[verdict]}{numbers[index]}" for index, verdict in verdicts.items())
+        yield _Mark(phrase.start, phrase.end, label, _STYLES[verdicts[phrase.indices[-1]]])
 
 
-def _marked(text: str, marks: list[_Mark], plain: bool) -> Text:
+def _marked(text: str, marks: Iterable[_Mark], plain: bool) -> Text:
     made = Text()
     position = 0
     for mark in marks:
@@ -161,28 +143,22 @@ def _legend(completion: str, alignment: Alignment, numbers: dict[int, int]) -> R
     table.add_column(justify="right", no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for index, span in sorted(enumerate(alignment.spans), key=lambda item: numbers[item[0]]):
-        style = _STYLES[span.verdict]
-        words = " ".join(visible(span.slice(completion)).split())
-        note = [f"{span.provenance} {span.confidence:.2f}"]
-        note += [f"severity {span.severity:g}"] if span.severity is not None else []
-        note += [span.occurrence] if span.occurrence != "only" else []
+
+    def row(sign: str, kind: str, words: str, note: str, style: Style = _NO_STYLE) -> None:
         # Styles go on the words, not on the cells: a cell's style would underline its padding too.
-        body = Text.assemble((_shorten(words), style), (f"   {', '.join(note)}", _QUIET))
+        words = " ".join(visible(words).split())
+        words = words if len(words) <= 70 else f"{words[:69]}…"
+        body = Text.assemble((words, style), (f"   {note}" if words else note, _QUIET))
+        table.add_row(Text.assemble((sign, style)), Text.assemble((kind, style)), body)
+
+    for index in numbers:
+        span = alignment.spans[index]
         sign = f"{_SIGNS[span.verdict]}{numbers[index]}"
-        table.add_row(Text.assemble((sign, style)), Text.assemble((span.verdict, style)), body)
+        row(sign, span.verdict, span.slice(completion), evidence(span), _STYLES[span.verdict])
     for missed in alignment.missed:
-        body = Text(_shorten(" ".join(visible(missed.quote).split())))
-        body.append(f"   {missed.reason}", style=_QUIET)
-        table.add_row(Text("✗"), Text("missed"), body)
+        row("✗", "missed", missed.quote, missed.reason)
     for omission in alignment.omissions:
-        body = Text(_shorten(" ".join(visible(omission).split())))
-        body.append("   belongs to the decision to stop, not to a span", style=_QUIET)
-        table.add_row(Text("○"), Text("omission"), body)
-    if not (alignment.spans or alignment.missed or alignment.omissions):
-        table.add_row(Text("–"), Text("nothing"), Text("the critique points at nothing in particular", style=_QUIET))
+        row("○", "omission", omission, "belongs to the decision to stop, not to a span")
+    if not table.row_count:
+        row("–", "nothing", "", "the critique points at nothing in particular")
     return Padding(table, (0, 0, 0, 2))
-
-
-def _shorten(text: str, width: int = 70) -> str:
-    return text if len(text) <= width else f"{text[: width - 1]}…"

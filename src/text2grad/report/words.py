@@ -1,31 +1,51 @@
 """Numbers and comparisons in words: what the top of the page, and the terminal, say about the arms.
 
-Enters: `Arm`s. Leaves: sentences. A claim is made only where the numbers carry it: falling is called falling, an arm
-that does not end above another is not said to have reached it.
+Enters: `Arm`s. Leaves: sentences. A claim is made only where the numbers carry it: falling is called falling, and an
+arm that does not end above another is not said to have reached it.
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from text2grad.report.arms import Arm, Point
 from text2grad.report.folders import Run
+from text2grad.runs.metrics import METRICS
+from text2grad.types import MetricInfo
 
-HELD_OUT = "held_out/score"
 TRAINING = "score/mean"
 WATCHED = "held_out/watched"
 """By which a reward model chooses its weights."""
-MEASURES = {
-    HELD_OUT: "held-out score",
-    TRAINING: "score of the completions trained on",
-    "held_out/poor_ap": "average precision on poor tokens",
-    "held_out/good_ap": "average precision on good tokens",
-    WATCHED: "held-out loss",
-    "held_out/loss": "held-out loss",
-    "loss/joint": "training loss",
-    "loss/mean": "training loss",
-}
-"""What is compared, by the first of these that an arm has. From precision on: reward models, then supervised starts."""
+MEASURES = (
+    *("held_out/score", TRAINING),
+    *("held_out/poor_ap", "held_out/good_ap", WATCHED, "held_out/loss", "loss/joint", "loss/mean"),
+)
+"""What is compared: the first of these that an arm has, else the first metric with a direction, held-out ones first.
+From precision on: reward models, then supervised fine-tuning."""
+
+
+def infos_of(arms: Sequence[Arm]) -> dict[str, MetricInfo]:
+    """What the runs say about their metrics, else what is known of them, else their keys; in order of appearance."""
+    runs = [run for arm in arms for run in arm.runs]
+    declared = {key: info for run in reversed(runs) for key, info in run.declared.items()}
+    keys = {key: None for run in runs for key in run.keys}
+    infos = {key: declared.get(key) or METRICS.get(key) or MetricInfo(key, "") for key in keys}
+    titles = Counter(info.title for info in (declared | infos).values())
+    for key, info in infos.items():
+        if key.startswith("held_out/") and titles[info.title] > 1 and not info.title.startswith("Held-out"):
+            infos[key] = replace(info, title=f"Held-out {_inside(info.title)}")
+    return infos
+
+
+def _inside(title: str) -> str:
+    """A title in the middle of a sentence.
+
+    >>> _inside("Held-out score"), _inside("KL to the reference")
+    ('held-out score', 'KL to the reference')
+    """
+    return title if title[1:2].isupper() else title[:1].lower() + title[1:]
 
 
 def number(value: float) -> str:
@@ -57,6 +77,27 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def ranged(point: Point) -> str:
+    """The mean, and the range of the seeds where they differ."""
+    spread = f" ({number(point.low)} to {number(point.high)})" if point.low != point.high else ""
+    return number(point.mean) + spread
+
+
+class _Measure(NamedTuple):
+    """What the arms are compared by."""
+
+    key: str
+    name: str
+    """In the middle of a sentence."""
+    noun: str
+    """One word for it."""
+    sign: int
+    """1 where higher is better, −1 where lower is."""
+
+
+Curve = tuple[Arm, list[Point]]
+
+
 @dataclass(frozen=True)
 class Comparison:
     """What is said about the arms, and by which measure."""
@@ -69,105 +110,107 @@ class Comparison:
 
 
 def compare(arms: Sequence[Arm]) -> Comparison:
-    """Held-out scores where there are any; else the scores of the completions trained on, and that is said. Reward
-    models have none: theirs is how well they find what is poor."""
-    key = next((key for key in MEASURES if any(arm.series(key) for arm in arms)), "")
-    curves = [(arm, points) for arm in arms if (points := arm.series(key))]
-    if not curves:
+    """Held-out scores where there are any, else the next best measure, which the sentences name."""
+    measure = _measure(arms)
+    if measure is None:
         names = " and ".join(arm.name for arm in arms)
-        return Comparison("", "", names, ("No scores yet: nothing has been measured that could be compared.",))
-    measure = MEASURES[key]
-    sentences = [_journey(arm, points, measure) for arm, points in curves]
-    # The best arm against each of the others: every pair would be more than anybody reads.
-    best, points = max(curves, key=lambda item: _worth(key, item[1][-1].mean))
-    if len(points) > 1:
-        sentences += [_reach(best, points, other, target, key) for other, target in curves if other is not best]
+        return Comparison("", "", names, ("No scores yet: there is nothing to compare.",))
+    key = measure.key
+    curves = [(arm, points) for arm in arms if (points := arm.series(key))]
+    curves.sort(key=lambda curve: -measure.sign * curve[1][-1].mean)
+    sentences = [_journey(arm, arm.series(key), measure) for arm in arms if arm.series(key)]
+    if len(curves[0][1]) > 1:
+        # The best arm against each of the others: every pair would be more than anybody reads.
+        sentences += [_reach(curves[0], other, measure) for other in curves[1:]]
     if key == TRAINING:
-        sentences.append("There are no held-out scores in these runs, so these are scores on what was trained on.")
-    sentences += [f"{run.name} is {run.unfinished}." for arm in arms for run in arm.runs if run.unfinished]
-    sentences += [said for arm in arms for run in arm.runs if (said := _kept(run, key))]
+        sentences.append("There are no held-out scores in these runs, so training scores are compared.")
+    runs = [run for arm in arms for run in arm.runs]
+    sentences += [f"{run.name} is {run.unfinished}." for run in runs if run.unfinished]
+    sentences += filter(None, (_kept(run, measure) for run in runs))
     silent = [arm.name for arm in arms if not arm.series(key)]
     if silent:
-        sentences.append(f"No {measure} in {', '.join(silent)}.")
-    return Comparison(key, measure, _headline(curves, key), tuple(sentences))
+        sentences.append(f"No {measure.name} in {', '.join(silent)}.")
+    return Comparison(key, measure.name, _headline(curves, measure), tuple(sentences))
 
 
-def _kept(run: Run, key: str) -> str:
-    """Of a reward model whose weights are not those of the last look: whose they are."""
-    looks = {update: row[WATCHED] for update, row in sorted(run.metrics.items()) if WATCHED in row}
-    if run.unfinished or not looks or run.config.get("keep") != "best":
+def _measure(arms: Sequence[Arm]) -> _Measure | None:
+    infos = infos_of(arms)
+    directed = [key for key, info in infos.items() if info.better != "neither"]
+    directed.sort(key=lambda key: not key.startswith("held_out/"))
+    key = next((key for key in (*MEASURES, *directed) if any(arm.series(key) for arm in arms)), None)
+    if key is None:
+        return None
+    name = _inside(infos[key].title)
+    last = name.rpartition(" ")[2]
+    noun = "loss" if last == "loss" else "score" if last == "score" or key in MEASURES else "value"
+    return _Measure(key, name, noun, -1 if infos[key].better == "lower" else 1)
+
+
+def _kept(run: Run, measure: _Measure) -> str:
+    """Which weights a reward model has, where they are not those of the last evaluation."""
+    losses = {update: row[WATCHED] for update, row in sorted(run.metrics.items()) if WATCHED in row}
+    if run.unfinished or not losses or run.config.get("keep") != "best":
         return ""
-    best = min(looks, key=looks.__getitem__)
-    if best == max(looks) or key not in run.metrics[best]:
+    best = min(losses, key=losses.__getitem__)
+    if best == max(losses) or measure.key not in run.metrics[best]:
         return ""
-    return (
-        f"{run.name} has the weights of update {best}, where its held-out loss was lowest: {MEASURES[key]} "
-        f"{number(run.metrics[best][key])}."
-    )
+    value = number(run.metrics[best][measure.key])
+    return f"{run.name} has the weights of update {best}, where its held-out loss was lowest: {measure.name} {value}."
 
 
-def _worth(key: str, value: float) -> float:
-    """More is better, of losses less."""
-    return -value if MEASURES[key].endswith("loss") else value
+def _reached(points: Sequence[Point], value: float, measure: _Measure) -> int | None:
+    """The first update at which a curve has the value or a better one."""
+    return next((point.update for point in points if measure.sign * (point.mean - value) >= 0), None)
 
 
-def reached(points: Sequence[Point], score: float, key: str = HELD_OUT) -> int | None:
-    """The first update at which a curve is at the score or better."""
-    return next((point.update for point in points if _worth(key, point.mean) >= _worth(key, score)), None)
-
-
-def _journey(arm: Arm, points: Sequence[Point], measure: str) -> str:
+def _journey(arm: Arm, points: Sequence[Point], measure: _Measure) -> str:
     first, last = points[0], points[-1]
     seeds = ""
     if len(arm.runs) > 1:
         spread = f", {number(last.low)} to {number(last.high)}" if last.low != last.high else ""
         seeds = f" ({arm.repeats}{spread})"
     if len(points) == 1:
-        return f"{arm.name}: {measure} {number(last.mean)} at update {last.update}{seeds}."
+        return f"{arm.name}: {measure.name} {number(last.mean)} at update {last.update}{seeds}."
     if number(first.mean) == number(last.mean):
-        return f"{arm.name}: {measure} stayed at {number(last.mean)} over {counted(last.update, 'update')}{seeds}."
+        return f"{arm.name}: {measure.name} stayed at {number(last.mean)} over {counted(last.update, 'update')}{seeds}."
     verb = "rose" if last.mean > first.mean else "fell"
     return (
-        f"{arm.name}: {measure} {verb} from {number(first.mean)} to {number(last.mean)} "
+        f"{arm.name}: {measure.name} {verb} from {number(first.mean)} to {number(last.mean)} "
         f"in {counted(last.update - first.update, 'update')}{seeds}."
     )
 
 
-def _reach(arm: Arm, points: Sequence[Point], other: Arm, target: Sequence[Point], key: str) -> str:
-    score, theirs, noun = target[-1].mean, target[-1].update, _noun(key)
-    if points[-1].mean == score:
-        return f"{arm.name} and {other.name} end at the same {noun}, {number(score)}."
-    update = reached(points, score, key)
-    assert update is not None, "asked only of curves that end at the score or better"
+def _reach(best: Curve, other: Curve, measure: _Measure) -> str:
+    (arm, points), (rival, target), noun = best, other, measure.noun
+    value, theirs = target[-1].mean, target[-1].update
+    if points[-1].mean == value:
+        return f"{arm.name} and {rival.name} end at the same {noun}, {number(value)}."
+    update = _reached(points, value, measure)
+    assert update is not None, "asked only of curves that end at the value or better"
     if update == points[0].update:
-        return f"{arm.name} was at the final {noun} of {other.name}, {number(score)}, from the start."
-    sentence = f"{arm.name} reached the final {noun} of {other.name}, {number(score)}, by update {update}"
+        return f"{arm.name} was at the final {noun} of {rival.name}, {number(value)}, from the start."
+    sentence = f"{arm.name} reached the final {noun} of {rival.name}, {number(value)}, by update {update}"
     if theirs and update < theirs:
-        sentence += f", {math.ceil(100 * update / theirs)} % of the {theirs} updates that {other.name} had"
-        own = reached(target, score, key)
+        sentence += f", {math.ceil(100 * update / theirs)} % of the {theirs} updates that {rival.name} had"
+        own = _reached(target, value, measure)
         if own is not None and own < theirs:
             # A curve that goes up and down was there before its end: that is the other half of the truth.
-            sentence += f"; {other.name} itself was there first by update {own}"
+            sentence += f"; {rival.name} itself first had it at update {own}"
     return sentence + "."
 
 
-def _noun(key: str) -> str:
-    return "loss" if MEASURES[key].endswith("loss") else "score"
-
-
-def _headline(curves: Sequence[tuple[Arm, list[Point]]], key: str) -> str:
-    ranked, measure = sorted(curves, key=lambda item: -_worth(key, item[1][-1].mean)), MEASURES[key]
+def _headline(ranked: Sequence[Curve], measure: _Measure) -> str:
     best, points = ranked[0]
+    first, last = points[0], points[-1]
+    if len(ranked) == 1 and len(points) == 1:
+        return f"{best.name}: {measure.name} {number(last.mean)}"
     if len(ranked) == 1:
-        first, last = points[0], points[-1]
-        if len(points) == 1:
-            return f"{best.name}: {measure} {number(last.mean)}"
         done = counted(last.update - first.update, "update")
-        return f"{best.name}: {measure} {number(first.mean)} → {number(last.mean)} in {done}"
+        return f"{best.name}: {measure.name} {number(first.mean)} → {number(last.mean)} in {done}"
     second, theirs = ranked[1]
-    if points[-1].mean == theirs[-1].mean:
-        return f"{best.name} and {second.name} end at the same {_noun(key)}, {number(points[-1].mean)}"
-    update = reached(points, theirs[-1].mean, key)
-    if points[0].update < (update or 0) < theirs[-1].update:
-        return f"{best.name} reaches {second.name}’s final {_noun(key)} in {update} of {theirs[-1].update} updates"
-    return f"{best.name} ends at {number(points[-1].mean)}, {second.name} at {number(theirs[-1].mean)}"
+    if last.mean == theirs[-1].mean:
+        return f"{best.name} and {second.name} end at the same {measure.noun}, {number(last.mean)}"
+    update = _reached(points, theirs[-1].mean, measure)
+    if first.update < (update or 0) < theirs[-1].update:
+        return f"{best.name} reaches {second.name}’s final {measure.noun} in {update} of {theirs[-1].update} updates"
+    return f"{best.name} ends at {number(last.mean)}, {second.name} at {number(theirs[-1].mean)}"

@@ -8,20 +8,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from text2grad.runs import Closable
-
-SHOWN = {
-    "loss/mean": "loss",
-    "loss/joint": "loss",
-    "score/mean": "score",
-    "kl/reference": "KL",
-    "length/mean": "length",
-    "held_out/score": "held-out",
-    "held_out/loss": "held-out loss",
-    "held_out/watched": "held-out loss",
-    "held_out/poor_ap": "poor AP",
-}
-"""Metric → its name in the display, in this order."""
+from text2grad.runs.folder import Closable
+from text2grad.runs.metrics import SHOWN
 
 
 class Display(Closable):

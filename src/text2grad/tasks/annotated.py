@@ -4,8 +4,8 @@ What a reward model learns from. The first bad line is an error with its number:
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ class Annotated:
     completion: str
     critique: Critique
     alignment: Alignment
+    row: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    """What it was read from, with the other columns."""
 
     def __post_init__(self) -> None:
         said = self.critique
@@ -44,7 +46,7 @@ class Annotated:
         prompt = row.get("prompt") or ""
         turns = tuple(Message.from_json(turn) for turn in prompt) if isinstance(prompt, list) else prompt
         alignment = Alignment(read.spans, (), read.critique.omissions)
-        return cls(str(read.id), turns, read.completion, read.critique, alignment)
+        return cls(str(read.id), turns, read.completion, read.critique, alignment, row)
 
 
 def load_annotated(path: str | Path) -> list[Annotated]:

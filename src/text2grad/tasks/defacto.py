@@ -15,9 +15,11 @@ from text2grad.errors import InvalidData
 from text2grad.feedback.align.revision import changed
 from text2grad.feedback.align.settings import RevisionSettings
 from text2grad.feedback.people import Rejected
+from text2grad.tasks.annotated import Annotated
 from text2grad.tasks.examples import json_rows
 from text2grad.tasks.marked import annotated, existing, fields, group_of
-from text2grad.types import Critique, Span
+from text2grad.tasks.task import Task, task_of_files
+from text2grad.types import Critique, Example, Span
 
 INSTRUCTION = "Summarise the article in one sentence. Say nothing that it does not say."
 _FIELDS = {"article": str, "candidate": str, "doc_id": int, "has_error": bool, "feedback": dict}
@@ -34,6 +36,25 @@ def read_defacto(path: str | Path) -> Iterator[dict[str, Any] | Rejected]:
             yield _read(row, line)
         except InvalidData as problem:
             yield Rejected(line, _identity(row), str(problem))
+
+
+def defacto_examples(path: str | Path) -> Iterator[Example]:
+    """One example per article. The reference is the summary that people made right: their correction, or the candidate
+    where they found no error. The published `abstract` often says what the article does not, so it is a column."""
+    for line, row in json_rows(existing(path)):
+        fields(row, _FIELDS, f"{path}, line {line}")
+        article, reference = row["article"], row["feedback"].get("summary") if row["has_error"] else row["candidate"]
+        columns = {"group": group_of(article), "passages": [article], "abstract": row.get("abstract")}
+        yield Example(_identity(row), defacto_prompt(article), reference or None, columns)
+
+
+def defacto_task(data: str = "", held_out: str = "") -> Task:
+    """`task=defacto data=TRAIN.jsonl held_out=VALIDATION.jsonl`, the files as published."""
+
+    def annotated(path: str) -> Iterator[Annotated | Rejected]:
+        return (row if isinstance(row, Rejected) else Annotated.of(row) for row in read_defacto(path))
+
+    return task_of_files("defacto", data, held_out, defacto_examples, annotated)
 
 
 def defacto_prompt(article: str) -> str:

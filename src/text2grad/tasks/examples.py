@@ -13,6 +13,8 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from text2grad.errors import InvalidData
+from text2grad.tasks.annotated import load_annotated
+from text2grad.tasks.task import Task, task_of_files
 from text2grad.types import Example
 
 T = TypeVar("T")
@@ -75,6 +77,11 @@ def example_of(row: dict[str, Any], default_id: str) -> Example:
     return Example.from_json(
         {"id": row.get("id", default_id), "prompt": prompt, "reference": reference, "columns": columns}
     )
+
+
+def jsonl_task(data: str = "", held_out: str = "") -> Task:
+    """`task=jsonl`, the default: a user's JSONL files, of examples or of annotated completions."""
+    return task_of_files("jsonl", data, held_out, load_examples, load_annotated)
 
 
 class Stream(Generic[T]):

@@ -10,13 +10,16 @@ passages of one item in each half are the same).
 
 import json
 from collections.abc import Collection, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from text2grad.errors import InvalidData
 from text2grad.feedback.critics.words import cite
+from text2grad.tasks.annotated import Annotated
 from text2grad.tasks.marked import annotated, existing, fields, group_of
-from text2grad.types import Critique, Span
+from text2grad.tasks.task import Task, task_of_files
+from text2grad.types import Critique, Example, Span
 
 GROUNDING = ("Wrong-Grounding", "Unverifiable")
 """What the passages contradict, and what they do not say."""
@@ -38,6 +41,40 @@ def read_qa_feedback(
     `reference` is the published completion, `critique.revision` the corrected one."""
     if unknown := sorted(set(poor) - set(KINDS)):
         raise InvalidData(f"poor: should be among {', '.join(KINDS)}, got {', '.join(unknown)}")
+    for index, row in _items(path, half):
+        where = f"{path}, item {index}"
+        fields(row["feedback"], {"errors": list, "missing-info": list}, f"{where}, feedback")
+        try:
+            yield _read(row, index, frozenset(poor))
+        except (InvalidData, LookupError, TypeError) as problem:
+            raise InvalidData(f"{where}: {type(problem).__name__}: {problem}") from None
+
+
+def qa_examples(path: str | Path, half: Half | None = None) -> Iterator[Example]:
+    """One example per question; the reference is the published long answer."""
+    for index, row in _items(path, half):
+        passages = _passages(row)
+        columns = {"group": group_of("\n\n".join(passages)), "passages": passages, "question": row["question"]}
+        yield Example(f"qa-{index}", qa_prompt(row["question"], passages), row.get("gold"), columns)
+
+
+def qa_feedback_task(data: str = "", held_out: str = "") -> Task:
+    """`task=qa_feedback data=FILE.json`. Without `held_out`, items of even index are train, odd ones validation."""
+    if held_out or not data:
+        return task_of_files("qa_feedback", data, held_out, qa_examples, _annotated)
+    halves: dict[str, Half] = {"train": "even", "validation": "odd"}
+    return Task(
+        "qa_feedback",
+        {split: partial(qa_examples, data, half) for split, half in halves.items()},
+        annotations={split: partial(_annotated, data, half) for split, half in halves.items()},
+    )
+
+
+def _annotated(path: str, half: Half | None = None) -> Iterator[Annotated]:
+    return map(Annotated.of, read_qa_feedback(path, half))
+
+
+def _items(path: str | Path, half: Half | None) -> Iterator[tuple[int, dict[str, Any]]]:
     try:
         rows = json.loads(existing(path).read_text(encoding="utf-8"))
     except ValueError as problem:
@@ -46,13 +83,12 @@ def read_qa_feedback(
         raise InvalidData(f"{path}: should be a JSON list, got {type(rows).__name__}")
     for index, row in enumerate(rows):
         if half is None or (index % 2 == 1) == (half == "odd"):
-            where = f"{path}, item {index}"
-            fields(row, _FIELDS, where)
-            fields(row["feedback"], {"errors": list, "missing-info": list}, f"{where}, feedback")
-            try:
-                yield _read(row, index, frozenset(poor))
-            except (InvalidData, LookupError, TypeError) as problem:
-                raise InvalidData(f"{where}: {type(problem).__name__}: {problem}") from None
+            fields(row, _FIELDS, f"{path}, item {index}")
+            yield index, row
+
+
+def _passages(row: dict[str, Any]) -> list[str]:
+    return ["\n".join(passage) for passage in row["passages"]]
 
 
 def qa_prompt(question: str, passages: list[str]) -> str:
@@ -62,7 +98,7 @@ def qa_prompt(question: str, passages: list[str]) -> str:
 
 def _read(row: dict[str, Any], index: int, poor: frozenset[str]) -> dict[str, Any]:
     text, feedback = row["prediction 1"], row["feedback"]
-    passages = ["\n".join(passage) for passage in row["passages"]]
+    passages = _passages(row)
     spans, said = [], []
     for mark in feedback["errors"]:
         remark = f"{KINDS[mark['error type']]}{_grounds(mark, row)}"

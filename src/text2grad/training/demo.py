@@ -23,17 +23,16 @@ from text2grad.errors import RunError, Text2GradError, UsageError
 from text2grad.models.load import load_model
 from text2grad.models.sampling.settings import SamplingSettings
 from text2grad.models.settings import LoraSettings, PolicySettings
-from text2grad.optim.settings import CreditSettings, KLSettings, UpdateSettings
+from text2grad.optim.settings import AdvantageSettings, KLSettings, UpdateSettings
 from text2grad.report.folders import lines, read_runs
 from text2grad.report.page import build
 from text2grad.runs import write_atomic
-from text2grad.tasks.bulletin import bulletins
-from text2grad.tasks.bulletin_critic import bulletin, facts_right
+from text2grad.tasks.bulletin import FACTS_RIGHT, bulletins
+from text2grad.tasks.bulletin_critic import bulletin
 from text2grad.training.demo_settings import DemoSettings, command, slow
 from text2grad.training.rl import Trainer
-from text2grad.training.settings import EvaluationSettings, LogSettings, SftSettings, SupervisedSettings, TrainSettings
-from text2grad.training.sft import WarmStart
-from text2grad.types import Example
+from text2grad.training.settings import EvaluationSettings, LogSettings, SFTSettings, SupervisedSettings, TrainSettings
+from text2grad.training.sft import SFTTrainer
 
 ARMS = {"text2grad": "span", "scalar": "scalar"}
 """Folder → the switch that tells the two apart."""
@@ -154,7 +153,7 @@ def start(options: DemoSettings, folder: Path, *, show: bool = False, again: str
     if (folder / "model").is_dir():
         return folder / "model"
     small = options.model == "embedded"
-    settings = SftSettings(
+    settings = SFTSettings(
         model=options.model,
         updates=options.start_updates,
         evaluate_every=options.start_updates,
@@ -165,7 +164,7 @@ def start(options: DemoSettings, folder: Path, *, show: bool = False, again: str
         update=SupervisedSettings(learning_rate=5e-4 if small else 2e-4, warmup=5, beta2=0.99),
     )
     model, tokenizer = load(options)
-    loop = WarmStart(
+    loop = SFTTrainer(
         settings,
         folder,
         model=model,
@@ -173,7 +172,7 @@ def start(options: DemoSettings, folder: Path, *, show: bool = False, again: str
         examples=bulletins(_TRAINING_SEEDS + options.seed, START_EXAMPLES, plain=True),
         held_out=bulletins(options.held_out_seed, min(64, options.held_out), "held_out", plain=True),
         show=show,
-        again=again,
+        resume_with=again,
     )
     return _went(loop.train())
 
@@ -189,9 +188,9 @@ def arm(options: DemoSettings, name: str, base: Path, folder: Path, *, show: boo
         examples=bulletins(_TRAINING_SEEDS + options.seed, EXAMPLES),
         held_out=bulletins(options.held_out_seed, options.held_out, "held_out"),
         critic=bulletin,
-        measures={"facts_right": right},
+        metrics=[FACTS_RIGHT],
         show=show,
-        again=again,
+        resume_with=again,
     )
     return _went(loop.train())
 
@@ -213,7 +212,7 @@ def train_settings(options: DemoSettings, name: str) -> TrainSettings:
         checkpoint_every=8,
         policy=_policy(options),
         sampling=SamplingSettings(max_new_tokens=40 if small else 64, batch=128),
-        credit=CreditSettings(lam=options.span_lam if ARMS[name] == "span" else options.scalar_lam),
+        advantage=AdvantageSettings(lam=options.span_lam if ARMS[name] == "span" else options.scalar_lam),
         kl=KLSettings(coefficient=0.0 if small else 0.02, measure=True),
         update=UpdateSettings(
             epochs=1,
@@ -225,12 +224,6 @@ def train_settings(options: DemoSettings, name: str) -> TrainSettings:
         evaluation=EvaluationSettings(every=options.evaluate_every, examples=options.held_out),
         log=LogSettings(rollouts=6, locality=16),
     )
-
-
-def right(example: Example, completion: str) -> float:
-    """Share of the report's facts that a bulletin has right."""
-    facts: Any = example.columns["facts"]
-    return facts_right(completion, facts)
 
 
 def load(options: DemoSettings) -> tuple[Any, Any]:

@@ -1,68 +1,26 @@
-"""Guard rails: what the completions look like, and whether a rising score goes with text that falls apart.
+"""Guard rails: does a rising score go with text that falls apart? Is anything learned at all?
 
-Enters: token ids of an update's completions, and the metrics of each update. Leaves: numbers, and warnings in words.
-METHOD's two failures are what it looks for: answers that shrink to nothing and answers that never end, while the critic
-is ever happier. Length, repetition, diversity, KL and score are read together.
+Enters: the metrics of each update. Leaves: warnings in words. It looks for two failures: completions that shrink to
+nothing, and completions that never end, while the score rises. Length, repetition, diversity and score are read
+together.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
-from annotated_types import Gt, Le, Lt
 
-from text2grad._checked import Int, Real
-from text2grad.config import settings
+from text2grad.feedback.critics.protocol import name_of
+from text2grad.feedback.judge import RewardFunction, columns_of
+from text2grad.training.settings import GuardSettings
+from text2grad.types import Example, MetricInfo
 
-GRAM = 4
-"""Tokens in a row that count as a repetition when they come back in the same completion."""
-
-
-@settings
-class GuardSettings:
-    """When a run looks as if it hacks its critic: the score has risen, and the text has fallen apart."""
-
-    action: Literal["warn", "stop", "off"] = "warn"
-    """warn: say so once, and in metrics.jsonl. stop: end the run there, with a checkpoint. off: do not look."""
-    window: Annotated[Int, Gt(1)] = 5
-    """Updates at the start, and now, whose means are compared; nothing is said before the two are apart."""
-    shrink: Annotated[Real, Gt(0), Lt(1)] = 0.5
-    """Length or diversity below this times that of the start is a collapse."""
-    grow: Annotated[Real, Gt(1)] = 3.0
-    """Length above this times that of the start is padding."""
-    truncated: Annotated[Real, Gt(0), Le(1)] = 0.5
-    """This share of the completions that ended at the start, now cut at the length limit, means that they no longer
-    end."""
-    repetition: Annotated[Real, Gt(0), Le(1)] = 0.2
-    """So much more of the tokens in repeated stretches than at the start is a collapse."""
-    held_out: Annotated[Real, Gt(0)] = 0.25
-    """A held-out score that lies this many standard deviations (of single completions) below that of the start, twice
-    in a row, while the score rises."""
-
-
-def text_stats(completions: Sequence[Sequence[int]]) -> dict[str, float]:
-    """Repetition within completions, diversity over all of them; by token ids.
-
-    >>> text_stats([[1, 2, 3, 4, 1, 2, 3, 4], [5, 6]])
-    {'text/repetition': 0.2, 'text/diversity': 0.625}
-    """
-    repeated = stretches = places = 0
-    pairs: set[tuple[int, int]] = set()
-    for ids in completions:
-        # Sets of tuples: numpy's `unique` over rows takes five times as long for so few.
-        pairs.update(pairwise(ids))
-        places += max(len(ids) - 1, 0)
-        grams = list(zip(*(ids[start:] for start in range(GRAM)), strict=False))
-        stretches += len(grams)
-        repeated += len(grams) - len(set(grams))
-    return {
-        "text/repetition": repeated / max(stretches, 1),
-        "text/diversity": len(pairs) / places if places else 1.0,
-    }
-
-
+METRICS = {
+    "critic/without_baseline_frac": MetricInfo(
+        "Without a baseline", "Share of tokens left out because their prompt had no other scored completion.", "lower"
+    ),
+}
 SEEN = (
     "score/mean",
     "length/mean",
@@ -76,7 +34,7 @@ SEEN = (
 
 
 @dataclass(slots=True)
-class Watch:
+class Guard:
     """Compares the last updates with the first ones. Its state is plain, and part of a checkpoint."""
 
     options: GuardSettings
@@ -114,6 +72,28 @@ class Watch:
             return False
         self.said.append(kind)
         return True
+
+    def complaints(
+        self, metrics: Mapping[str, Any], reward_function: RewardFunction, examples: Sequence[Example]
+    ) -> list[str]:
+        """What the metrics say about the critic, the rewards and the update; each is said once."""
+        complaints = []
+        if metrics["critic/unscored_frac"] == 1 and self.first_time("unscored"):
+            columns = ", ".join(f"`{name}`" for name in columns_of(examples)) or "none"
+            reason = reward_function.reason and f" It says: {reward_function.reason}."
+            complaints.append(
+                f"the critic {name_of(reward_function.critic)} scored no completion of this update, so nothing was "
+                f"learned.{reason} If it lacks what it judges by: the columns that the examples bring it are: "
+                f"{columns} (docs/critics.md says what each critic needs)"
+            )
+        if self.recent("reward/residual_ratio") > 1 and self.first_time("residual"):
+            complaints.append("span rewards add variance instead of removing it; set scoring.scale lower")
+        if metrics.get("update/skipped") and self.first_time("skipped"):
+            complaints.append(
+                f"{metrics['update/skipped']:.0f} optimizer steps were skipped, because their gradients were not "
+                f"finite: lower update.learning_rate, or look for scores that are out of all proportion"
+            )
+        return complaints
 
     def state(self) -> dict[str, Any]:
         return {"first": self.first, "last": self.last, "scored": self.scored, "said": self.said}

@@ -1,13 +1,18 @@
-"""The loop that trains a reward model: annotated completions in, a critic out; watched, early stopped, resumed exactly.
+"""The reward model's loop: annotated completions → a model that labels every token and writes the critique.
 
-From Python: `RewardTrainer(settings, folder, model=…, tokenizer=…, rows=…).train()`; from the shell: `text2grad
-reward-model`. At the end temperature, thresholds and the floor of confidence are chosen on the held-out prompts.
+    for step in run.steps():
+        losses = reward_update(model, items of this step)     # span head and language head together
+        losses |= evaluate()                                  # every so often, on held-out prompts
+    best weights → calibration on held-out prompts → RUN/model
+
+From Python: `RewardModelTrainer(settings, folder, rows=…).train()`; from the shell: `text2grad reward-model`. The model
+is a critic: `critic=RUN/model`.
 """
 
 import math
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,27 +20,54 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from text2grad.errors import ConfigError, InvalidData
+from text2grad.errors import ConfigError, InvalidData, RunError
 from text2grad.feedback.critics.learned import is_checkpoint
-from text2grad.feedback.lessons import Calibration, Lesson, kind_for, lesson_of, unit_for
-from text2grad.feedback.rewards import kind_of
-from text2grad.feedback.units import Units, units_of
+from text2grad.feedback.labels import Calibration, TokenLabels, Words, kind_for, label_tokens
+from text2grad.feedback.people import Rejected
+from text2grad.feedback.rewards import RunningScale, kind_of, scale_pairs
+from text2grad.models.memory import memory_named
 from text2grad.models.modes import evaluating
 from text2grad.models.reward.calibrate import calibrated, complaint, token_metrics
-from text2grad.models.reward.model import RewardModel, read_card
-from text2grad.models.reward.template import Encoded, continued
-from text2grad.optim.batch import Batch, blank, collate, micro_batches
-from text2grad.optim.reward import Weighing, counts_of, losses_of, reward_update
-from text2grad.optim.spans import Marks, class_weights, collate_marks
-from text2grad.runs.display import Display
-from text2grad.tasks.annotated import Annotated, digest_of, load_annotated, prompt_key, split_by_prompt
+from text2grad.models.reward.model import RewardModel, label_batch, read_card
+from text2grad.models.reward.template import Encoded, Reader, continued
+from text2grad.optim import update as optim_update
+from text2grad.optim.batch import Batch, blank, collate_ids, micro_batches
+from text2grad.optim.labels import LabelBatch, LossWeights, class_weights, counts_of, reward_update
+from text2grad.optim.update import learning_rate_factor
+from text2grad.runs import Closable
+from text2grad.runs.run import Outcome
+from text2grad.tasks.annotated import Annotated, digest_of, prompt_key, split_by_prompt
 from text2grad.tasks.examples import Stream
-from text2grad.training._loop import Callback, Outcome, Stop
-from text2grad.training._run import digests, memory_named
-from text2grad.training._setup import make_optimizer
-from text2grad.training._supervised import Supervised
+from text2grad.tasks.task import Task, open_task
+from text2grad.training.losswatch import LossWatch
 from text2grad.training.settings import NO_BEST, RewardModelSettings
-from text2grad.types import Rollout
+from text2grad.training.setup import Callback, Clock, digests, make_optimizer, model_writer, set_rate, start
+from text2grad.training.state import TrainingState
+from text2grad.types import MetricInfo
+
+_LOSSES = {
+    "joint": ("loss", "The weighted sum of span, reward and language loss."),
+    "span": ("span loss", "Cross entropy of the tokens' verdicts, rare classes weighted up."),
+    "reward": ("reward loss", "Error of the reward sizes of poor and good tokens."),
+    "language": ("language loss", "Mean loss per token of the critiques."),
+}
+METRICS = {
+    **{key: info for key, info in optim_update.METRICS.items() if key.startswith("update/")},
+    **{f"loss/{key}": MetricInfo(title.capitalize(), text, "lower") for key, (title, text) in _LOSSES.items()},
+    **{f"held_out/{key}": MetricInfo(f"Held-out {title}", text, "lower") for key, (title, text) in _LOSSES.items()},
+    "held_out/watched": MetricInfo(
+        "Held-out loss", "Chooses the best weights: weighted span and reward loss; without a span head, joint.", "lower"
+    ),
+    **{
+        f"held_out/{name}_{key}": MetricInfo(f"{title} on {name} tokens", text, "higher")
+        for name in ("poor", "good")
+        for key, title, text in (
+            ("ap", "Average precision", f"Held-out average precision; 1.0 ranks every {name} token first."),
+            ("f1", "Best F1", "Held-out F1 at the best threshold, chosen on the same tokens."),
+        )
+    },
+    "held_out/accuracy": MetricInfo("Token accuracy", "Share of tokens whose likeliest class is right.", "higher"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +75,40 @@ class Item:
     """One completion as ids, with its labels and its critique."""
 
     encoded: Encoded
-    lesson: Lesson
+    labels: TokenLabels
     critique: tuple[int, ...] | None
-    """None: there was no room for it, or nobody learns it; the span head learns all the same."""
-    units: Units
-    """Its words."""
+    """None: it does not fit, or loss.language is 0. The span head learns from the item all the same."""
+    words: Words
 
 
-class RewardTrainer(Supervised):
+class BestWeights:
+    """The trained weights with the lowest held-out loss so far. Part of a checkpoint."""
+
+    def __init__(self, model: RewardModel) -> None:
+        self.model = model
+        self.weights: dict[str, Tensor] | None = None
+        self.update = 0
+        """The update after which the weights were kept."""
+
+    def keep(self, update: int) -> None:
+        self.update = update
+        self.weights = {name: weight.detach().clone() for name, weight in self.model.trainable().items()}
+
+    @torch.no_grad()
+    def put_back(self) -> None:
+        parameters = self.model.trainable()
+        for name, weight in (self.weights or {}).items():
+            parameters[name].copy_(weight)
+
+    def state(self) -> dict[str, Any]:
+        return {"weights": self.weights, "update": self.update}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.weights, self.update = state["weights"], state["update"]
+
+
+class RewardModelTrainer(Closable):
     """One run. Everything that is not given is loaded by the names in the settings."""
-
-    stage = "reward-model"
-    watched = "held_out/watched"
-    settings: RewardModelSettings
-    policy: RewardModel
 
     def __init__(
         self,
@@ -70,114 +122,248 @@ class RewardTrainer(Supervised):
         callbacks: Sequence[Callback] = (),
         show: bool = False,
     ) -> None:
-        if not (settings.loss.span or settings.loss.worth or settings.loss.language):
-            raise ConfigError("loss.span, loss.worth and loss.language are all 0, so there is nothing to learn")
-        given = list(rows) if rows is not None else load_annotated(settings.data)
-        if not given:
-            raise InvalidData("`rows` should hold at least one annotated completion, got none")
-        if held_out is not None or settings.held_out:
-            self.rows = given
-            self.held_out = list(held_out) if held_out is not None else load_annotated(settings.held_out)
-        else:
-            self.rows, self.held_out = split_by_prompt(given, settings.validation, settings.seed)
-        self._began: Calibration | None = None
-        """Of the reward model that training goes on from, if it is one."""
+        self.weights = LossWeights(settings.loss.span, settings.loss.reward, settings.loss.language)
+        if not any(self.weights):
+            raise ConfigError("loss.span, loss.reward and loss.language are all 0, so there is nothing to learn")
+        self.rejected = 0
+        """Rows that the task could not read."""
+        self.rows, self.held_out = self._split(settings, rows, held_out)
+        self._previous: Calibration | None = None
+        """The calibration of the reward model that training continues from, if it does."""
         if model is None and is_checkpoint(settings.model):
-            stored, self._began = read_card(settings.model)
-            settings = replace(settings, template=continued(settings.template, stored, settings.model))
-        self.best: dict[str, Tensor] | None = None
-        """The trained weights as they were then, where they are kept."""
-        self.best_at = 0
-        """The update after which they were so."""
+            template, self._previous = read_card(settings.model)
+            settings = replace(settings, template=continued(settings.template, template, settings.model))
+        self.settings = settings
         data = digests(("rows", settings.data, None), ("held-out", settings.held_out, None))
-        data |= {name: digest_of(part) for name, part in (("rows", rows), ("held-out", held_out)) if part}
-        super().__init__(
+        data |= {name: digest_of(given) for name, given in (("rows", rows), ("held-out", held_out)) if given}
+        session = start(
             settings,
             folder,
+            command="reward-model",
             model=model,
             tokenizer=tokenizer,
             data=data,
-            callbacks=callbacks,
+            metrics=METRICS,
+            callbacks=[partial(callback, self) for callback in callbacks],
             show=show,
-            by_names=rows is None and held_out is None,
+            resume_with=None if rows is not None or held_out is not None else "",
         )
+        self.world, self.run, self.tokenizer = session.world, session.run, session.tokenizer
+        with self.run.abandoned_on_failure():
+            self._build(session.model)
 
-    def _build(self, model: Any) -> None:
+    def _build(self, base: Any) -> None:
         settings = self.settings
-        if self.others.sharded and settings.keep == "best":
+        if self.world.sharded and settings.keep == "best":
             raise ConfigError(NO_BEST)
-        template = settings.template.within(model)
-        self.policy = RewardModel(model, settings.policy, template)
-        if self._began is not None:
-            self.policy.adopt(settings.model)
-        self.reader = self.policy.reader(self.tokenizer)
+        self.model = RewardModel(base, settings.policy, settings.template.within(base))
+        # ---- items
         self.kind = kind_for([row.critique for row in (*self.rows, *self.held_out)])
-        self.unit = unit_for([(row.critique, row.alignment) for row in self.rows])
+        scale = RunningScale()
+        scale.see(scale_pairs((row.critique, row.alignment) for row in self.rows))
         self.skipped = 0
-        """Completions that had no room in the template."""
-        self.items, self.held_items = self._items(self.rows), self._items(self.held_out)
+        """Completions that do not fit the template."""
+        reader = self.model.reader(self.tokenizer)
+        self.items = self._items(self.rows, reader, scale.value)
+        self.held_items = self._items(self.held_out, reader, scale.value)
         if settings.loss.language and all(item.critique is None for item in self.items):
             raise InvalidData(
                 f"none of {len(self.items)} critiques has room in template.critique_tokens="
-                f"{template.critique_tokens}: raise it, or set loss.language=0 to do without a writer"
+                f"{self.model.template.critique_tokens}: raise it, or set loss.language=0 to train no writer"
             )
-        self.scale = _scale([item.lesson for item in self.items])
-        counts_3 = np.bincount(np.concatenate([item.lesson.verdicts for item in self.items]), minlength=3)
+        # ---- what the labels say about the head
+        sizes = np.abs(np.concatenate([item.labels.rewards for item in self.items]))
+        size = float(sizes[sizes > 0].mean()) if sizes.any() else 1.0
+        mean_start = float(np.mean([item.labels.start for item in self.items]))
+        self.model.calibration = Calibration(kind=self.kind, scale=size, start=mean_start)
+        counts_3 = np.bincount(np.concatenate([item.labels.verdicts for item in self.items]), minlength=3)
         weights_3 = class_weights(torch.tensor(counts_3, dtype=torch.float32), settings.loss.imbalance)
-        if self._began is not None:
-            self.policy.reweigh(weights_3)
+        if self._previous is None:
+            self.model.class_weights_3.copy_(weights_3)
         else:
-            self.policy.class_weights_3.copy_(weights_3)
-        start = float(np.mean([item.lesson.start for item in self.items]))
-        self.policy.calibration = Calibration(kind=self.kind, scale=self.scale, start=start)
+            self.model.load_head(settings.model)
+            self.model.reweigh(weights_3)
+        # ---- the loop's collaborators
         self.stream = Stream(self.items, settings.seed)
         self.updates = settings.updates or math.ceil(settings.epochs * len(self.items) / settings.update.batch)
-        self.policy.eval()
-        self.module = self.others.prepare(self.policy)
-        self.optimizer = make_optimizer(self.policy, settings.update, settings.head_learning_rate)
-        self.weighing = Weighing(settings.loss.span, settings.loss.worth, settings.loss.language)
+        self.model.eval()
+        self.module = self.world.prepare(self.model)
+        self.optimizer = make_optimizer(self.model, settings.update, settings.head_learning_rate)
+        self.watch, self.best = LossWatch("held_out/watched", settings.patience), BestWeights(self.model)
+        self.state = TrainingState(self.model, self.optimizer, self.world, {"watch": self.watch, "best": self.best})
 
-    # ------------------------------------------------------------------------------------------------ the data
+    # ------------------------------------------------------------------------------------------------------ the loop
 
-    def _items(self, rows: Sequence[Annotated]) -> list[Item]:
-        found = []
-        read = self.reader.encode_all([row.prompt for row in rows], [row.completion for row in rows])
-        for row, encoded in zip(rows, read, strict=True):
-            if isinstance(encoded, InvalidData):
-                if self.settings.too_long == "error":
-                    raise InvalidData(f"row {row.id!r}: {encoded}; set too_long=skip to leave such rows out")
+    def train(self) -> Outcome:
+        """From where the folder stands to the end; once."""
+        run, settings, options = self.run, self.settings, self.settings.update
+        with run.working(self.state, self.updates):
+            if run.done == 0 and not run.over:
+                for note in self._notes():
+                    run.note(note)
+                metrics = {"update": 0, **self._counts(), **self.evaluate()}
+                self.watch.start(metrics)
+                if settings.keep == "best":
+                    self.best.keep(0)
+                run.log(metrics)
+            for step in run.steps():
+                clock = Clock("update")
+                factor = learning_rate_factor(step, self.updates, options)
+                set_rate(self.optimizer, factor)
+                places = range((step - 1) * options.batch + self.world.rank, step * options.batch, self.world.size)
+                with clock("update"):
+                    metrics = {"update": step, **self.update([self.stream.at(place) for place in places])}
+                metrics["update/learning_rate"] = options.learning_rate * factor
+                if step % settings.evaluate_every == 0 or step == self.updates:
+                    with clock("evaluate"):
+                        metrics |= self.evaluate()
+                if (problem := self.watch.diverged(metrics, run)) is not None:
+                    rate = f"ower update.learning_rate={options.learning_rate:g}"
+                    if not self.best.update:
+                        raise RunError(f"{problem}. L{rate}, and start in another folder")
+                    run.stop(f"{problem}. The model is that of update {self.best.update}; l{rate}")
+                elif self.watch.see(metrics) and settings.keep == "best":
+                    self.best.keep(step)
+                elif (reason := self.watch.out_of_patience(metrics)) is not None:
+                    run.stop(reason, status=0)
+                run.log(metrics | clock.metrics())
+            return run.finish(self._finished)
+
+    def update(self, items: Sequence[Item]) -> dict[str, float]:
+        options = self.settings.update
+        with memory_named("the update", "update.micro_batch, or set policy.gradient_checkpointing=true"):
+            self.module.train()
+            losses = reward_update(
+                self.module,
+                self.optimizer,
+                *self._batch(items),
+                self.weights,
+                micro_batch=options.micro_batch,
+                max_grad_norm=options.max_grad_norm,
+                world=self.world,
+            )
+            self.module.eval()
+        return losses
+
+    def evaluate(self) -> dict[str, float]:
+        """Losses on the held-out prompts, and how well their tokens are told apart."""
+        world = self.world
+        shares = [self.held_items[rank :: world.size] for rank in range(world.size)]
+        sums_3, counts_3, outs = self._predict(shares[world.rank])
+        losses = self.weights.metrics(world.all_sum(sums_3), world.all_sum(counts_3))
+        # A better written critique makes no better judge: where there is a span head, its loss is watched.
+        judging = self.weights.span * losses["loss/span"] + self.weights.reward * losses["loss/reward"]
+        losses["watched"] = judging if self.weights.span or self.weights.reward else losses["loss/joint"]
+        if self.weights.span:
+            gathered = [out for part in world.all_gather(outs) for out in part]
+            losses |= token_metrics(self.model, gathered, _verdicts([item for share in shares for item in share]))
+        return {f"held_out/{name.removeprefix('loss/')}": value for name, value in losses.items()}
+
+    def _finished(self) -> Callable[[Path], None]:
+        """The best weights, calibrated on the held-out prompts."""
+        self.best.put_back()
+        _, _, outs = self._predict(self.held_items)
+        verdicts, words = _verdicts(self.held_items), [item.words for item in self.held_items]
+        unchanged = self.best.weights is not None and not self.best.update
+        if unchanged and self._previous is not None:
+            # Its reward sizes are in the units that they were learned in.
+            self.model.calibration = self._previous
+        else:
+            self.model.calibration = calibrated(self.model, outs, verdicts, words)
+        if unchanged:
+            self.run.note(
+                "the held-out loss never fell below its start, so the model is the one that the run started from; "
+                "lower update.learning_rate, or train on more completions"
+            )
+        elif self.settings.loss.span and (warning := complaint(self.model, outs, verdicts)):
+            self.run.note(warning)
+        self.model.gather_head()
+        return model_writer(self.model, self.tokenizer, self.world)
+
+    @torch.no_grad()
+    def _predict(self, items: Sequence[Item]) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """(summed losses, the tokens they are sums over, the span head's numbers for each item)."""
+        batch, labels = self._batch(items)
+        rows = torch.arange(len(items), device=batch.ids_BS.device)
+        parts = list(micro_batches(batch, rows, self.settings.update.micro_batch)) if items else []
+        sums_3, counts_3 = torch.zeros(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
+        outs: list[Tensor] = [torch.empty(0)] * len(items)
+        with memory_named("reading held-out completions", "update.micro_batch"), evaluating(self.model):
+            for index in parts:
+                out = self.model(batch.rows(index), labels.rows(index), self.weights)
+                sums_3 += out.sums_3.double().cpu()
+                pieces = out.out_N5.float().cpu().split([len(items[i].labels.verdicts) for i in index.tolist()])
+                for i, piece in zip(index.tolist(), pieces, strict=True):
+                    outs[i] = piece
+            # Where weights are gathered from other processes, all must go through the model equally often.
+            for _ in range(self.world.all_max(len(parts)) - len(parts)):
+                self.model(*self._batch([]), self.weights)
+        if items:
+            counts_3 = counts_of(batch, labels).double().cpu()
+        return sums_3, counts_3, outs
+
+    # ------------------------------------------------------------------------------------------------------ the data
+
+    def _split(
+        self,
+        settings: RewardModelSettings,
+        rows: Sequence[Annotated] | None,
+        held_out: Sequence[Annotated] | None,
+    ) -> tuple[list[Annotated], list[Annotated]]:
+        """(rows to learn from, held-out rows)."""
+        task = None
+        if rows is None or (held_out is None and settings.held_out):
+            task = open_task(
+                settings.task, data=settings.data, held_out=settings.held_out, options=settings.task_options
+            )
+        given = list(rows) if rows is not None else self._load(task, "train")
+        if not given:
+            raise InvalidData("`rows` should hold at least one annotated completion, got none")
+        if held_out is not None:
+            return given, list(held_out)
+        if task is not None and "validation" in task.annotations:
+            return given, self._load(task, "validation")
+        return split_by_prompt(given, settings.validation, settings.seed)
+
+    def _load(self, task: Task | None, split: str) -> list[Annotated]:
+        assert task is not None
+        loaded = list(task.annotated(split))
+        rows = [row for row in loaded if not isinstance(row, Rejected)]
+        self.rejected += len(loaded) - len(rows)
+        return rows
+
+    def _items(self, rows: Sequence[Annotated], reader: Reader, scale: float) -> list[Item]:
+        items, template, settings = [], reader.template, self.settings
+        encoded = reader.encode_all([row.prompt for row in rows], [row.completion for row in rows])
+        for row, text in zip(rows, encoded, strict=True):
+            if isinstance(text, InvalidData):
+                if settings.too_long == "error":
+                    raise InvalidData(f"row {row.id!r}: {text}; set too_long=skip to leave such rows out")
                 self.skipped += 1
                 continue
-            lesson = lesson_of(row.critique, row.alignment, encoded.offsets, self.kind, self.unit)
-            written = None
-            if self.settings.loss.language:
-                written = self.reader.critique_ids(row.critique, row.alignment, row.completion)
-            found.append(Item(encoded, lesson, written, units_of(row.completion, encoded.offsets)))
-        if not found:
-            raise InvalidData(
-                f"none of {len(rows)} completions has room in template.max_tokens={self.policy.template.max_tokens}: "
-                f"the critique has template.critique_tokens={self.policy.template.critique_tokens} of that"
-            )
-        return found
-
-    def _batch(self, items: Sequence[Item]) -> tuple[Batch, Marks]:
-        device = self.others.device
+            labels = label_tokens(row.critique, row.alignment, text.offsets, self.kind, scale)
+            critique = None
+            if settings.loss.language:
+                critique = reader.critique_ids(row.critique, row.alignment, row.completion)
+            items.append(Item(text, labels, critique, Words.of(row.completion, text.offsets)))
         if not items:
-            return blank(device), collate_marks([[0]], [[1]], [[0.0]], device)
-        rollouts = []
-        for item in items:
-            written = item.critique or (self.tokenizer.eos_token_id,)
-            # What counts of the critique: all of it, or, where there was no room for it, nothing.
-            counts = (float(item.critique is not None),) * len(written)
-            rollouts.append(Rollout(item.encoded.ids, written, logprobs=(0.0,) * len(written), token_rewards=counts))
-        return collate(rollouts, device), collate_marks(
-            [item.encoded.positions for item in items],
-            [item.lesson.verdicts.tolist() for item in items],
-            [(item.lesson.worths / self.scale).tolist() for item in items],
-            device,
-        )
+            raise InvalidData(
+                f"none of {len(rows)} completions has room in template.max_tokens={template.max_tokens}, of which "
+                f"template.critique_tokens={template.critique_tokens} are reserved for the critique"
+            )
+        return items
 
-    # ------------------------------------------------------------------------------------------------ the loop
+    def _batch(self, items: Sequence[Item]) -> tuple[Batch, LabelBatch]:
+        device = self.world.device
+        if not items:
+            first = torch.zeros(1, dtype=torch.long, device=device)
+            return blank(device), LabelBatch(first, first, first + 1, first.float())
+        # A critique that does not fit is replaced by an end token that counts nothing.
+        critiques = [item.critique or (self.tokenizer.eos_token_id,) for item in items]
+        weights = [[float(item.critique is not None)] * len(ids) for item, ids in zip(items, critiques, strict=True)]
+        encoded, labels = [item.encoded for item in items], [item.labels for item in items]
+        batch = collate_ids([text.ids for text in encoded], critiques, device, loss_weights=weights)
+        return batch, label_batch(encoded, device, labels, self.model.calibration.scale)
 
     def _counts(self) -> dict[str, int]:
         return {
@@ -187,134 +373,37 @@ class RewardTrainer(Supervised):
             "data/without_critique": sum(item.critique is None for item in self.items if self.settings.loss.language),
         }
 
-    def _remarks(self) -> Iterator[str]:
+    def _notes(self) -> Iterator[str]:
+        """What a person should know about the data before the first update."""
+        rows = (*self.rows, *self.held_out)
+        if self.rejected:
+            yield f"{self.rejected} rows of task={self.settings.task} could not be read and are left out"
         held = {prompt_key(row) for row in self.held_out}
         if both := sum(prompt_key(row) in held for row in self.rows):
             yield (
-                f"{both} of {len(self.rows)} completions to learn from have a prompt that is held out, too, so what is "
-                f"measured there flatters, and thresholds are chosen on it; leave those prompts out of one of the files"
+                f"{both} of {len(self.rows)} completions to learn from have a prompt that is also held out, so the "
+                f"held-out metrics flatter, and thresholds are chosen on them; leave those prompts out of one file"
             )
-        every = (*self.rows, *self.held_out)
-        unscored = sum(kind_of(row.critique) == "verdicts" for row in every)
+        unscored = sum(kind_of(row.critique) == "verdicts" for row in rows)
         if unscored and any(kind_of(row.critique) != "verdicts" for row in self.rows):
             yield (
-                f"{unscored} of {len(every)} completions, to learn from and held out, have no score, so no score is "
-                f"learned from: the model will say verdicts and severities; leave those out to have it learn scores"
+                f"{unscored} of {len(rows)} completions, held-out ones included, have no score, so no scores are "
+                f"learned: the model will predict verdicts and severities; leave those rows out to learn scores"
             )
         if self.skipped:
-            room, critique = self.policy.template.max_tokens, self.policy.template.critique_tokens
+            room, critique = self.model.template.max_tokens, self.model.template.critique_tokens
             more = f"raise template.max_tokens={room}, or "
             if room < self.settings.template.max_tokens:
                 more = f"the model has {room} positions, so shorten them or "
             yield (
-                f"{self.skipped} of {len(every)} completions have no room and are left out; {more}lower "
+                f"{self.skipped} of {len(rows)} completions do not fit and are left out; {more}lower "
                 f"template.critique_tokens={critique}"
             )
 
-    def _learn(self, items: Sequence[Item]) -> dict[str, float]:
-        options = self.settings.update
-        return reward_update(
-            self.module,
-            self.optimizer,
-            *self._batch(items),
-            self.weighing,
-            micro_batch=options.micro_batch,
-            max_grad_norm=options.max_grad_norm,
-            among=self.others,
-        )
-
-    def _evaluate(self) -> dict[str, float]:
-        """Losses on the held-out prompts, and how well their tokens are told apart."""
-        began = time.perf_counter()
-        sums_3, counts_3, outs = self._look(self.held_items[self.others.rank :: self.others.processes])
-        sums_3, counts_3 = self.others.total(sums_3), self.others.total(counts_3)
-        gathered = [out for part in self.others.gathered([out.cpu() for out in outs]) for out in part]
-        verdicts = [
-            torch.from_numpy(item.lesson.verdicts)
-            for rank in range(self.others.processes)
-            for item in self.held_items[rank :: self.others.processes]
-        ]
-        found = losses_of(sums_3, counts_3, self.weighing)
-        # A critique that is written better makes no better judge: where there is a span head, it is what is watched.
-        judging = self.weighing.span * found["loss/span"] + self.weighing.worth * found["loss/worth"]
-        found["watched"] = judging if self.weighing.span or self.weighing.worth else found["loss/joint"]
-        if self.weighing.span:
-            found |= token_metrics(self.policy, gathered, verdicts)
-        renamed = {f"held_out/{name.removeprefix('loss/')}": value for name, value in found.items()}
-        return renamed | {"time/evaluate": time.perf_counter() - began}
-
-    @torch.no_grad()
-    def _look(self, items: Sequence[Item]) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """Summed losses, the tokens they are sums over, and what the span head says of each item."""
-        batch, marks = self._batch(items)
-        rows = torch.arange(len(items), device=batch.ids_BS.device)
-        size = self.settings.update.micro_batch
-        parts = list(micro_batches(batch, rows, size)) if items else []
-        spare = self.others.most(len(parts)) - len(parts)
-        sums_3 = torch.zeros(3, dtype=torch.float64)
-        found: list[Tensor] = [torch.empty(0)] * len(items)
-        with memory_named("reading held-out completions", "update.micro_batch"), evaluating(self.policy):
-            for index in parts:
-                some = marks.rows(index)
-                out = self.policy(batch.rows(index), some, self.weighing)
-                sums_3 += out.sums_3.double().cpu()
-                pieces = out.out_N5.float().split(some.mask_BL.sum(1).tolist())
-                for place, piece in zip(index.tolist(), pieces, strict=True):
-                    found[place] = piece
-            for _ in range(spare):
-                self.policy(*self._batch([]), self.weighing)
-        counts_3 = counts_of(batch, marks).double().cpu() if items else torch.zeros(3, dtype=torch.float64)
-        return sums_3, counts_3, found
-
-    def _see(self, metrics: Mapping[str, Any]) -> None:
-        before = self.lowest
-        super()._see(metrics)
-        if self.lowest < before and self.settings.keep == "best":
-            self.best_at = metrics["update"]
-            self.best = {name: weight.detach().clone() for name, weight in self.policy.trainable().items()}
-
-    def _ran_away(self, what: str) -> Stop:
-        if not self.best_at:
-            return super()._ran_away(what)
-        rate = self.settings.update.learning_rate
-        return Stop(f"{what}. The model is that of update {self.best_at}; lower update.learning_rate={rate:g}")
-
-    def _own_state(self) -> dict[str, Any]:
-        return {**super()._own_state(), "best": self.best, "best_at": self.best_at}
-
-    def _restore(self, state: Mapping[str, Any]) -> None:
-        super()._restore(state)
-        self.best, self.best_at = state["best"], state["best_at"]
-
-    def _end(self, display: Display, *, again: bool = False) -> Outcome:
-        """The best weights, calibrated on the held-out prompts."""
-        if self.best is not None:
-            weights = dict(self.policy.named_parameters())
-            with torch.no_grad():
-                for name, weight in self.best.items():
-                    weights[name].copy_(weight)
-        _, _, outs = self._look(self.held_items)
-        verdicts = [torch.from_numpy(item.lesson.verdicts) for item in self.held_items]
-        outs = [out.cpu() for out in outs]
-        as_begun = self.best is not None and not self.best_at
-        if as_begun and self._began is not None:
-            # Its worths are in the unit that they were learned in.
-            self.policy.calibration = self._began
-        else:
-            self.policy.calibration = calibrated(self.policy, outs, verdicts, [item.units for item in self.held_items])
-        self.policy.settle()
-        if as_begun:
-            display.note(
-                "no look found the held-out loss below where it began, so the model is the one that it began with; "
-                "lower update.learning_rate, or give it more completions"
-            )
-        elif self.settings.loss.span and (told := complaint(self.policy, outs, verdicts)):
-            display.note(told)
-        return super()._end(display, again=again)
+    def close(self) -> None:
+        """Let go of the run folder; `train` does so by itself."""
+        self.run.close()
 
 
-def _scale(lessons: Sequence[Lesson]) -> float:
-    """The mean worth of a token that is worth something: the head's unit."""
-    worths = np.concatenate([lesson.worths for lesson in lessons])
-    worths = worths[worths > 0]
-    return float(worths.mean()) if len(worths) else 1.0
+def _verdicts(items: Sequence[Item]) -> list[Tensor]:
+    return [torch.from_numpy(item.labels.verdicts) for item in items]

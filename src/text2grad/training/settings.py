@@ -1,38 +1,42 @@
 """The settings of every training command, without torch, so that `--help` can list them at once."""
 
 from dataclasses import field
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
 from text2grad._checked import Int, Real
-from text2grad.config import settings
+from text2grad.config import Renamed, settings
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.critics.named import CriticSettings
+from text2grad.feedback.rewards import Scoring
 from text2grad.models.reward.template import Template
 from text2grad.models.sampling.settings import SamplingSettings
 from text2grad.models.settings import PolicySettings
-from text2grad.optim.settings import CreditSettings, KLSettings, UpdateSettings
-from text2grad.training.guard import GuardSettings
-from text2grad.types import Scoring
+from text2grad.optim.settings import AdvantageSettings, KLSettings, UpdateSettings
 
 NO_BEST = "keep=best wants whole weights in each process; with --launch fsdp2 set keep=last"
 
 
 @settings
-class ScoringSettings:
-    """How spans become token rewards."""
+class GuardSettings:
+    """When a run looks as if it exploits its critic: the score has risen, and the text has fallen apart."""
 
-    rule: Literal["return_equivalent", "paper"] = "return_equivalent"
-    """return_equivalent: rewards redistribute the score, so the optimum is that of the score. paper: +1 on good spans,
-    −1 on poor ones, 0 elsewhere; its sum grows with the length, and it is easy to hack."""
-    placement: Literal["last", "even"] = "last"
-    """A segment's reward on its last token, or spread evenly over it."""
-    scale: Annotated[Real, Ge(0)] | None = None
-    """Reward of a verdict where the critic has only an overall score; none: the running least-squares slope."""
-
-    def noun(self) -> Scoring:
-        return Scoring(self.rule, self.placement, self.scale)
+    action: Literal["warn", "stop", "off"] = "warn"
+    """warn: say so once, and in metrics.jsonl. stop: end the run there, with a checkpoint. off: do not look."""
+    window: Annotated[Int, Gt(1)] = 5
+    """Updates in each of the two windows that are compared: the first ones and the latest ones."""
+    shrink: Annotated[Real, Gt(0), Lt(1)] = 0.5
+    """Length or diversity below this share of its start is a collapse."""
+    grow: Annotated[Real, Gt(1)] = 3.0
+    """Length above this multiple of its start is padding."""
+    truncated: Annotated[Real, Gt(0), Le(1)] = 0.5
+    """Completions no longer end if this share of those that ended at the start is now cut off."""
+    repetition: Annotated[Real, Gt(0), Le(1)] = 0.2
+    """Repetition this far above its start is a collapse."""
+    held_out: Annotated[Real, Gt(0)] = 0.25
+    """Warn if the held-out score is this many standard deviations (of single completions) below its start, twice in a
+    row, while the training score rises."""
 
 
 @settings
@@ -42,9 +46,9 @@ class EvaluationSettings:
     every: Annotated[Int, Gt(0)] = 10
     """Updates between two evaluations; the start and the end are always evaluated."""
     examples: Annotated[Int, Gt(0)] = 64
-    """Held-out examples that are completed, greedily; the first so many of the file."""
+    """How many of the first held-out examples are completed, greedily."""
     critic: str | None = None
-    """Judge them by another critic than the one that is trained on; none: the same."""
+    """Judge them by another critic than the one that is trained on; null: the same."""
 
 
 @settings
@@ -52,19 +56,19 @@ class LogSettings:
     """What is written beside the metrics."""
 
     rollouts: Annotated[Int, Ge(0)] = 16
-    """Completions of each update that go to rollouts.jsonl: all those of some prompts, spread over the update; and
-    held-out ones of each evaluation."""
+    """Completions per update that go to rollouts.jsonl, all those of some prompts; and held-out ones per evaluation."""
     locality: Annotated[Int, Ge(0)] = 16
-    """Completions of each update whose log-probs are taken again after it, to see what moved on poor spans, good spans
-    and unlabelled tokens. 0: not measured."""
+    """Completions per update whose log-probs are taken again after it, to see what moved on poor spans, good spans and
+    unlabelled tokens. 0: not measured."""
     trackers: tuple[str, ...] = ()
-    """Send the metrics to these as well, through accelerate: tensorboard, wandb, trackio."""
+    """Also send the metrics to these, through accelerate: tensorboard, wandb, trackio."""
 
 
 @settings
 class TrainSettings:
     COMMON: ClassVar = (
         "model",
+        "task",
         "data",
         "held_out",
         "critic",
@@ -76,7 +80,7 @@ class TrainSettings:
         "device",
         "sampling.max_new_tokens",
         "sampling.temperature",
-        "credit.kind",
+        "advantage.estimator",
         "kl.coefficient",
         "update.learning_rate",
         "update.epochs",
@@ -84,43 +88,51 @@ class TrainSettings:
         "policy.lora.rank",
         "policy.precision",
         "evaluation.every",
-        "checkpoint_every",
         "log.trackers",
     )
+    RENAMED: ClassVar = {
+        "credit.kind": Renamed("advantage.estimator", {"group": "span_rloo"}),
+        "credit.gamma": Renamed("advantage.gamma"),
+        "credit.lam": Renamed("advantage.lam"),
+        "credit.whiten": Renamed("advantage.whiten"),
+    }
     model: str = "smollm2-135m"
-    """The policy to start from: an alias, a folder, a .gguf file or a hub id. Warm-start it with `text2grad sft`."""
+    """The policy to start from: an alias, a folder, a .gguf file or a hub id. `text2grad sft` gives it a start."""
+    task: str = "jsonl"
+    """jsonl: examples from files. bulletin, defacto, qa_feedback: a data set. Or your own as package.module:object."""
     data: str = ""
-    """JSONL of examples: prompt, and what the critic needs (reference, tests, passages, …)."""
+    """File of examples to train on. JSONL: prompt, and what the critic needs (reference, tests, passages, …)."""
     held_out: str = ""
-    """JSONL of examples that are only ever evaluated; empty: no evaluation."""
-    critic: str = "reference"
-    """Who writes the critiques; as in `text2grad annotate`."""
+    """File of examples that are only evaluated; empty: no evaluation, unless the task brings its own."""
+    task_options: dict[str, Any] = field(default_factory=dict)
+    """Options of the task, as task_options.NAME=value."""
+    critic: str | None = None
+    """Who writes the critiques, as in `text2grad annotate`; null: the task's own critic, or `reference`."""
     reward: Literal["span", "scalar"] = "span"
-    """span: rewards where the critique points. scalar: the same sum, all of it on the last token; nothing else
-    differs."""
+    """span: rewards where the critique points. scalar: the same sum on the last token; nothing else differs."""
     updates: Annotated[Int, Gt(0)] = 100
     """Rounds of sampling, judging and updating."""
     prompts: Annotated[Int, Gt(0)] = 16
-    """Prompts an update."""
+    """Prompts per update."""
     completions: Annotated[Int, Gt(0)] = 4
-    """Completions of each prompt; `credit.kind=group` wants at least 2."""
+    """Completions per prompt; rloo, grpo and span_rloo need at least 2."""
     seed: Annotated[Int, Ge(0)] = 0
-    """Of everything that is random."""
+    """Seed of everything that is random."""
     device: str = "auto"
     """cpu, cuda, …; auto: cuda where there is one."""
     format: Literal["auto", "chat", "plain"] = "auto"
     """chat: prompts go through the model's chat template. plain: as they are. auto: chat where there is a template."""
     checkpoint_every: Annotated[Int, Gt(0)] = 10
-    """Updates between two checkpoints. What is sampled and judged in between is kept as well, and not paid again."""
+    """Updates between checkpoints. What is sampled and judged in between is kept as well, and not paid for twice."""
     keep_checkpoints: Annotated[Int, Gt(0)] = 2
-    """The newest so many stay on the disk."""
+    """How many of the newest checkpoints stay on the disk."""
     policy: PolicySettings = field(default_factory=PolicySettings)
     """How the policy is held and computed."""
     sampling: SamplingSettings = field(default_factory=SamplingSettings)
-    """How completions are drawn."""
-    scoring: ScoringSettings = field(default_factory=ScoringSettings)
+    """How completions are sampled."""
+    scoring: Scoring = field(default_factory=Scoring)
     """How spans become token rewards."""
-    credit: CreditSettings = field(default_factory=CreditSettings)
+    advantage: AdvantageSettings = field(default_factory=AdvantageSettings)
     """How token rewards become advantages."""
     kl: KLSettings = field(default_factory=KLSettings)
     """The penalty for leaving the reference."""
@@ -129,7 +141,7 @@ class TrainSettings:
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     """The held-out set."""
     guard: GuardSettings = field(default_factory=GuardSettings)
-    """When a run looks as if it hacks its critic."""
+    """When a run looks as if it exploits its critic."""
     log: LogSettings = field(default_factory=LogSettings)
     """What is written beside the metrics."""
     critics: CriticSettings = field(default_factory=CriticSettings)
@@ -143,36 +155,37 @@ class SupervisedSettings:
     """How a batch changes the weights."""
 
     batch: Annotated[Int, Gt(0)] = 32
-    """Examples an update, over all processes."""
+    """Examples per update, over all processes."""
     micro_batch: Annotated[Int, Gt(0)] = 8
-    """Examples that are in memory at once; gradients are accumulated over them. Lower it when memory runs out: the
-    result stays the same."""
+    """Examples in memory at once; gradients are accumulated. Lower it when memory runs out: the result stays the
+    same."""
     learning_rate: Annotated[Real, Gt(0)] = 2e-4
     """Peak learning rate of AdamW. 2e-4 suits LoRA; full fine-tuning of pretrained models wants about 1e-5."""
     schedule: Literal["constant", "linear", "cosine"] = "linear"
-    """What the learning rate does after the warm-up, over the updates of the run."""
+    """The learning rate after the warm-up, over the updates of the run."""
     warmup: Annotated[Int, Ge(0)] = 0
     """Updates over which the learning rate rises from 0 to its peak."""
     weight_decay: Annotated[Real, Ge(0)] = 0.0
     """Of AdamW."""
     beta2: Annotated[Real, Gt(0), Lt(1)] = 0.999
-    """Of AdamW: how slowly the scale of the gradients is forgotten."""
+    """Of AdamW."""
     max_grad_norm: Annotated[Real, Gt(0)] = 1.0
-    """Gradients longer than this are shortened to it."""
+    """Gradients are clipped to this norm."""
 
 
 @settings
 class TrackerSettings:
-    """What the metrics are sent to beside metrics.jsonl."""
+    """Where the metrics go beside metrics.jsonl."""
 
     trackers: tuple[str, ...] = ()
     """Through accelerate: tensorboard, wandb, trackio."""
 
 
 @settings
-class SftSettings:
+class SFTSettings:
     COMMON: ClassVar = (
         "model",
+        "task",
         "data",
         "held_out",
         "epochs",
@@ -191,62 +204,160 @@ class SftSettings:
     )
     model: str = "smollm2-135m"
     """The model to start from: an alias, a folder, a .gguf file or a hub id."""
+    task: str = "jsonl"
+    """jsonl: examples from files. bulletin, defacto, qa_feedback: a data set. Or your own as package.module:object."""
     data: str = ""
-    """JSONL of examples: prompt with completion or reference, or messages whose last assistant turn is the target."""
+    """File of examples. JSONL: prompt with completion or reference, or messages that end with the assistant's turn."""
     held_out: str = ""
-    """JSONL of examples whose loss is only ever measured; empty: none."""
+    """File of examples whose loss is only measured; empty: none, unless the task brings its own."""
+    task_options: dict[str, Any] = field(default_factory=dict)
+    """Options of the task, as task_options.NAME=value."""
     updates: Annotated[Int, Gt(0)] | None = None
-    """Optimizer steps; none: as many as `epochs` takes."""
+    """Optimizer steps; null: as many as `epochs` takes."""
     epochs: Annotated[Real, Gt(0)] = 1.0
-    """Times that the examples are gone through, each time in a new order, if `updates` is not given."""
+    """Passes over the examples, each in a new order, if `updates` is not given."""
     max_tokens: Annotated[Int, Gt(1)] = 1024
-    """Longest example, prompt and completion together. Nothing is ever cut off: see `too_long`."""
+    """Longest example, prompt and completion together. Nothing is cut off: see `too_long`."""
     too_long: Literal["error", "skip"] = "error"
     """What to do with an example over `max_tokens`: stop and name it, or leave it out and count it."""
     evaluate_every: Annotated[Int, Gt(0)] = 20
-    """Updates between two looks at the held-out loss; the start and the end are always looked at."""
+    """Updates between evaluations of the held-out loss; the start and the end are always evaluated."""
     patience: Annotated[Int, Ge(0)] = 0
-    """Stop when so many looks at the held-out loss in a row have found it above its lowest. 0: never. The weights are
-    then those of the last update, not of the lowest loss."""
+    """Stop after this many evaluations in a row above the lowest held-out loss. 0: never. The saved weights are those
+    of the last update, not of the lowest loss."""
     seed: Annotated[Int, Ge(0)] = 0
-    """Of everything that is random."""
+    """Seed of everything that is random."""
     device: str = "auto"
     """cpu, cuda, …; auto: cuda where there is one."""
     format: Literal["auto", "chat", "plain"] = "auto"
     """chat: prompts go through the model's chat template. plain: as they are. auto: chat where there is a template."""
     checkpoint_every: Annotated[Int, Gt(0)] = 100
-    """Updates between two checkpoints."""
+    """Updates between checkpoints."""
     keep_checkpoints: Annotated[Int, Gt(0)] = 2
-    """The newest so many stay on the disk."""
+    """How many of the newest checkpoints stay on the disk."""
     policy: PolicySettings = field(default_factory=PolicySettings)
     """How the model is held and computed."""
     update: SupervisedSettings = field(default_factory=SupervisedSettings)
     """How a batch changes the weights."""
     log: TrackerSettings = field(default_factory=TrackerSettings)
-    """What the metrics are sent to beside metrics.jsonl."""
+    """Where the metrics go beside metrics.jsonl."""
+
+
+@settings
+class DPOLogSettings:
+    """What is written beside the metrics."""
+
+    rollouts: Annotated[Int, Ge(0)] = 16
+    """With pairs=samples: completions per update that go to rollouts.jsonl."""
+    trackers: tuple[str, ...] = ()
+    """Also send the metrics to these, through accelerate: tensorboard, wandb, trackio."""
+
+
+@settings
+class DPOSettings:
+    COMMON: ClassVar = (
+        "model",
+        "task",
+        "data",
+        "held_out",
+        "pairs",
+        "critic",
+        "completions",
+        "loss",
+        "beta",
+        "epochs",
+        "updates",
+        "max_tokens",
+        "seed",
+        "device",
+        "update.learning_rate",
+        "update.batch",
+        "update.micro_batch",
+        "policy.lora.rank",
+        "policy.precision",
+        "evaluate_every",
+    )
+    model: str = "smollm2-135m"
+    """The policy to start from, and the reference: an alias, a folder, a .gguf file or a hub id."""
+    task: str = "jsonl"
+    """jsonl: examples from files. bulletin, defacto, qa_feedback: a data set. Or your own as package.module:object."""
+    data: str = ""
+    """File of examples. With pairs=file, JSONL with prompt, chosen and rejected."""
+    held_out: str = ""
+    """File of examples that are only evaluated; empty: none, unless the task brings its own."""
+    task_options: dict[str, Any] = field(default_factory=dict)
+    """Options of the task, as task_options.NAME=value."""
+    pairs: Literal["file", "samples"] = "file"
+    """file: `chosen` and `rejected` of each example. samples: the policy's own completions of each prompt, the one with
+    the critic's highest score against the one with the lowest."""
+    critic: str | None = None
+    """With pairs=samples: who scores the completions; null: the task's own critic, or `reference`."""
+    completions: Annotated[Int, Gt(0)] = 4
+    """With pairs=samples: completions per prompt."""
+    loss: str = "dpo"
+    """dpo: log-sigmoid. ipo: squared. Or your own as package.module:object."""
+    beta: Annotated[Real, Gt(0)] = 0.1
+    """How strongly the policy is held to its reference: larger stays nearer."""
+    updates: Annotated[Int, Gt(0)] | None = None
+    """Optimizer steps; null: as many as `epochs` takes."""
+    epochs: Annotated[Real, Gt(0)] = 1.0
+    """Passes over the examples, each in a new order, if `updates` is not given."""
+    max_tokens: Annotated[Int, Gt(1)] = 1024
+    """With pairs=file: longest prompt and completion together. Nothing is cut off: see `too_long`."""
+    too_long: Literal["error", "skip"] = "error"
+    """What to do with a pair over `max_tokens`: stop and name it, or leave it out and count it."""
+    evaluate_every: Annotated[Int, Gt(0)] = 20
+    """Updates between evaluations; the start and the end are always evaluated."""
+    patience: Annotated[Int, Ge(0)] = 0
+    """With pairs=file: stop after this many evaluations in a row above the lowest held-out loss. 0: never."""
+    seed: Annotated[Int, Ge(0)] = 0
+    """Seed of everything that is random."""
+    device: str = "auto"
+    """cpu, cuda, …; auto: cuda where there is one."""
+    format: Literal["auto", "chat", "plain"] = "auto"
+    """chat: prompts go through the model's chat template. plain: as they are. auto: chat where there is a template."""
+    checkpoint_every: Annotated[Int, Gt(0)] = 50
+    """Updates between checkpoints."""
+    keep_checkpoints: Annotated[Int, Gt(0)] = 2
+    """How many of the newest checkpoints stay on the disk."""
+    policy: PolicySettings = field(default_factory=PolicySettings)
+    """How the policy is held and computed."""
+    sampling: SamplingSettings = field(default_factory=SamplingSettings)
+    """How completions are sampled."""
+    scoring: Scoring = field(default_factory=Scoring)
+    """How spans become token rewards; of these only the score counts here."""
+    update: SupervisedSettings = field(default_factory=lambda: SupervisedSettings(learning_rate=5e-5))
+    """How a batch changes the weights; `batch` counts pairs, or prompts that are sampled."""
+    log: DPOLogSettings = field(default_factory=DPOLogSettings)
+    """What is written beside the metrics."""
+    critics: CriticSettings = field(default_factory=CriticSettings)
+    """Settings of the critics."""
+    align: AlignSettings = field(default_factory=AlignSettings)
+    """How quotes are located; see `text2grad align --help`."""
 
 
 @settings
 class LossSettings:
-    """The joint loss: span · cross entropy of the verdicts + worth · error of the worths + language · −log p of the
-    critique, each a mean over its own tokens."""
+    """The joint loss: span · cross entropy of the verdicts + reward · error of the reward sizes + language · −log p of
+    the critique. Each is a mean over its own tokens."""
 
     span: Annotated[Real, Ge(0)] = 1.0
-    """Of the verdicts, poor, neutral or good, of the completion's tokens. 0 with `worth` 0 is the paper's way: a model
-    that only writes critiques (judge with `critics.learned.by=generation` then)."""
-    worth: Annotated[Real, Ge(0)] = 0.5
-    """Of how much a poor or a good token is worth: its share of the score, or its severity."""
+    """Weight of the tokens' verdicts: poor, neutral or good. 0 with loss.reward=0 is the paper's way: a model that only
+    writes critiques (use it with critics.learned.by=generation)."""
+    reward: Annotated[Real, Ge(0)] = 0.5
+    """Weight of the size of a poor or good token's reward: its share of the score, or its severity."""
     language: Annotated[Real, Ge(0)] = 0.5
-    """Of the critique's own words. 0 leaves the language head as it is, and reads no critique: about half the work."""
+    """Weight of the critique's own words. 0 does not train the language head and takes about half the time."""
     imbalance: Annotated[Real, Ge(0), Le(1)] = 0.5
-    """Most tokens are neutral. A class counts by its rarity to this power: 0, as often as it comes; 1, all alike. The
-    probabilities are put right again when the model judges."""
+    """Most tokens are neutral. A class counts by its rarity to this power. 0: no correction. 1: all classes count the
+    same. The model's probabilities are corrected for it."""
 
 
 @settings
 class RewardModelSettings:
     COMMON: ClassVar = (
         "model",
+        "task",
         "data",
         "held_out",
         "validation",
@@ -262,52 +373,56 @@ class RewardModelSettings:
         "policy.lora.rank",
         "policy.precision",
         "loss.span",
-        "loss.worth",
+        "loss.reward",
         "loss.language",
         "evaluate_every",
-        "checkpoint_every",
         "log.trackers",
     )
+    RENAMED: ClassVar = {"loss.worth": Renamed("loss.reward")}
     model: str = "smollm2-135m"
     """The causal model to start from: an alias, a folder, a .gguf file or a hub id. From the folder of a reward model
-    training goes on, span head included: first on many labels of a program, then on few of people."""
+    training continues, span head included."""
+    task: str = "jsonl"
+    """jsonl: annotated completions from files. defacto, qa_feedback: a data set. Your own as package.module:object."""
     data: str = ""
-    """JSONL of annotated completions, as `text2grad annotate` writes them: prompt, completion, critique, spans."""
+    """File of annotated completions. JSONL as `text2grad annotate` writes it: prompt, completion, critique, spans."""
     held_out: str = ""
-    """JSONL of annotated completions to measure on; empty: `validation` of the prompts in `data`."""
+    """File of annotated completions that are only measured; empty: `validation` of the prompts in `data`, unless the
+    task brings its own."""
+    task_options: dict[str, Any] = field(default_factory=dict)
+    """Options of the task, as task_options.NAME=value."""
     validation: Annotated[Real, Gt(0), Lt(1)] = 0.1
-    """Share of the prompts that is held out of `data`, with all their completions, if `held_out` is empty."""
+    """Share of the prompts that is held out of `data`, each with all its completions, if `held_out` is empty."""
     updates: Annotated[Int, Gt(0)] | None = None
-    """Optimizer steps; none: as many as `epochs` takes."""
+    """Optimizer steps; null: as many as `epochs` takes."""
     epochs: Annotated[Real, Gt(0)] = 3.0
-    """Times that the completions are gone through, each time in a new order, if `updates` is not given."""
+    """Passes over the completions, each in a new order, if `updates` is not given."""
     too_long: Literal["error", "skip"] = "skip"
-    """What to do with a completion that has no room in the template: stop and name it, or leave it out and count it."""
+    """What to do with a completion that does not fit the template: stop and name it, or leave it out and count it."""
     evaluate_every: Annotated[Int, Gt(0)] = 50
-    """Updates between two looks at the held-out completions; the start and the end are always looked at."""
+    """Updates between evaluations of the held-out completions; the start and the end are always evaluated."""
     patience: Annotated[Int, Ge(0)] = 0
-    """Stop when so many looks in a row have found the held-out loss above its lowest. 0: never. What is watched is the
-    span head's loss, verdicts and worths; of a model without one, the language head's."""
+    """Stop after this many evaluations in a row above the lowest held-out loss. 0: never. Watched is the loss of the
+    span head, or, if it is not trained, of the language head."""
     keep: Literal["best", "last"] = "best"
-    """Which weights become the model: those of the lowest held-out loss (see `patience`), or those of the last
-    update."""
+    """Which weights become the model: those with the lowest held-out loss (see `patience`), or the last ones."""
     seed: Annotated[Int, Ge(0)] = 0
-    """Of everything that is random."""
+    """Seed of everything that is random."""
     device: str = "auto"
     """cpu, cuda, …; auto: cuda where there is one."""
     checkpoint_every: Annotated[Int, Gt(0)] = 100
-    """Updates between two checkpoints."""
+    """Updates between checkpoints."""
     keep_checkpoints: Annotated[Int, Gt(0)] = 2
-    """The newest so many stay on the disk."""
+    """How many of the newest checkpoints stay on the disk."""
     template: Template = field(default_factory=Template)
-    """What the model reads; stored with it."""
+    """What the model reads. Stored with the model."""
     loss: LossSettings = field(default_factory=LossSettings)
-    """What the parts of the loss count."""
+    """Weights of the parts of the loss."""
     head_learning_rate: Annotated[Real, Gt(0)] = 1e-3
-    """Peak learning rate of the span head, which begins at 0."""
+    """Peak learning rate of the span head, which starts at 0."""
     policy: PolicySettings = field(default_factory=PolicySettings)
     """How the model is held and computed."""
     update: SupervisedSettings = field(default_factory=SupervisedSettings)
     """How a batch changes the weights."""
     log: TrackerSettings = field(default_factory=TrackerSettings)
-    """What the metrics are sent to beside metrics.jsonl."""
+    """Where the metrics go beside metrics.jsonl."""

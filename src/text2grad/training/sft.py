@@ -1,41 +1,52 @@
-"""The supervised loop: given completions, made likelier; held-out loss watched, checkpointed, resumed exactly.
+"""The supervised loop: given completions become likelier; the held-out loss is watched.
 
-From Python: `WarmStart(settings, folder, model=…, tokenizer=…, examples=…).train()`; from the shell: `text2grad sft`.
-Only completions are trained, the end token among them: never a prompt, never an earlier assistant turn.
+From Python: `SFTTrainer(settings, folder, model=…, tokenizer=…, examples=…).train()`; from the shell: `text2grad sft`.
+Only completions are trained, their end token included: never a prompt, never an earlier assistant turn.
 """
 
 import math
-import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from text2grad.errors import InvalidData
-from text2grad.models.chat import completion_ids, end_ids, prompt_ids, turn_end
+from text2grad.errors import InvalidData, RunError
+from text2grad.models.chat import Format, completion_ids, end_ids, prompt_ids, turn_end
+from text2grad.models.memory import memory_named
 from text2grad.models.modes import evaluating
 from text2grad.models.policy import Policy
-from text2grad.optim.batch import Batch, blank, collate
+from text2grad.optim import update as optim_update
+from text2grad.optim.batch import Batch, blank, collate_ids
 from text2grad.optim.reduce import masked_mean
-from text2grad.optim.supervised import supervised_update
-from text2grad.tasks.examples import Stream, load_examples
-from text2grad.training._loop import Callback
-from text2grad.training._run import digests, memory_named
-from text2grad.training._setup import make_optimizer
-from text2grad.training._supervised import Supervised
-from text2grad.training.settings import SftSettings
-from text2grad.types import Example, Rollout
+from text2grad.optim.update import learning_rate_factor, supervised_update
+from text2grad.runs.run import Outcome
+from text2grad.tasks.examples import Stream
+from text2grad.tasks.task import open_task
+from text2grad.training.losswatch import LossWatch
+from text2grad.training.settings import SFTSettings
+from text2grad.training.setup import Callback, Clock, digests, make_optimizer, model_writer, set_rate, start
+from text2grad.training.state import TrainingState
+from text2grad.types import Example, Message, MetricInfo
+
+METRICS = {
+    **optim_update.METRICS,
+    "held_out/loss": MetricInfo("Held-out loss", "Mean loss per token of the held-out completions.", "lower"),
+}
 
 
-class WarmStart(Supervised):
-    """One run. Everything that is not given is loaded by the names in the settings."""
+class Encoded(NamedTuple):
+    """A given completion as ids."""
 
-    stage = "sft"
-    watched = "held_out/loss"
-    settings: SftSettings
+    prompt: list[int]
+    completion: list[int]
+
+
+class SFTTrainer:
+    """One supervised run. Everything that is not given is loaded by the names in the settings."""
 
     def __init__(
         self,
-        settings: SftSettings,
+        settings: SFTSettings,
         folder: str | Path,
         *,
         model: Any = None,
@@ -44,98 +55,159 @@ class WarmStart(Supervised):
         held_out: Sequence[Example] | None = None,
         callbacks: Sequence[Callback] = (),
         show: bool = False,
-        again: str = "",
+        resume_with: str = "",
     ) -> None:
-        self.examples = list(examples) if examples is not None else load_examples(settings.data)
+        self.settings = settings
+        options = settings.task_options
+        task = open_task(settings.task, data=settings.data, held_out=settings.held_out, options=options)
+        self.examples = list(examples) if examples is not None else task.examples("train")
         if not self.examples:
             raise InvalidData("`examples` should hold at least one example, got none")
-        self.held_out = list(held_out or ()) if held_out or not settings.held_out else load_examples(settings.held_out)
-        self.skipped = 0
-        """Examples that were too long, held-out ones among them."""
-        super().__init__(
+        self.held_out = list(held_out or ()) if held_out or examples is not None else task.held_out()
+        given = examples is not None or settings.task != "jsonl"
+        data = digests(
+            ("examples", settings.data, self.examples if given else None),
+            ("held-out", settings.held_out, self.held_out if given or held_out else None),
+        )
+        session = start(
             settings,
             folder,
+            command="sft",
             model=model,
             tokenizer=tokenizer,
-            data=digests(("examples", settings.data, examples), ("held-out", settings.held_out, held_out)),
-            callbacks=callbacks,
+            data=data,
+            metrics=METRICS,
+            callbacks=[partial(callback, self) for callback in callbacks],
             show=show,
-            by_names=examples is None and held_out is None,
-            again=again,
+            resume_with=resume_with or (None if examples is not None or held_out else ""),
         )
+        self.world, self.run, self.tokenizer = session.world, session.run, session.tokenizer
+        with self.run.abandoned_on_failure():
+            self._build(session.model)
 
     def _build(self, model: Any) -> None:
         settings = self.settings
-        self.rows = self._encoded(self.examples, model)
-        self.held_rows = self._encoded(self.held_out, model) if self.held_out else []
+        encoder = Encoder(self.tokenizer, model, settings.format, settings.max_tokens, settings.too_long)
+        self.rows = [row for example in self.examples if (row := encoder(example, target_of(example))) is not None]
+        self.held_rows = [row for example in self.held_out if (row := encoder(example, target_of(example))) is not None]
+        self.skipped = encoder.skipped
+        for rows, examples in ((self.rows, self.examples), (self.held_rows, self.held_out)):
+            if examples and not rows:
+                raise InvalidData(
+                    f"all {len(examples)} examples are over the limit of {encoder.limit} tokens; raise max_tokens"
+                )
         self.stream = Stream(self.rows, settings.seed)
         self.updates = settings.updates or math.ceil(settings.epochs * len(self.rows) / settings.update.batch)
         self.policy = Policy(model, settings.policy, value_head=False)
         self.policy.eval()
-        self.module = self.others.prepare(self.policy)
+        self.module = self.world.prepare(self.policy)
         self.optimizer = make_optimizer(self.policy, settings.update)
+        self.watch = LossWatch("held_out/loss", settings.patience)
+        self.state = TrainingState(self.policy, self.optimizer, self.world, {"watch": self.watch})
 
-    # ------------------------------------------------------------------------------------------------ examples
+    def train(self) -> Outcome:
+        """From where the folder stands to the end; once."""
+        run, options = self.run, self.settings.update
+        with run.working(self.state, self.updates):
+            if run.done == 0 and not run.over:
+                metrics = {"update": 0, **self._counts(), **self.evaluate()}
+                self.watch.start(metrics)
+                run.log(metrics)
+            for step in run.steps():
+                clock = Clock("update")
+                factor = learning_rate_factor(step, self.updates, options)
+                set_rate(self.optimizer, factor)
+                places = range((step - 1) * options.batch + self.world.rank, step * options.batch, self.world.size)
+                with clock("update"):
+                    metrics = {"update": step, **self.update([self.stream.at(place) for place in places])}
+                metrics["update/learning_rate"] = options.learning_rate * factor
+                if step % self.settings.evaluate_every == 0 or step == self.updates:
+                    with clock("evaluate"):
+                        metrics |= self.evaluate()
+                if (problem := self.watch.diverged(metrics, run)) is not None:
+                    rate = options.learning_rate
+                    raise RunError(f"{problem}. Lower update.learning_rate={rate:g}, and start in another folder")
+                self.watch.see(metrics)
+                if (reason := self.watch.out_of_patience(metrics)) is not None:
+                    run.stop(reason, status=0)
+                run.log(metrics | clock.metrics())
+            return run.finish(partial(model_writer, self.policy, self.tokenizer, self.world))
 
-    def _encoded(self, examples: Sequence[Example], model: Any) -> list[Rollout]:
-        """Examples as ids; all of them, or an error, or those that are not too long."""
-        positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-        limit = min(self.settings.max_tokens, positions or self.settings.max_tokens)
-        ends = end_ids(self.tokenizer, model)
-        closing: dict[bool, int] = {}
-        kept: list[Rollout] = []
-        for example in examples:
-            kind = isinstance(example.prompt, str)
-            prompt = prompt_ids(self.tokenizer, example.prompt, self.settings.format)
-            if kind not in closing:
-                closing[kind] = turn_end(self.tokenizer, example.prompt, ends, self.settings.format)
-            target = completion_ids(self.tokenizer, _target(example), closing[kind])
-            length = len(prompt) + len(target)
-            if length <= limit:
-                zeros = (0.0,) * len(target)
-                kept.append(Rollout(tuple(prompt), tuple(target), logprobs=zeros, token_rewards=zeros))
-            elif self.settings.too_long == "error":
-                raise InvalidData(
-                    f"example {example.id!r} has {length} tokens and the limit is {limit}: raise max_tokens (the model "
-                    f"has {positions} positions), shorten it, or set too_long=skip to leave out all that are longer"
-                )
-        self.skipped += len(examples) - len(kept)
-        if not kept:
-            raise InvalidData(f"all {len(examples)} examples are over the limit of {limit} tokens; raise max_tokens")
-        return kept
+    def update(self, rows: Sequence[Encoded]) -> dict[str, float]:
+        options = self.settings.update
+        with memory_named("the update", "update.micro_batch, or set policy.gradient_checkpointing=true"):
+            self.module.train()
+            metrics = supervised_update(
+                self.module,
+                self.optimizer,
+                self._batch(rows),
+                micro_batch=options.micro_batch,
+                max_grad_norm=options.max_grad_norm,
+                world=self.world,
+            )
+            self.module.eval()
+        return metrics
 
-    def _batch(self, rows: Sequence[Rollout]) -> Batch:
-        return collate(rows, self.others.device) if rows else blank(self.others.device)
+    def evaluate(self) -> dict[str, float]:
+        """The mean loss per token of the held-out examples."""
+        if not self.held_rows:
+            return {}
+        batch = self._batch(self.held_rows[self.world.rank :: self.world.size])
+        with memory_named("reading held-out examples", "update.micro_batch"), evaluating(self.policy):
+            logprobs_BT, _ = self.policy.logprobs_and_values(batch, self.settings.update.micro_batch, self.world)
+        return {"held_out/loss": float(masked_mean(-logprobs_BT, batch.mask_BT, self.world))}
 
-    # ------------------------------------------------------------------------------------------------ the loop
+    def close(self) -> None:
+        """Let go of the run folder; `train` does so by itself."""
+        self.run.close()
+
+    def _batch(self, rows: Sequence[Encoded]) -> Batch:
+        device = self.world.device
+        if not rows:
+            return blank(device)
+        return collate_ids([row.prompt for row in rows], [row.completion for row in rows], device)
 
     def _counts(self) -> dict[str, int]:
         return {"data/examples": len(self.rows), "data/held_out": len(self.held_rows), "data/skipped": self.skipped}
 
-    def _learn(self, items: Sequence[Rollout]) -> dict[str, float]:
-        options = self.settings.update
-        return supervised_update(
-            self.module,
-            self.optimizer,
-            self._batch(items),
-            micro_batch=options.micro_batch,
-            max_grad_norm=options.max_grad_norm,
-            among=self.others,
-        )
 
-    def _evaluate(self) -> dict[str, float]:
-        """The mean loss a token of the held-out examples."""
-        if not self.held_rows:
-            return {}
-        began = time.perf_counter()
-        batch = self._batch(self.held_rows[self.others.rank :: self.others.processes])
-        with memory_named("reading held-out examples", "update.micro_batch"), evaluating(self.policy):
-            logprobs_BT, _ = self.policy.look(batch, self.settings.update.micro_batch, self.others)
-        loss = float(masked_mean(-logprobs_BT, batch.mask_BT, self.others))
-        return {"held_out/loss": loss, "time/evaluate": time.perf_counter() - began}
+class Encoder:
+    """Prompts and given completions → ids. Nothing is ever cut off: what is too long is an error, or left out."""
+
+    def __init__(self, tokenizer: Any, model: Any, form: Format, max_tokens: int, too_long: str) -> None:
+        self.tokenizer, self.form, self.too_long = tokenizer, form, too_long
+        self.positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        self.limit = min(max_tokens, self.positions or max_tokens)
+        self.ends = end_ids(tokenizer, model)
+        self.skipped = 0
+        """Examples that were too long."""
+        self._closing: dict[bool, int] = {}
+
+    def __call__(self, example: Example, *targets: str) -> Any:
+        """`Encoded`, or several for several targets; None where one of them is too long."""
+        prompt = prompt_ids(self.tokenizer, example.prompt, self.form)
+        end = self._end(example.prompt)
+        encoded = [Encoded(prompt, completion_ids(self.tokenizer, target, end)) for target in targets]
+        length = len(prompt) + max(len(row.completion) for row in encoded)
+        if length <= self.limit:
+            return encoded[0] if len(targets) == 1 else encoded
+        if self.too_long == "error":
+            raise InvalidData(
+                f"example {example.id!r} has {length} tokens and the limit is {self.limit}: raise max_tokens (the "
+                f"model has {self.positions} positions), shorten it, or set too_long=skip to leave out all longer ones"
+            )
+        self.skipped += 1
+        return None
+
+    def _end(self, prompt: str | Sequence[Message]) -> int:
+        """The token that closes a completion: asked of the template once for texts and once for conversations."""
+        kind = isinstance(prompt, str)
+        if kind not in self._closing:
+            self._closing[kind] = turn_end(self.tokenizer, prompt, self.ends, self.form)
+        return self._closing[kind]
 
 
-def _target(example: Example) -> str:
+def target_of(example: Example) -> str:
     """What the model should have written."""
     given = example.columns.get("completion", example.reference)
     if not isinstance(given, str) or not given.strip():

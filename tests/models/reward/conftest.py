@@ -9,7 +9,7 @@ from tests.models.reward.made import FULL, TEMPLATE, rows
 from text2grad.models.reward.template import Template
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.tasks.annotated import Annotated
-from text2grad.training.reward_model import RewardTrainer
+from text2grad.training.reward_model import RewardModelTrainer
 from text2grad.training.settings import LossSettings, RewardModelSettings, SupervisedSettings
 from text2grad.types import Alignment, Critique, Span
 
@@ -27,7 +27,7 @@ def trained(folder: Path, made: list[Annotated], template: Template, loss: LossS
         update=SupervisedSettings(batch=8, micro_batch=8, learning_rate=1e-2),
     )
     torch.set_num_threads(1)
-    RewardTrainer(options, folder, model=tiny_model(tokenizer), tokenizer=tokenizer, rows=made).train()
+    RewardModelTrainer(options, folder, model=tiny_model(tokenizer), tokenizer=tokenizer, rows=made).train()
     torch.set_num_threads(before)
     return folder / "model"
 
@@ -44,7 +44,7 @@ def writer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     said, where = Critique("Wrong river."), Alignment((Span(0, 5, "poor"),))
     made = [Annotated(str(n), f"Which river runs through {n}?", f"Drava {n}", said, where) for n in range(12)]
     loss, template = (
-        LossSettings(span=0.0, worth=0.0, language=1.0),
+        LossSettings(span=0.0, reward=0.0, language=1.0),
         Template(max_tokens=400, critique_tokens=120, writes="quotes"),
     )
     return trained(tmp_path_factory.mktemp("written") / "run", made, template, loss, 80)

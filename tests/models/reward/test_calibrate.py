@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.models.reward.made import untrained
-from text2grad.feedback.lessons import Calibration, confidence_of, verdicts_of
-from text2grad.feedback.units import units_of
+from text2grad.feedback.labels import Calibration, Words, confidence_of, verdicts_of
 from text2grad.models.reward.calibrate import calibrated, complaint, token_metrics
 from text2grad.models.reward.model import RewardModel
 
@@ -43,11 +42,11 @@ def test_thresholds_are_of_whole_words_where_they_are_known() -> None:
     model, _ = untrained()
     said = out([[0.9, 0.08, 0.02], [0.1, 0.88, 0.02], [0.3, 0.68, 0.02], [0.01, 0.97, 0.02]])
     truth = torch.tensor([0, 0, 1, 1])
-    units = units_of("Drava flows", np.array([(0, 3), (3, 5), (5, 11)]))
-    by_words = calibrated(model, [said] * 3, [truth] * 3, [units] * 3)
+    words = Words.of("Drava flows", np.array([(0, 3), (3, 5), (5, 11)]))
+    by_words = calibrated(model, [said] * 3, [truth] * 3, [words] * 3)
     model.calibration = by_words
     probs = model.read(said)[0].double().numpy()
-    whole = units.mean(probs[:-1])[:, 0]
+    whole = words.mean(probs[:-1])[:, 0]
     assert whole[1] < by_words.poor < whole[0]
     by_tokens = calibrated(model, [said] * 3, [truth] * 3)
     assert by_tokens.temperature == by_words.temperature and by_tokens.confidence == by_words.confidence
@@ -111,7 +110,7 @@ def test_a_judge_whose_numbers_mean_nothing_scores_nothing_however_sure_it_is_of
         outs.append(logits)
     below, told = refused(outs, verdicts)
     assert plain().calibration.temperature > 99 and plain().calibration.confidence == 1.0
-    assert below == 6 and "do not show that this judge is of use" in told
+    assert below == 6 and "do not show that this reward model is of use" in told
 
 
 def made(count: int, signal: float, noise: float = 0.0, seed: int = 0) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
@@ -142,7 +141,7 @@ def test_a_perfect_judge_refuses_nothing(count: int, seed: int) -> None:
 def test_a_judge_without_skill_refuses_almost_everything_and_says_so(count: int, seed: int, noise: float) -> None:
     """One that always says the base rates, and ones that make something up."""
     below, told = refused(*made(count, 0.0, noise, seed))
-    assert below >= 0.8 * count and "do not show that this judge is of use" in told
+    assert below >= 0.8 * count and "do not show that this reward model is of use" in told
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -196,7 +195,7 @@ def test_to_know_that_stops_are_neutral_is_no_skill(length: int) -> None:
     ]
     said = out([[0.495, 0.01, 0.495]] * length + [[0.01, 0.98, 0.01]])
     below, told = refused([said] * 50, verdicts)
-    assert below == 50 and "do not show that this judge is of use" in told
+    assert below == 50 and "do not show that this reward model is of use" in told
 
 
 def test_one_class_alone_shows_nothing() -> None:

@@ -16,7 +16,7 @@ from text2grad.errors import CriticError, ModelError
 from text2grad.feedback.critics.learned import LearnedSettings, digest_of, is_checkpoint
 from text2grad.feedback.critics.named import CriticSettings, critic_named, sources_of
 from text2grad.feedback.critics.protocol import Answers, ask
-from text2grad.feedback.lessons import confidence_of
+from text2grad.feedback.labels import confidence_of
 from text2grad.models.reward import open_critic
 from text2grad.models.reward.critic import RewardCritic
 from text2grad.models.reward.model import RewardModel
@@ -41,16 +41,19 @@ def sure(**more: Any) -> LearnedSettings:
 
 def test_quotes_and_quality_come_from_the_head_and_q_ends_at_the_score(checkpoint: Path) -> None:
     critic = RewardCritic(checkpoint, sure())
-    for said, text, (encoded, probs, worths) in zip(
-        critic(PROMPTS, TEXTS), TEXTS, [one for one in critic.probabilities(PROMPTS, TEXTS) if one], strict=True
+    encoded, _ = critic.encode(PROMPTS, TEXTS)
+    for said, text, read, prediction in zip(
+        critic(PROMPTS, TEXTS), TEXTS, encoded, critic.predict(encoded), strict=True
     ):
+        assert read is not None and prediction is not None
+        probs, sizes = prediction
         assert said is not None and said.score is not None and said.quality is not None
-        expected = probs[:, 2] * worths[:, 1] - probs[:, 0] * worths[:, 0]
+        expected = probs[:, 2] * sizes[:, 1] - probs[:, 0] * sizes[:, 0]
         assert said.score == pytest.approx(critic.model.calibration.start + expected.sum())
         assert said.quality[-1][0] == len(text)
         assert said.quality[-1][1] == pytest.approx(said.score - expected[-1])
         assert all(text[q.start :].startswith(q.text) for q in said.quotes if q.start is not None)
-        assert len(probs) == len(encoded.offsets) + 1 and np.allclose(probs.sum(1), 1)
+        assert len(probs) == len(read.offsets) + 1 and np.allclose(probs.sum(1), 1)
     assert {q.text: q.verdict for said in critic(PROMPTS, TEXTS) if said for q in said.quotes}["Drava"] == "poor"
 
 
@@ -72,7 +75,7 @@ def test_a_floor_of_1_scores_nothing_also_of_what_is_certain(checkpoint: Path) -
         critic.model.span_head.linear.weight.mul_(1e6)
     (found,) = critic(["Which?"], ["The Drava."])
     assert found is None
-    (found,) = RewardCritic(checkpoint, LearnedSettings(confidence=0.0), held=(critic.model, critic.tokenizer))(
+    (found,) = RewardCritic(checkpoint, LearnedSettings(confidence=0.0), loaded=(critic.model, critic.tokenizer))(
         ["Which?"], ["The Drava."]
     )
     assert found is not None
@@ -83,7 +86,7 @@ def test_caution_wants_scores_and_says_so_where_there_are_none(checkpoint: Path)
     assert critic.model.calibration.kind == "score"
     critic.model.calibration = replace(critic.model.calibration, kind="verdicts")
     with pytest.raises(CriticError, match=r"critics\.learned\.caution is taken off scores, and this .* verdicts alone"):
-        RewardCritic(checkpoint, sure(caution=0.5), held=(critic.model, critic.tokenizer))
+        RewardCritic(checkpoint, sure(caution=0.5), loaded=(critic.model, critic.tokenizer))
 
 
 @pytest.mark.parametrize("more", [{"caution": 1.0}, {"confidence": 0.5}])
@@ -99,7 +102,7 @@ def test_low_confidence_is_not_scored_and_says_so(checkpoint: Path) -> None:
     assert found.reasons[1].startswith("the reward model is only 0.") and found.reasons[1].endswith(
         "1.00 is wanted (critics.learned.confidence)"
     )
-    probs = [one[1] for one in critic.probabilities(PROMPTS[:1], TEXTS[:1]) if one]
+    probs = [one[0] for one in critic.predict(critic.encode(PROMPTS[:1], TEXTS[:1])[0]) if one]
     near = RewardCritic(checkpoint, LearnedSettings(confidence=confidence_of(probs[0]) + 1e-5))(PROMPTS[:1], TEXTS[:1])
     at = RewardCritic(checkpoint, LearnedSettings(confidence=confidence_of(probs[0])))
     assert at(PROMPTS[:1], TEXTS[:1])[0] is not None, "at the floor it is scored"
@@ -153,7 +156,7 @@ def test_words_are_written_on_demand_and_change_nothing_else(checkpoint: Path) -
     assert critic.explain(PROMPTS[:2], TEXTS[:2], Answers([None, found[1]], {0: "why"})) == [None, told[1]]
     writes = RewardCritic(checkpoint, sure(write=True))
     assert writes(PROMPTS, TEXTS) == told
-    setattr(writes, "_written", None)  # noqa: B010
+    setattr(writes, "_write", None)  # noqa: B010
     assert writes.explain(PROMPTS, TEXTS, told) == told, "not written twice"
 
 

@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.models.reward.made import FULL, TEMPLATE, rows, untrained
 from text2grad.errors import CorruptModel, ModelNotFound
-from text2grad.feedback.lessons import Calibration
+from text2grad.feedback.labels import Calibration
 from text2grad.models.reward.model import RewardModel
 from text2grad.models.settings import LoraSettings, PolicySettings
 
@@ -32,7 +32,7 @@ def saved(folder: Path, options: PolicySettings = FULL) -> tuple[RewardModel, Pa
 
 def judged(model: RewardModel, batch_tokens: int = 4096) -> list[torch.Tensor]:
     reader = model.reader(untrained()[1])
-    return model.judge([reader.encode(row.prompt, row.completion) for row in rows(6)], batch_tokens)
+    return model.predict([reader.encode(row.prompt, row.completion) for row in rows(6)], batch_tokens)
 
 
 def test_what_is_saved_and_loaded_judges_bitwise_the_same(tmp_path: Path) -> None:
@@ -55,9 +55,9 @@ def test_adapters_are_merged_and_the_folder_loads_in_plain_transformers(tmp_path
     for here, there in zip(judged(model), judged(loaded), strict=True):
         torch.testing.assert_close(here, there, atol=1e-4, rtol=1e-4)
     plain, ids = AutoModelForCausalLM.from_pretrained(path), torch.arange(5, 25)[None]
-    torch.testing.assert_close(plain(ids).logits, model.model(ids).logits, atol=1e-4, rtol=1e-4)
-    with model.without_adapter():
-        assert (plain(ids).logits - model.model(ids).logits).abs().max() > 1e-3, "the adapters do something"
+    torch.testing.assert_close(plain(ids).logits, model.backbone.model(ids).logits, atol=1e-4, rtol=1e-4)
+    with model.backbone.model.disable_adapter():
+        assert (plain(ids).logits - model.backbone.model(ids).logits).abs().max() > 1e-3, "the adapters do something"
     assert AutoTokenizer.from_pretrained(path).eos_token == "<|im_end|>"
 
 
@@ -67,19 +67,19 @@ def test_a_judgement_does_not_depend_on_the_others_of_its_batch(batch_tokens: in
     reader = model.reader(tokenizer)
     encoded = [reader.encode(row.prompt * (1 + n % 3), row.completion) for n, row in enumerate(rows(7))]
     encoded.insert(3, reader.encode("Q", ""))
-    together = model.judge(encoded, batch_tokens)
+    together = model.predict(encoded, batch_tokens)
     for one, out in zip(encoded, together, strict=True):
-        (alone,) = model.judge([one], batch_tokens)
+        (alone,) = model.predict([one], batch_tokens)
         assert out.shape == (len(one.offsets) + 1, 5)
         torch.testing.assert_close(out, alone, atol=1e-5, rtol=0)
-    assert model.judge([], batch_tokens) == []
+    assert model.predict([], batch_tokens) == []
 
 
 def test_the_head_reads_the_second_completion_which_has_seen_the_first() -> None:
     """A first token's label may depend on the last one; read on the first reading, it could not."""
     model, tokenizer = untrained()
     reader = model.reader(tokenizer)
-    here, there = model.judge([reader.encode("Q", "Mura or Drava"), reader.encode("Q", "Mura or Mura")], 999)
+    here, there = model.predict([reader.encode("Q", "Mura or Drava"), reader.encode("Q", "Mura or Mura")], 999)
     assert (here[0] - there[0]).abs().max() > 1e-4
 
 
@@ -100,13 +100,13 @@ def test_judging_leaves_the_models_mode_alone_and_drops_nothing_out() -> None:
     assert all(torch.equal(a, b) for a, b in zip(judged(model), judged(model), strict=True)) and model.training
 
 
-def test_reading_scales_the_worths_and_sharpens_by_the_temperature() -> None:
+def test_reading_scales_the_sizes_and_sharpens_by_the_temperature() -> None:
     model, _ = untrained()
     model.calibration = Calibration(scale=0.5, temperature=0.5)
     out = torch.tensor([[1.0, 0.0, 0.0, 2.0, 0.0]])
-    probs, worths = model.read(out)
+    probs, sizes = model.read(out)
     torch.testing.assert_close(probs, torch.tensor([[2.0, 0.0, 0.0]]).softmax(-1))
-    torch.testing.assert_close(worths, torch.nn.functional.softplus(torch.tensor([[2.0, 0.0]])) / 2)
+    torch.testing.assert_close(sizes, torch.nn.functional.softplus(torch.tensor([[2.0, 0.0]])) / 2)
 
 
 # ---------------------------------------------------------------------------------------------- what is refused
@@ -202,5 +202,5 @@ def test_in_bf16_the_weights_are_and_the_head_is_not(tmp_path: Path) -> None:
     assert {weight.dtype for weight in half.base.parameters()} == {torch.bfloat16}
     assert half.span_head.linear.weight.dtype == torch.float32
     encoded = [whole.reader(tokenizer).encode("Which river?", "The Drava.")]
-    one, two = (model.read(model.judge(encoded, 512)[0])[0] for model in (whole, half))
+    one, two = (model.read(model.predict(encoded, 512)[0])[0] for model in (whole, half))
     assert torch.allclose(one, two, atol=0.05)

@@ -23,7 +23,7 @@ from text2grad.feedback.critics.protocol import Answers, Prompt
 from text2grad.feedback.critics.source import Place, Source, find
 from text2grad.feedback.critics.spectrum import Suspect, blamed
 from text2grad.sandbox import Job, Limits, Report, Sandbox, TestResult, UnusableTests, plan
-from text2grad.types import Critique, Judged, Quote
+from text2grad.types import Critique, Isolation, Quote
 
 
 @settings
@@ -134,7 +134,7 @@ class CodeCritic:
         failed = [result for result in results if not result.passed]
         score = (len(results) - len(failed)) / len(results)
         shared = sum(result.verdict == "in_process" for result in results)
-        judged: Judged = "in_process" if shared else "isolated"
+        judged: Isolation = "in_process" if shared else "isolated"
         if not failed:
             return Critique(_praise(len(results), shared), score=score, verdict=judged, quotes_only=True)
         said = _Said(source)

@@ -11,9 +11,9 @@ from typing import Any, get_args
 
 from text2grad.errors import CriticError
 from text2grad.feedback.critics.protocol import Answers, Critic, Prompt, ask, ask_all, name_of
-from text2grad.types import Critique, Judged, Quote
+from text2grad.types import Critique, Isolation, Quote
 
-_DOUBTFUL = get_args(Judged)
+_DOUBTFUL = get_args(Isolation)
 """Verdicts about tests, the most doubtful last; several critics' critiques have the most doubtful of theirs."""
 
 

@@ -1,18 +1,31 @@
-"""The sampler that the settings name, for this model. Knows all of them; torch is imported when one is asked for."""
+"""The sampler that the settings name, for this model. Torch is imported when one is asked for."""
 
 import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from text2grad.errors import UnsupportedModel
+from text2grad.models.sampling.noise import uniforms
 from text2grad.models.sampling.settings import SamplingSettings
-from text2grad.models.sampling.types import Sampled, Sampler
+from text2grad.models.sampling.types import Sampled, Sampler, Seed
+from text2grad.plugins import find_plugin
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 log = logging.getLogger("text2grad")
+
+
+def sampler_for(policy: Any, settings: SamplingSettings, *, end_ids: Sequence[int], pad_id: int) -> Sampler:
+    """The sampler of a training run. A user's own is named as `package.module:object` and made the same way."""
+    make = find_plugin(settings.sampler, dict.fromkeys(("auto", "fast", "plain"), _over_policy), "sampling.sampler")
+    sampler: Sampler = make(policy, settings, end_ids=end_ids, pad_id=pad_id)
+    return sampler
+
+
+def _over_policy(policy: Any, settings: SamplingSettings, *, end_ids: Sequence[int], pad_id: int) -> "ModelSampler":
+    return ModelSampler(policy.model, settings, end_ids=end_ids, pad_id=pad_id, value_head=policy.value_head)
 
 
 def make_sampler(
@@ -22,44 +35,60 @@ def make_sampler(
     end_ids: Sequence[int],
     pad_id: int,
     value_head: Any | None = None,
-) -> Sampler:
-    """`model`: a causal model of transformers, or peft's around one; each call samples from its weights as they then
-    are. `value_head`: hidden (…, H) → (…) or (…, 1), read from the hidden state that gives the logits.
-
-    The setting `fast` raises `UnsupportedModel` where `auto` falls back to `plain`."""
-    from text2grad.models.sampling.fast import FastSampler
-    from text2grad.models.sampling.plain import PlainSampler
-
-    settings = settings or SamplingSettings()
-    plain = PlainSampler(model, settings, end_ids=end_ids, pad_id=pad_id, value_head=value_head)
-    if settings.sampler == "plain":
-        return plain
-    try:
-        fast = FastSampler(model, settings, end_ids=end_ids, pad_id=pad_id, value_head=value_head)
-    except UnsupportedModel as reason:
-        if settings.sampler == "fast":
-            raise
-        _tell(reason)
-        return plain
-    return fast if settings.sampler == "fast" else _FastOrPlain(fast, plain)
+) -> "ModelSampler":
+    """`model`: a causal model of transformers, or peft's around one. `value_head`: hidden (…, H) → (…) or (…, 1), read
+    from the hidden state that gives the logits."""
+    return ModelSampler(model, settings or SamplingSettings(), end_ids=end_ids, pad_id=pad_id, value_head=value_head)
 
 
-class _FastOrPlain:
-    """Fast until it meets something that it does not know: a first look at the logits, an adapter put on later."""
+class ModelSampler:
+    """Samples from a model in this process, whose weights are read anew in each call. Fast until it meets a model, or
+    an adapter, that the fast sampler does not know; with the setting `fast` that raises `UnsupportedModel`."""
 
-    def __init__(self, fast: Sampler, plain: Sampler) -> None:
-        self.fast: Sampler | None = fast
-        self.plain = plain
+    def __init__(self, model: Any, settings: SamplingSettings, **options: Any) -> None:
+        self.settings, self._options = settings, options
+        self._over(model)
 
-    def __call__(self, prompts: Sequence[Sequence[int]], uniforms: "NDArray[np.float32] | None") -> list[Sampled]:
+    def load(self, policy: Any) -> None:
+        if policy.model is not self.model:
+            self._options["value_head"] = policy.value_head
+            self._over(policy.model)
+
+    def sample(self, prompts: Sequence[Sequence[int]], seed: Seed | None) -> list[Sampled]:
+        limit = self.settings.max_new_tokens
+        return self(prompts, None if seed is None else uniforms(seed.run, seed.step, seed.indices, limit))
+
+    def __call__(self, prompts: Sequence[Sequence[int]], draws: "NDArray[np.float32] | None") -> list[Sampled]:
+        """`draws`: one row per prompt, `max_new_tokens` numbers in [0, 1) each; None takes the likeliest id."""
         if self.fast is not None:
             try:
-                return self.fast(prompts, uniforms)
+                return self.fast(prompts, draws)
             except UnsupportedModel as reason:
-                _tell(reason)
-                self.fast = None
-        return self.plain(prompts, uniforms)
+                self._fall_back(reason)
+        return self.plain(prompts, draws)
 
+    @property
+    def padding(self) -> Any:
+        """Tokens of prompts and of padding that the last call read."""
+        return (self.fast or self.plain).padding
 
-def _tell(reason: UnsupportedModel) -> None:
-    log.warning("sampling with the plain sampler, which is slower: the fast one does not know this model (%s)", reason)
+    def _over(self, model: Any) -> None:
+        from text2grad.models.sampling.fast import FastSampler
+        from text2grad.models.sampling.plain import PlainSampler
+
+        self.model = model
+        self.plain = PlainSampler(model, self.settings, **self._options)
+        self.fast: FastSampler | None = None
+        if self.settings.sampler != "plain":
+            try:
+                self.fast = FastSampler(model, self.settings, **self._options)
+            except UnsupportedModel as reason:
+                self._fall_back(reason)
+
+    def _fall_back(self, reason: UnsupportedModel) -> None:
+        if self.settings.sampler == "fast":
+            raise reason
+        self.fast = None
+        log.warning(
+            "sampling with the plain sampler, which is slower: the fast one does not know this model (%s)", reason
+        )

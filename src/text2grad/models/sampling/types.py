@@ -1,15 +1,8 @@
-"""What every sampler takes and gives. No torch.
-
-Enters nothing; leaves the nouns. A prompt is the ids of its tokens, a completion is `Sampled`. Knows no text.
-"""
+"""What every sampler takes and gives: token ids. No torch, no text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+from typing import Any, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +19,26 @@ class Sampled:
     """Whether it came to the limit without an end token."""
 
 
-class Sampler(Protocol):
-    """Prompts → completions, in the order of the prompts."""
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """What random draws are a function of: nothing else, so they do not depend on batching, processes or resuming."""
 
-    def __call__(self, prompts: Sequence[Sequence[int]], uniforms: "NDArray[np.float32] | None") -> list[Sampled]:
-        """`uniforms`: one row a prompt, `max_new_tokens` numbers in [0, 1) each (see `noise.uniforms`); None takes the
-        likeliest id each time. The same prompt may stand there many times: a group."""
+    run: int
+    """The seed of the run."""
+    step: int
+    """The update."""
+    indices: Sequence[int]
+    """Of each prompt's completion in its update, over all processes."""
+
+
+class Sampler(Protocol):
+    """Prompts → completions, in the order of the prompts. The seam for another engine."""
+
+    def load(self, policy: Any) -> None:
+        """Sample from this policy's current weights from now on. Called before every update."""
+        ...
+
+    def sample(self, prompts: Sequence[Sequence[int]], seed: Seed | None) -> list[Sampled]:
+        """One completion for each prompt; without a seed, the likeliest id each time. The same prompt may stand there
+        many times: a group."""
         ...

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from text2grad.optim.kl import Coefficient, penalised
-from text2grad.optim.loss import PolicyLoss, approximate_kl, clipped, value_loss
+from text2grad.optim.kl import Coefficient, kl_penalty
+from text2grad.optim.losses import PolicyLoss, approximate_kl, clipped, value_loss
 from text2grad.optim.settings import KLSettings, UpdateSettings
 from text2grad.optim.update import learning_rate_factor
 
@@ -85,9 +85,10 @@ def test_the_penalty_by_hand() -> None:
         torch.tensor([[-1.0, -2.0]]),
         torch.tensor([[-3.0, -1.0]]),
     )
-    assert penalised(rewards_BT, logprobs_BT, reference_BT, 0.5).tolist() == [[0.0, 0.5]]
-    assert penalised(rewards_BT, logprobs_BT, None, 0.5) is rewards_BT
-    assert penalised(rewards_BT, torch.full_like(rewards_BT, float("nan")), reference_BT, 0.0) is rewards_BT
+    penalty_BT = kl_penalty(logprobs_BT, reference_BT, 0.5)
+    assert (rewards_BT - penalty_BT).tolist() == [[0.0, 0.5]]
+    assert kl_penalty(logprobs_BT, None, 0.5) == 0.0
+    assert kl_penalty(torch.full_like(rewards_BT, float("nan")), reference_BT, 0.0) == 0.0
 
 
 def test_the_adaptive_coefficient_by_hand() -> None:

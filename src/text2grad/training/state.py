@@ -1,21 +1,19 @@
 """What a checkpoint holds, and how a run comes back from it exactly.
 
-    checkpoints/step-00000012/state.pt    weights that are trained, value head, optimizer, KL coefficient, slope, guard
-                                          rails, random numbers of every kind, the update, the sizes of the JSONL files
-    buffer/update-00000013.json           what was sampled and judged since: a resume uses it instead of asking again
+    checkpoints/step-00000012/state.pt    trained weights, heads, optimizer, random numbers of every kind, and the parts
+                                          that the loop names: KL coefficient, scale of verdicts, guard rails
+    buffer/update-00000013.json           sampled and judged since: a resume uses it instead of asking again
 
 Everything else follows from the settings and the number of the update: which examples come next, which random numbers
 draw them, the learning rate.
 """
 
 import errno
-import json
 import random
-import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -24,13 +22,59 @@ from torch import nn
 
 from text2grad.errors import RunError
 from text2grad.models.parallel import Processes
-from text2grad.runs import RunFolder, write_atomic
 
 STATE = "state.pt"
 
 
+class Part(Protocol):
+    """Something that a loop remembers from update to update."""
+
+    def state(self) -> Any: ...
+
+    def restore(self, state: Any) -> None: ...
+
+
+class TrainingState:
+    """The weights, their optimizer, random numbers, and named parts: a `State` for `Run`."""
+
+    def __init__(
+        self, policy: nn.Module, optimizer: torch.optim.Optimizer, world: Processes, parts: Mapping[str, Part]
+    ) -> None:
+        self.policy, self.optimizer, self.world, self.parts = policy, optimizer, world, parts
+
+    def collect(self) -> dict[str, Any]:
+        return {
+            **weights_of(self.policy, self.optimizer, self.world),
+            **{name: part.state() for name, part in self.parts.items()},
+            "random": self.world.all_gather(random_states()),
+        }
+
+    def restore(self, collected: Mapping[str, Any]) -> None:
+        restore_weights(self.policy, self.optimizer, collected, self.world)
+        for name, part in self.parts.items():
+            part.restore(collected[name])
+        restore_random_states(collected["random"][self.world.rank])
+
+    def write(self, collected: dict[str, Any], folder: Path) -> None:
+        with disk_errors():
+            torch.save(collected, folder / STATE)
+
+    def read(self, folder: Path) -> dict[str, Any]:
+        """A file that cannot be read is named, with what to do."""
+        path = folder / STATE
+        try:
+            collected: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as problem:
+            first = (str(problem).splitlines() or [""])[0][:120]
+            raise RunError(
+                f"{path}: cannot be read ({type(problem).__name__}: {first}); delete this checkpoint folder to resume "
+                f"from the one before it"
+            ) from problem
+        return collected
+
+
 def random_states() -> dict[str, Any]:
-    """Python's, numpy's, torch's, and the GPUs'. Ours draw without a state; critics and dropout may not."""
+    """Python's, numpy's, torch's, and the GPUs'. Our own draws have no state; critics' and dropout's may."""
     drawn: Any = np.random.get_state()
     kind, keys, position, has_gauss, cached = drawn
     version, words, gauss = random.getstate()
@@ -42,7 +86,7 @@ def random_states() -> dict[str, Any]:
     }
 
 
-def restore_random_states(states: dict[str, Any]) -> None:
+def restore_random_states(states: Mapping[str, Any]) -> None:
     version, words, gauss = states["python"]
     random.setstate((version, tuple(words), gauss))
     kind, keys, position, has_gauss, cached = states["numpy"]
@@ -52,10 +96,17 @@ def restore_random_states(states: dict[str, Any]) -> None:
         torch.cuda.set_rng_state_all([torch.tensor(state, dtype=torch.uint8) for state in states["cuda"]])
 
 
-def weights_of(policy: nn.Module, optimizer: torch.optim.Optimizer, others: Processes) -> dict[str, Any]:
-    """Trained weights and the optimizer's state, whole; where they are shared out, all processes must ask together, and
-    only the first is given something."""
-    if others.sharded:
+def seed_everything(seed: int) -> None:
+    """Everything that draws from a global state: critics may, dropout and new adapters do."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def weights_of(policy: nn.Module, optimizer: torch.optim.Optimizer, world: Processes) -> dict[str, Any]:
+    """Trained weights and the optimizer's state, whole. Where they are sharded, all processes must ask together, and
+    only the main one gets something."""
+    if world.sharded:
         from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
 
         whole = StateDictOptions(full_state_dict=True, cpu_offload=True, ignore_frozen_params=True)
@@ -66,9 +117,9 @@ def weights_of(policy: nn.Module, optimizer: torch.optim.Optimizer, others: Proc
 
 
 def restore_weights(
-    policy: nn.Module, optimizer: torch.optim.Optimizer, state: dict[str, Any], others: Processes
+    policy: nn.Module, optimizer: torch.optim.Optimizer, state: Mapping[str, Any], world: Processes
 ) -> None:
-    if others.sharded:
+    if world.sharded:
         from torch.distributed.checkpoint.state_dict import StateDictOptions, set_state_dict
 
         whole = StateDictOptions(full_state_dict=True, strict=False, ignore_frozen_params=True)
@@ -89,21 +140,9 @@ def restore_weights(
     optimizer.load_state_dict(state["optimizer"])
 
 
-def save(folder: RunFolder, update: int, state: dict[str, Any]) -> Path:
-    """One checkpoint, complete or not there. What was buffered before it is no longer needed."""
-
-    def write(place: Path) -> None:
-        with disk_errors():
-            torch.save(state, place / STATE)
-
-    path = folder.save_checkpoint(update, write)
-    Buffer(folder.path).forget(update)
-    return path
-
-
 @contextmanager
 def disk_errors() -> Iterator[None]:
-    """torch and safetensors write by themselves, and report a full disk in words of their own."""
+    """torch and safetensors report a full disk in words of their own."""
     try:
         yield
     except (RuntimeError, SafetensorError) as problem:
@@ -111,47 +150,3 @@ def disk_errors() -> Iterator[None]:
         if not any(sign in words for sign in ("No space left", "os error 28", "iostream error", "unexpected pos")):
             raise
         raise OSError(errno.ENOSPC, words.splitlines()[0]) from problem
-
-
-def load(checkpoint: Path) -> dict[str, Any]:
-    """Read back; a file that cannot be read is named, with what to do."""
-    path = checkpoint / STATE
-    try:
-        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as problem:
-        first = (str(problem).splitlines() or [""])[0][:120]
-        raise RunError(
-            f"{path}: cannot be read ({type(problem).__name__}: {first}); delete this checkpoint folder to go on from "
-            f"the one before it"
-        ) from problem
-    return state
-
-
-class Buffer:
-    """Rollouts since the last checkpoint, one file an update."""
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "buffer"
-
-    def put(self, update: int, kept: dict[str, Any]) -> None:
-        self.path.mkdir(exist_ok=True)
-        write_atomic(self._file(update), json.dumps(kept).encode())
-
-    def get(self, update: int) -> dict[str, Any] | None:
-        try:
-            found: dict[str, Any] = json.loads(self._file(update).read_bytes())
-        except (FileNotFoundError, ValueError):
-            # Torn by something stronger than a kill: sampled and judged again.
-            return None
-        return found
-
-    def forget(self, update: int) -> None:
-        """Everything up to this update."""
-        for file in self.path.glob("update-*.json"):
-            if int(file.stem.split("-")[1]) <= update:
-                file.unlink()
-        if self.path.is_dir() and not any(self.path.iterdir()):
-            shutil.rmtree(self.path)
-
-    def _file(self, update: int) -> Path:
-        return self.path / f"update-{update:08d}.json"

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
-from tests.optim.made import made_batch
-from text2grad.errors import InvalidData
-from text2grad.optim.advantages import BLOCK, advantages, credited, discounted_sums, gae, leave_one_out
-from text2grad.optim.batch import collate
-from text2grad.optim.kl import penalised
-from text2grad.optim.settings import CreditSettings
-from text2grad.types import Rollout
+from tests.optim.made import advantages, leave_one_out, made_batch, rollout
+from text2grad.errors import ConfigError, InvalidData
+from text2grad.optim.batch import Batch, collate
+from text2grad.optim.estimators import BLOCK, ESTIMATORS, Advantages, discounted_sums, estimator, gae_sums
+from text2grad.optim.kl import kl_penalty
+from text2grad.optim.reduce import World
+from text2grad.optim.settings import AdvantageSettings
 
 
 def test_gae_by_hand() -> None:
@@ -27,14 +27,14 @@ def test_gae_by_hand() -> None:
     rewards_BT = torch.tensor([[1.0, 0.0, 2.0], [3.0, 7.0, 7.0]])
     values_BT = torch.tensor([[0.5, 1.0, -0.5], [2.0, 9.0, 9.0]])
     mask_BT = torch.tensor([[True, True, True], [True, False, False]])
-    found_BT = gae(rewards_BT, values_BT, mask_BT, 0.9, 0.5)
+    found_BT = gae_sums(rewards_BT, values_BT, mask_BT, 0.9, 0.5)
     torch.testing.assert_close(found_BT, torch.tensor([[1.25375, -0.325, 2.5], [1.0, 0.0, 0.0]]))
 
 
 def test_gae_with_lambda_1_is_the_return_minus_the_value() -> None:
     batch = made_batch()
     assert batch.values_BT is not None
-    found_BT = gae(batch.rewards_BT, batch.values_BT, batch.mask_BT, 1.0, 1.0)
+    found_BT = gae_sums(batch.rewards_BT, batch.values_BT, batch.mask_BT, 1.0, 1.0)
     togo_BT = batch.rewards_BT.flip(1).cumsum(1).flip(1)
     torch.testing.assert_close(found_BT, torch.where(batch.mask_BT, togo_BT - batch.values_BT, 0.0))
 
@@ -42,8 +42,8 @@ def test_gae_with_lambda_1_is_the_return_minus_the_value() -> None:
 def test_returns_are_the_targets_of_the_value_head() -> None:
     # λ = 0: A = δ. r = 0, 1; V = 0.5, 0.25; γ = 1. δ1 = 0 + 0.25 − 0.5 = −0.25; δ2 = 1 − 0.25 = 0.75.
     # Returns are A + V, before whitening: 0.25 and 1.
-    batch = collate([Rollout((5,), (6, 0), logprobs=(-1.0, -1.0), token_rewards=(0.0, 1.0), values=(0.5, 0.25))])
-    found = advantages(batch, batch.rewards_BT, CreditSettings(lam=0.0))
+    batch = collate([rollout((5,), (6, 0), logprobs=(-1.0, -1.0), token_rewards=(0.0, 1.0), values=(0.5, 0.25))])
+    found = advantages(batch, batch.rewards_BT, AdvantageSettings(lam=0.0))
     assert found.returns_BT is not None
     assert found.returns_BT.tolist() == [[0.25, 1.0]]
     # Whitened: mean 0.25, deviations ∓0.5, so ∓1.
@@ -52,8 +52,8 @@ def test_returns_are_the_targets_of_the_value_head() -> None:
 
 def test_gae_without_values_says_what_to_do() -> None:
     batch = replace(made_batch(), values_BT=None)
-    with pytest.raises(ValueError, match=r"credit\.kind=group"):
-        advantages(batch, batch.rewards_BT, CreditSettings())
+    with pytest.raises(ValueError, match=r"advantage\.estimator=span_rloo"):
+        advantages(batch, batch.rewards_BT, AdvantageSettings())
 
 
 @given(st.integers(1, 3 * BLOCK + 5), st.floats(0, 1), st.integers(0, 2**31))
@@ -111,7 +111,7 @@ def test_leave_one_out_discounts() -> None:
 def test_a_group_of_one_has_no_baseline_and_leaves_the_loss() -> None:
     batch = made_batch(prompts=(2, 2, 2), completions=(3, 2, 4))
     assert batch.group_B.tolist() == [0, 0, 1]
-    found = advantages(batch, batch.rewards_BT, CreditSettings(kind="group"))
+    found = advantages(batch, batch.rewards_BT, AdvantageSettings(estimator="span_rloo"))
     assert found.mask_BT.sum(1).tolist() == [3, 2, 0]
     assert not found.advantages_BT[2].any()
 
@@ -122,15 +122,15 @@ def test_equal_scores_of_any_size_teach_a_group_nothing(score: float, each: int)
     """What the others' mean differs by is rounding, which grows with the score."""
     rewards, numbers = (*(0.0,) * 4, score), (0.0,) * 5
     rows = [
-        Rollout((1,), (1, 2, 3, 4, 5), logprobs=numbers, token_rewards=rewards, group=n // each)
+        rollout((1,), (1, 2, 3, 4, 5), logprobs=numbers, token_rewards=rewards, group=n // each, index=n)
         for n in range(4 * each)
     ]
     batch = collate(rows)
-    found = advantages(batch, batch.rewards_BT, CreditSettings(kind="group"))
+    found = advantages(batch, batch.rewards_BT, AdvantageSettings(estimator="span_rloo"))
     assert found.mask_BT.all() and not found.advantages_BT.any()
     other_BT = batch.rewards_BT.clone()
     other_BT[0, -1] += 0.01 * score
-    assert advantages(batch, other_BT, CreditSettings(kind="group")).advantages_BT[0].min() > 1
+    assert advantages(batch, other_BT, AdvantageSettings(estimator="span_rloo")).advantages_BT[0].min() > 1
 
 
 def test_local_credit_leaves_unlabelled_tokens_at_exactly_zero() -> None:
@@ -139,33 +139,86 @@ def test_local_credit_leaves_unlabelled_tokens_at_exactly_zero() -> None:
     rewards_BT = torch.where(labelled_BT, batch.rewards_BT, 0.0)
     assert (batch.mask_BT & ~labelled_BT).any()
     for whitened in (True, False):
-        options = CreditSettings(kind="local", whiten=whitened)
+        options = AdvantageSettings(estimator="local", whiten=whitened)
         found_BT = advantages(batch, rewards_BT, options).advantages_BT
         assert not found_BT[~labelled_BT].any()
         assert torch.equal(found_BT.sign(), rewards_BT.sign())
     # With a penalty for leaving the reference, they are moved by that and by nothing else.
-    leashed_BT = penalised(rewards_BT, batch.logprobs_BT, batch.reference_BT, 0.5)
-    found_BT = advantages(batch, leashed_BT, CreditSettings(kind="local", whiten=False)).advantages_BT
+    penalty_BT = kl_penalty(batch.logprobs_BT, batch.reference_BT, 0.5)
+    options = AdvantageSettings(estimator="local", whiten=False)
+    found_BT = ESTIMATORS["local"](batch, penalty_BT, options).advantages_BT
     assert batch.reference_BT is not None
     wanted_BT = -0.5 * (batch.logprobs_BT - batch.reference_BT)
     alone_BT = batch.mask_BT & ~labelled_BT
     torch.testing.assert_close(found_BT[alone_BT], wanted_BT[alone_BT])
 
 
-def test_local_credit_learns_from_labelled_tokens_whatever_the_rewards() -> None:
+def test_local_learns_from_labelled_tokens_whatever_the_rewards() -> None:
     batch = made_batch()
     assert batch.rewards_BT[batch.mask_BT & (batch.verdicts_BT == 0)].all()
-    kept_BT = credited(batch, CreditSettings(kind="local"))
-    assert torch.equal(kept_BT != 0, batch.mask_BT & (batch.verdicts_BT != 0))
-    assert torch.equal(kept_BT[kept_BT != 0], batch.rewards_BT[kept_BT != 0])
-    for kind in ("gae", "group"):
-        assert torch.equal(credited(batch, CreditSettings(kind=kind)), batch.rewards_BT)
+    found_BT = ESTIMATORS["local"](batch, 0.0, AdvantageSettings(estimator="local", whiten=False)).advantages_BT
+    assert torch.equal(found_BT != 0, batch.mask_BT & (batch.verdicts_BT != 0))
+    assert torch.equal(found_BT[found_BT != 0], batch.rewards_BT[found_BT != 0])
 
 
-@pytest.mark.parametrize("kind", ["gae", "group", "local"])
+def group_of_three() -> Batch:
+    """Returns 3, 0 and 6 in a group of three; 5 alone."""
+    rows = [((1.0, 2.0), 4), ((0.0,), 4), ((5.0,), 9), ((4.0, 0.0, 2.0), 4)]
+    return collate(
+        [
+            rollout((1,), [2] * len(rewards), logprobs=[0.0] * len(rewards), token_rewards=rewards, group=group)
+            for rewards, group in rows
+        ]
+    )
+
+
+def test_rloo_by_hand() -> None:
+    # Others' means: (0 + 6) / 2 = 3, (3 + 6) / 2 = 4.5, (3 + 0) / 2 = 1.5. A: 0, −4.5, 4.5 on every token.
+    batch = group_of_three()
+    found = advantages(batch, batch.rewards_BT, AdvantageSettings(estimator="rloo", whiten=False))
+    assert found.advantages_BT.tolist() == [[0.0, 0.0, 0.0], [-4.5, 0.0, 0.0], [0.0] * 3, [4.5, 4.5, 4.5]]
+    assert found.mask_BT.sum(1).tolist() == [2, 1, 0, 3]
+    # Whitened: divided by the root mean square over the six tokens, √((4.5² + 3 · 4.5²) / 6) = 4.5 · √(2/3).
+    found = advantages(batch, batch.rewards_BT, AdvantageSettings(estimator="rloo"))
+    assert found.advantages_BT[3].tolist() == pytest.approx([1.5**0.5] * 3)
+
+
+def test_grpo_by_hand() -> None:
+    # Mean 3, deviations 0, −3, 3; variance (0 + 9 + 9) / 2 = 9, spread 3. A = deviation / (3 + 1e-4).
+    batch = group_of_three()
+    found = advantages(batch, batch.rewards_BT, AdvantageSettings(estimator="grpo"))
+    one = 3 / (3 + 1e-4)
+    wanted_BT = torch.tensor([[0.0, 0.0, 0.0], [-one, 0.0, 0.0], [0.0] * 3, [one, one, one]])
+    torch.testing.assert_close(found.advantages_BT, wanted_BT)
+    assert found.mask_BT.sum(1).tolist() == [2, 1, 0, 3]
+
+
+@pytest.mark.parametrize("kind", ["rloo", "grpo"])
+@pytest.mark.parametrize("score", [0.7, 87.3, 1000.1])
+def test_equal_scores_and_unequal_lengths_teach_nothing(kind: str, score: float) -> None:
+    rows = [rollout((1,), [2] * n, logprobs=[0.0] * n, token_rewards=[*[0.0] * (n - 1), score]) for n in (1, 4, 7)]
+    batch = collate(rows)
+    found = advantages(batch, batch.rewards_BT, AdvantageSettings(estimator=kind))
+    assert found.mask_BT.any(1).all() and not found.advantages_BT.any()
+
+
+def test_a_users_estimator_is_found_by_its_name() -> None:
+    @estimator("tests-own", needs_groups=True)
+    def own(batch: Batch, rewards_BT: torch.Tensor, options: AdvantageSettings, world: World) -> Advantages:  # noqa: ARG001
+        return Advantages(rewards_BT * 2, batch.mask_BT)
+
+    batch = made_batch()
+    found = advantages(batch, batch.rewards_BT, AdvantageSettings(estimator="tests-own"))
+    assert torch.equal(found.advantages_BT, batch.rewards_BT * 2)
+    del ESTIMATORS["tests-own"]
+    with pytest.raises(ConfigError, match="there is no 'span_rlo'; did you mean `span_rloo`"):
+        advantages(batch, batch.rewards_BT, AdvantageSettings(estimator="span_rlo"))
+
+
+@pytest.mark.parametrize("kind", ["gae", "rloo", "grpo", "span_rloo", "local"])
 def test_what_stands_outside_the_mask_is_never_seen(kind: str) -> None:
     batch = made_batch()
-    options = CreditSettings(kind=kind)  # type: ignore[arg-type]
+    options = AdvantageSettings(estimator=kind)
     found = advantages(batch, batch.rewards_BT, options)
     for poison in (float("nan"), float("inf"), 1e30):
         assert batch.values_BT is not None
@@ -177,9 +230,9 @@ def test_what_stands_outside_the_mask_is_never_seen(kind: str) -> None:
 def test_one_token_completions() -> None:
     # Nothing but the end token: γ and λ have nothing to reach. A = r − V = 1 − 0.5 and −1 − 0.5; whitened to ±1.
     batch = collate(
-        [Rollout((5,), (0,), logprobs=(-1.0,), token_rewards=(reward,), values=(0.5,)) for reward in (1.0, -1.0)]
+        [rollout((5,), (0,), logprobs=(-1.0,), token_rewards=(reward,), values=(0.5,)) for reward in (1.0, -1.0)]
     )
-    assert advantages(batch, batch.rewards_BT, CreditSettings()).advantages_BT.tolist() == [[1.0], [-1.0]]
+    assert advantages(batch, batch.rewards_BT, AdvantageSettings()).advantages_BT.tolist() == [[1.0], [-1.0]]
 
 
 def test_a_batch_of_nothing_says_so() -> None:
@@ -191,4 +244,4 @@ def test_a_batch_of_nothing_says_so() -> None:
 
 def test_a_completion_of_no_token_says_so() -> None:
     with pytest.raises(InvalidData, match="rollout 0 should have a prompt and a completion of at least one token each"):
-        collate([Rollout((5,), (), logprobs=(), token_rewards=())])
+        collate([rollout((5,), (), logprobs=(), token_rewards=())])

@@ -1,4 +1,4 @@
-"""Lessons: labels whose worths add up to the score, and the way back from what a head says to a critique."""
+"""Labels of tokens: rewards that add up to the score, and the way back from predictions to a critique."""
 
 from typing import Any
 
@@ -8,16 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from text2grad.feedback.lessons import (
+from text2grad.feedback.labels import (
     Calibration,
-    Lesson,
     confidence_of,
     critique_of,
     kind_for,
-    lesson_of,
-    unit_for,
+    label_tokens,
     verdicts_of,
 )
+from text2grad.feedback.rewards import RunningScale, scale_pairs
 from text2grad.types import Alignment, Critique, Quote, Span
 
 POOR, NEUTRAL, GOOD = range(3)
@@ -31,71 +30,70 @@ NINE = pairs((0, 4), (4, 5), (5, 9))
 """`Nine`, ` `, `cars`."""
 
 
-def signed(lesson: Lesson) -> NDArray[np.float64]:
-    return lesson.worths * (lesson.verdicts - 1)
-
-
 # ---------------------------------------------------------------------------------------------- labels by hand
 
 
 def test_by_quality_a_span_earns_what_q_gains_over_it_and_the_rest_is_the_decision_to_stop() -> None:
     said = Critique("", quality=((0, 0.25), (4, 0.75), (9, 0.625)), score=0.5)
-    lesson = lesson_of(said, Alignment((Span(0, 4, "good"), Span(5, 9, "poor"))), NINE, "score", 0.0)
-    assert lesson.verdicts.tolist() == [GOOD, NEUTRAL, POOR, POOR]
-    assert lesson.worths.tolist() == [0.5, 0, 0.125, 0.125]
-    assert lesson.start == 0.25
+    labels = label_tokens(said, Alignment((Span(0, 4, "good"), Span(5, 9, "poor"))), NINE, "score", 0.0)
+    assert labels.verdicts.tolist() == [GOOD, NEUTRAL, POOR, POOR]
+    assert labels.rewards.tolist() == [0.5, 0, -0.125, -0.125]
+    assert labels.start == 0.25
 
 
-def test_by_score_a_span_earns_its_verdict_times_the_unit() -> None:
+def test_by_score_a_span_earns_its_verdict_times_the_scale() -> None:
     where = Alignment((Span(0, 4, "good", severity=0.5), Span(5, 9, "poor")))
-    lesson = lesson_of(Critique("", score=0.75), where, NINE, "score", 0.25)
-    assert (lesson.verdicts.tolist(), lesson.worths.tolist()) == ([GOOD, 1, POOR, GOOD], [0.125, 0, 0.25, 0.875])
-    assert lesson.start == 0
+    labels = label_tokens(Critique("", score=0.75), where, NINE, "score", 0.25)
+    assert (labels.verdicts.tolist(), labels.rewards.tolist()) == ([GOOD, 1, POOR, GOOD], [0.125, 0, -0.25, 0.875])
+    assert labels.start == 0
 
 
-def test_by_verdicts_the_worth_is_the_severity_and_what_is_left_out_belongs_to_the_stop() -> None:
+def test_by_verdicts_the_size_is_the_severity_and_what_is_left_out_belongs_to_the_stop() -> None:
     where = Alignment((Span(0, 4, "good"), Span(5, 9, "poor", severity=0.5)), omissions=("the cause",))
-    lesson = lesson_of(Critique("", score=0.5), where, NINE, "verdicts", 3.0)
-    assert (lesson.verdicts.tolist(), lesson.worths.tolist()) == ([GOOD, 1, POOR, POOR], [1, 0, 0.5, 1])
-    assert lesson_of(Critique("", omissions=("x",)), Alignment(), NINE, "verdicts", 0).verdicts[-1] == POOR
-    assert lesson_of(Critique(""), Alignment(), NINE, "verdicts", 0).verdicts.tolist() == [NEUTRAL] * 4
+    labels = label_tokens(Critique("", score=0.5), where, NINE, "verdicts", 3.0)
+    assert (labels.verdicts.tolist(), labels.rewards.tolist()) == ([GOOD, 1, POOR, POOR], [1, 0, -0.5, -1])
+    assert label_tokens(Critique("", omissions=("x",)), Alignment(), NINE, "verdicts", 0).verdicts[-1] == POOR
+    assert label_tokens(Critique(""), Alignment(), NINE, "verdicts", 0).verdicts.tolist() == [NEUTRAL] * 4
 
 
-def test_a_verdict_that_its_span_did_not_earn_is_kept_and_worth_nothing() -> None:
+def test_a_verdict_that_its_span_did_not_earn_is_kept_and_earns_nothing() -> None:
     """Said good, while Q fell there: the loss is the stop's."""
     said = Critique("", quality=((0, 0.0), (4, -0.5), (9, -0.5)))
-    lesson = lesson_of(said, Alignment((Span(0, 4, "good"),)), NINE, "score", 0.0)
-    assert (lesson.verdicts.tolist(), lesson.worths.tolist()) == ([GOOD, 1, 1, POOR], [0, 0, 0, 0.5])
+    labels = label_tokens(said, Alignment((Span(0, 4, "good"),)), NINE, "score", 0.0)
+    assert (labels.verdicts.tolist(), labels.rewards.tolist()) == ([GOOD, 1, 1, POOR], [0, 0, 0, -0.5])
 
 
 def test_spans_side_by_side_keep_their_own_shares() -> None:
     said = Critique("", quality=((0, 0.0), (4, 1.0), (9, 1.5)))
-    lesson = lesson_of(said, Alignment((Span(0, 4, "good"), Span(4, 9, "good"))), NINE, "score", 0.0)
-    assert (lesson.verdicts.tolist(), lesson.worths.tolist()) == ([GOOD, GOOD, GOOD, NEUTRAL], [1, 0.25, 0.25, 0])
+    labels = label_tokens(said, Alignment((Span(0, 4, "good"), Span(4, 9, "good"))), NINE, "score", 0.0)
+    assert (labels.verdicts.tolist(), labels.rewards.tolist()) == ([GOOD, GOOD, GOOD, NEUTRAL], [1, 0.25, 0.25, 0])
 
 
 def test_a_span_that_no_token_touches_leaves_its_gain_to_the_stop() -> None:
     """As where a tokenizer drops characters."""
     said = Critique("", quality=((0, 0.0), (4, 0.5), (9, 0.75)))
-    lesson = lesson_of(said, Alignment((Span(5, 9, "good"),)), pairs((0, 4)), "score", 0.0)
-    assert (lesson.verdicts.tolist(), lesson.worths.tolist()) == ([NEUTRAL, GOOD], [0, 0.75])
+    labels = label_tokens(said, Alignment((Span(5, 9, "good"),)), pairs((0, 4)), "score", 0.0)
+    assert (labels.verdicts.tolist(), labels.rewards.tolist()) == ([NEUTRAL, GOOD], [0, 0.75])
 
 
 def test_pieces_of_one_character_share_what_it_earns_and_an_empty_text_has_a_stop() -> None:
     said = Critique("", quality=((0, 0.0), (1, 0.75)), score=0.75)
-    lesson = lesson_of(said, Alignment((Span(0, 1, "good"),)), pairs((0, 1), (0, 1), (0, 1)), "score", 0.0)
-    assert lesson.worths.tolist() == [0.25, 0.25, 0.25, 0]
-    empty = lesson_of(Critique("", score=-1.0), Alignment(), pairs(), "score", 0.5)
-    assert (empty.verdicts.tolist(), empty.worths.tolist()) == ([POOR], [1])
+    labels = label_tokens(said, Alignment((Span(0, 1, "good"),)), pairs((0, 1), (0, 1), (0, 1)), "score", 0.0)
+    assert labels.rewards.tolist() == [0.25, 0.25, 0.25, 0]
+    empty = label_tokens(Critique("", score=-1.0), Alignment(), pairs(), "score", 0.5)
+    assert (empty.verdicts.tolist(), empty.rewards.tolist()) == ([POOR], [-1])
 
 
-def test_the_kind_is_what_all_critiques_can_give_and_the_unit_a_slope() -> None:
+def test_the_kind_is_what_all_critiques_can_give_and_the_scale_a_slope() -> None:
     scored, measured, plain = Critique("", score=0.5), Critique("", quality=((0, 0.0),)), Critique("fine")
     assert [kind_for(said) for said in ([scored, measured], [scored, plain], [])] == ["score", "verdicts", "verdicts"]
     two, one = Alignment((Span(0, 1, "good"), Span(1, 2, "good"))), Alignment((Span(0, 1, "good"),))
     judged = [(Critique("", score=0.5), two), (Critique("", score=0.25), one), (measured, two), (plain, one)]
-    assert unit_for(judged) == 0.25
-    assert unit_for([]) == 0
+    scale = RunningScale()
+    scale.see(scale_pairs([]))
+    assert scale.value == 0
+    scale.see(scale_pairs(judged))
+    assert scale.value == 0.25
 
 
 # ---------------------------------------------------------------------------------------------- laws
@@ -126,36 +124,36 @@ def judged(draw: st.DrawFn) -> tuple[str, NDArray[np.int64], Critique, Alignment
 
 
 @given(judged(), st.floats(0, 2, width=16))
-def test_signed_worths_and_q_of_nothing_add_up_to_the_score(
-    made: tuple[str, NDArray[np.int64], Critique, Alignment], unit: float
+def test_rewards_and_q_of_nothing_add_up_to_the_score(
+    made: tuple[str, NDArray[np.int64], Critique, Alignment], scale: float
 ) -> None:
     _, offsets, critique, where = made
-    lesson = lesson_of(critique, where, offsets, "score", unit)
+    labels = label_tokens(critique, where, offsets, "score", scale)
     score = critique.score
     if score is None:
         assert critique.quality
         score = critique.quality[-1][1]
-    assert signed(lesson).sum() + lesson.start == pytest.approx(score, abs=1e-5)
-    assert len(lesson.worths) == len(offsets) + 1 and (lesson.worths >= 0).all()
+    assert labels.rewards.sum() + labels.start == pytest.approx(score, abs=1e-5)
+    assert len(labels.rewards) == len(offsets) + 1 and (labels.rewards * (labels.verdicts - 1) >= 0).all()
 
 
 @given(judged(), st.floats(0, 2, width=16))
-def test_a_head_that_says_the_lesson_gives_back_the_score(
-    made: tuple[str, NDArray[np.int64], Critique, Alignment], unit: float
+def test_a_head_that_predicts_the_labels_gives_back_the_score(
+    made: tuple[str, NDArray[np.int64], Critique, Alignment], scale: float
 ) -> None:
     text, offsets, critique, where = made
-    lesson = lesson_of(critique, where, offsets, "score", unit)
-    probs, worths = np.eye(3)[lesson.verdicts], np.stack([lesson.worths] * 2, 1)
-    said = critique_of(text, offsets, probs, worths, Calibration(kind="score", start=lesson.start))
-    earned = signed(lesson).sum()
-    assert said.score == pytest.approx((earned if text else min(earned, 0.0)) + lesson.start, abs=1e-9)
-    assert said.quality is not None and said.quality[0] == (0, lesson.start)
+    labels = label_tokens(critique, where, offsets, "score", scale)
+    probs, sizes = np.eye(3)[labels.verdicts], np.stack([np.abs(labels.rewards)] * 2, 1)
+    said = critique_of(text, offsets, probs, sizes, Calibration(kind="score", start=labels.start))
+    earned = labels.rewards.sum()
+    assert said.score == pytest.approx((earned if text else min(earned, 0.0)) + labels.start, abs=1e-9)
+    assert said.quality is not None and said.quality[0] == (0, labels.start)
     for quote in said.quotes:
         assert quote.start is not None and text[quote.start :].startswith(quote.text)
 
 
 @given(st.lists(st.sampled_from(["poor", "neutral", "good"]), min_size=1, max_size=9))
-def test_a_head_that_says_the_lesson_gives_back_the_spans(verdicts: list[str]) -> None:
+def test_a_head_that_predicts_the_labels_gives_back_the_spans(verdicts: list[str]) -> None:
     """Tokens of five characters, the first a space; neighbours of one verdict are one span."""
     text = "".join(f" wo{place:02d}" for place in range(len(verdicts)))
     offsets = pairs(*((5 * place, 5 * place + 5) for place in range(len(verdicts))))
@@ -167,8 +165,10 @@ def test_a_head_that_says_the_lesson_gives_back_the_spans(verdicts: list[str]) -
         if verdicts[at] != "neutral":
             spans.append(Span(5 * at + 1, 5 * end, verdicts[at], severity=0.5))  # type: ignore[arg-type]
         at = end
-    lesson = lesson_of(Critique(""), Alignment(tuple(spans)), offsets, "verdicts", 0.0)
-    said = critique_of(text, offsets, np.eye(3)[lesson.verdicts], np.stack([lesson.worths] * 2, 1), Calibration())
+    labels = label_tokens(Critique(""), Alignment(tuple(spans)), offsets, "verdicts", 0.0)
+    said = critique_of(
+        text, offsets, np.eye(3)[labels.verdicts], np.stack([np.abs(labels.rewards)] * 2, 1), Calibration()
+    )
     found = [(quote.start, quote.text, quote.verdict, quote.severity) for quote in said.quotes]
     assert found == [(span.start, span.slice(text), span.verdict, 0.5) for span in spans]
     assert said.score is None and said.quality is None and said.quotes_only
@@ -219,8 +219,8 @@ def test_q_rises_where_tokens_end_and_pieces_of_a_character_end_with_it() -> Non
 def test_caution_takes_off_what_the_head_is_not_sure_of() -> None:
     """A token that is good or poor with equal chance, worth 0.5 either way: expected 0, its standard deviation 0.5."""
     probs = np.array([[0.5, 0.0, 0.5], [0.0, 0.0, 1.0], [0.0, 1.0, 0.0], [0.0, 1.0, 0.0]])
-    worths, read = np.full((4, 2), 0.5), Calibration(kind="score")
-    plain, careful = (critique_of("Nine cars", NINE, probs, worths, read, caution).quality for caution in (0.0, 1.0))
+    sizes, read = np.full((4, 2), 0.5), Calibration(kind="score")
+    plain, careful = (critique_of("Nine cars", NINE, probs, sizes, read, caution).quality for caution in (0.0, 1.0))
     assert [value for _, value in plain or ()] == pytest.approx([0.0, 0.0, 0.5, 0.5])
     assert [value for _, value in careful or ()] == pytest.approx([0.0, -0.5, 0.0, 0.0])
 
@@ -261,8 +261,8 @@ def test_saying_nothing_earns_nothing_and_may_cost(text: str) -> None:
 
 def test_the_severity_of_a_quote_is_that_of_its_own_verdict() -> None:
     probs = np.eye(3)[[GOOD, NEUTRAL, POOR, NEUTRAL]]
-    worths = np.array([(0.25, 0.75)] * 4)
-    said = critique_of("Nine cars", NINE, probs, worths, Calibration())
+    sizes = np.array([(0.25, 0.75)] * 4)
+    said = critique_of("Nine cars", NINE, probs, sizes, Calibration())
     assert [(quote.verdict, quote.severity) for quote in said.quotes] == [("good", 0.75), ("poor", 0.25)]
 
 

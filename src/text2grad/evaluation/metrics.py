@@ -1,0 +1,119 @@
+"""Numbers about a set of rollouts, and how to read each of them. No torch.
+
+Enters: rollouts, judged or not. Leaves: `{key: number}`. `RUNNING` and `MEASURED` declare title, help and direction of
+every key, so that a report can draw a metric that it has never heard of. A task's own metrics are `tasks.task.Metric`s.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from text2grad.tasks.task import Metric
+from text2grad.types import MetricInfo, Rollout
+
+GRAM = 4
+"""Tokens in a row that count as a repetition when they come back in the same completion."""
+
+RUNNING = {
+    "score/mean": MetricInfo("Score", "Mean score of the sampled completions, as the critic gives it.", "higher"),
+    "score/std": MetricInfo("Spread of scores", "Standard deviation of the score over the completions.", "neither"),
+    "reward/mean": MetricInfo("Reward", "Mean sum of the token rewards of a completion.", "higher"),
+    "critic/unscored_frac": MetricInfo("Not scored", "Share of completions that the critic did not score.", "lower"),
+    "align/missed_frac": MetricInfo("Quotes missed", "Share of the critic's quotes that were not located.", "lower"),
+    "align/labelled_frac": MetricInfo("Labelled tokens", "Share of tokens inside a good or a poor span.", "neither"),
+    "length/mean": MetricInfo("Length", "Mean number of tokens per completion.", "neither"),
+    "length/truncated_frac": MetricInfo("Cut off", "Share of completions cut off at the length limit.", "lower"),
+    "length/empty_frac": MetricInfo("Empty", "Share of completions without a visible character.", "lower"),
+    "text/repetition": MetricInfo(
+        "Repetition", f"Share of {GRAM}-token stretches that occur before in the same completion.", "lower"
+    ),
+    "text/diversity": MetricInfo(
+        "Diversity", "Different pairs of neighbouring tokens, divided by all pairs, over all completions.", "higher"
+    ),
+}
+"""What `describe` gives."""
+
+_MEASURED = {
+    "score/mean": "score",
+    "score/std": "std",
+    "length/mean": "length",
+    "length/truncated_frac": "truncated_frac",
+    "text/diversity": "diversity",
+    "text/repetition": "repetition",
+    "critic/unscored_frac": "unscored_frac",
+}
+MEASURED = {short: RUNNING[key] for key, short in _MEASURED.items()} | {
+    "critic_score": MetricInfo(
+        "Score of the training critic",
+        "Mean score by the critic that is trained on, where another critic evaluates. If this one rises and the other "
+        "does not, the training critic is being exploited.",
+        "higher",
+    )
+}
+"""What `measured` gives, behind the prefix; and `critic_score`, which the Evaluator adds."""
+
+
+def describe(rollouts: Sequence[Rollout]) -> dict[str, float]:
+    """Numbers about the completions of an update: what was not scored, what was missed, how long and how varied."""
+    count = max(len(rollouts), 1)
+    scored = [rollout for rollout in rollouts if rollout.scored]
+    lengths = [len(rollout.completion.token_ids) for rollout in rollouts]
+    missed = sum(len(rollout.alignment.missed) for rollout in scored if rollout.alignment)
+    located = sum(len(rollout.alignment.spans) for rollout in scored if rollout.alignment)
+    labelled = [verdict != 0 for rollout in scored for verdict in rollout.verdicts or ()]
+    numbers = {
+        "critic/unscored_frac": 1 - len(scored) / count,
+        "align/missed_frac": missed / max(missed + located, 1),
+        "align/labelled_frac": float(np.mean(labelled)) if labelled else 0.0,
+        "length/mean": float(np.mean(lengths)) if lengths else 0.0,
+        "length/truncated_frac": sum(rollout.truncated for rollout in rollouts) / count,
+        "length/empty_frac": sum(not rollout.completion.text.strip() for rollout in rollouts) / count,
+        **text_stats([rollout.completion.token_ids for rollout in rollouts]),
+    }
+    if scored:
+        scores = np.array([rollout.score for rollout in scored], dtype=np.float64)
+        sums = np.array([sum(rollout.token_rewards or ()) for rollout in scored])
+        numbers |= {
+            "score/mean": float(scores.mean()),
+            "score/std": float(scores.std()),
+            "reward/mean": float(sums.mean()),
+        }
+    return numbers
+
+
+def measured(rollouts: Sequence[Rollout], metrics: Iterable[Metric] = (), prefix: str = "held_out") -> dict[str, float]:
+    """Numbers about completions that are only evaluated: the general ones, and those that the task declares."""
+    general = describe(rollouts)
+    numbers = {f"{prefix}/{short}": general[key] for key, short in _MEASURED.items() if key in general}
+    for metric in metrics:
+        if (number := metric.measure(rollouts)) is not None:
+            numbers[f"{prefix}/{metric.key}"] = float(number)
+    return numbers
+
+
+def metric_infos(metrics: Iterable[Metric] = (), prefix: str = "held_out") -> dict[str, MetricInfo]:
+    """Title, help and direction of every key that `measured` can give."""
+    infos = MEASURED | {metric.key: metric.info for metric in metrics}
+    return {f"{prefix}/{key}": info for key, info in infos.items()}
+
+
+def text_stats(completions: Sequence[Sequence[int]]) -> dict[str, float]:
+    """Repetition within completions, diversity over all of them; by token ids.
+
+    >>> text_stats([[1, 2, 3, 4, 1, 2, 3, 4], [5, 6]])
+    {'text/repetition': 0.2, 'text/diversity': 0.625}
+    """
+    repeated = stretches = places = 0
+    pairs: set[tuple[int, int]] = set()
+    for ids in completions:
+        # Sets of tuples: numpy's `unique` over rows takes five times as long for so few.
+        pairs.update(pairwise(ids))
+        places += max(len(ids) - 1, 0)
+        grams = list(zip(*(ids[start:] for start in range(GRAM)), strict=False))
+        stretches += len(grams)
+        repeated += len(grams) - len(set(grams))
+    return {
+        "text/repetition": repeated / max(stretches, 1),
+        "text/diversity": len(pairs) / places if places else 1.0,
+    }

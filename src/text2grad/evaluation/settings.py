@@ -1,0 +1,88 @@
+"""Settings of `text2grad evaluate` and `text2grad generate`. No torch, so that `--help` answers at once."""
+
+from dataclasses import field
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Gt
+
+from text2grad._checked import Int, Real
+from text2grad.config import settings
+from text2grad.feedback.align.settings import AlignSettings
+from text2grad.feedback.critics.named import CriticSettings
+from text2grad.models.sampling.settings import SamplingSettings
+
+
+@settings
+class EvaluateSettings:
+    task: str = "jsonl"
+    """What to evaluate on: jsonl, bulletin, defacto, qa_feedback, or your own as package.module:object."""
+    data: str = ""
+    """File of examples, where the task reads files."""
+    held_out: str = ""
+    """File of held-out examples, where the task reads files."""
+    task_options: dict[str, Any] = field(default_factory=dict)
+    """Options of the task, as task_options.NAME=value."""
+    split: str = ""
+    """train, validation or test; empty: the held-out examples (validation) where the task has them, else train."""
+    examples: Annotated[Int, Ge(0)] = 0
+    """Evaluate the first so many examples; 0: all."""
+    critic: str | None = None
+    """Who scores the completions, as in `text2grad train`; null: the task's own critic."""
+    samples: Annotated[Int, Ge(0)] = 0
+    """Also sample so many completions of each example; 0: only the greedy ones."""
+    best_of: Annotated[Int, Ge(0)] = 0
+    """Also pick the best of so many samples of each example; 0: do not."""
+    best_of_critic: str | None = None
+    """Who picks it; null: the critic that scores. Another one shows what its choice is worth."""
+    seed: Annotated[Int, Ge(0)] = 0
+    """Of the samples."""
+    device: str = "auto"
+    """cpu, cuda, …; auto: cuda where there is one."""
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """Of the weights."""
+    format: Literal["auto", "chat", "plain"] = "auto"
+    """chat: prompts go through the model's chat template. plain: as they are. auto: chat where there is a template."""
+    sampling: SamplingSettings = field(default_factory=SamplingSettings)
+    """How completions are sampled."""
+    critics: CriticSettings = field(default_factory=CriticSettings)
+    """Settings of the critics."""
+    align: AlignSettings = field(default_factory=AlignSettings)
+    """How quotes are located."""
+
+    COMMON = (
+        "task",
+        "data",
+        "held_out",
+        "task_options",
+        "split",
+        "examples",
+        "critic",
+        "samples",
+        "best_of",
+        "best_of_critic",
+        "seed",
+        "device",
+        "dtype",
+        "format",
+        "sampling.max_new_tokens",
+        "sampling.temperature",
+        "sampling.batch",
+    )
+
+
+@settings
+class GenerateSettings:
+    temperature: Annotated[Real, Ge(0)] = 0.0
+    """0: the likeliest token each time. Above 0: sample at this temperature."""
+    max_new_tokens: Annotated[Int, Gt(0)] = 256
+    """Tokens per completion at most."""
+    seed: Annotated[Int, Ge(0)] = 0
+    """Of the samples: the same seed gives the same text."""
+    batch: Annotated[Int, Gt(0)] = 16
+    """Prompts of a file that are completed at once."""
+    device: str = "auto"
+    """cpu, cuda, …; auto: cuda where there is one."""
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """Of the weights."""
+    format: Literal["auto", "chat", "plain"] = "auto"
+    """chat: prompts go through the model's chat template. plain: as they are. auto: chat where there is a template."""

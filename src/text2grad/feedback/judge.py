@@ -1,0 +1,203 @@
+"""Completions → critiques → spans → token rewards, in one torch-free call.
+
+Enters: examples and their completions, and a critic. Leaves: one `Rollout` for each, in the same order; without
+critique, alignment and rewards where the critic did not score it. `judge` is for one batch; a training loop keeps a
+`RewardFunction`, which remembers the scale of verdicts from batch to batch.
+"""
+
+import asyncio
+import time
+from collections.abc import Collection, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from text2grad.errors import InvalidData
+from text2grad.feedback.align.batch import Pair, align_many
+from text2grad.feedback.align.project import project
+from text2grad.feedback.align.settings import AlignSettings
+from text2grad.feedback.critics.named import CriticSettings, critic_named
+from text2grad.feedback.critics.protocol import Answers, Critic, ask
+from text2grad.feedback.critics.words import prompt_text
+from text2grad.feedback.rewards import RunningScale, Scoring, on_last_token, scale_pairs, token_rewards, total_of
+from text2grad.runs.folder import Closable
+from text2grad.runs.world import ALONE, World
+from text2grad.types import Alignment, Completion, Critique, Example, Rollout
+
+T = TypeVar("T")
+
+
+def judge(
+    examples: Sequence[Example],
+    completions: Sequence[Completion],
+    critic: Critic | str,
+    *,
+    align: AlignSettings | None = None,
+    scoring: Scoring | None = None,
+    truncated: Sequence[bool] = (),
+) -> list[Rollout]:
+    """Ask the critic about these completions, locate what it says, and turn that into token rewards.
+
+    `critic`: a callable, or a name as in `text2grad annotate --critic`. The scale of verdicts, where the critic gives a
+    score as well, is that of this batch, or `scoring.scale`. `truncated`: which completions were cut off at the length
+    limit; none if it is not given.
+
+    >>> from text2grad.types import Quote
+    >>> def critic(prompts, completions, **columns):
+    ...     return [Critique("Wrong colour.", quotes=(Quote("red", "poor"),)) for _ in completions]
+    >>> completion = Completion("a red car", (1, 2, 3, 0), ((0, 1), (1, 5), (5, 9), (9, 9)))
+    >>> judge([Example("a", "Which car?")], [completion], critic)[0].token_rewards
+    (0.0, -1.0, 0.0, 0.0)
+    """
+    if len(examples) != len(completions):
+        raise InvalidData(f"judge: should get one example per completion, got {len(examples)} and {len(completions)}")
+    named = critic_named(critic, CriticSettings()) if isinstance(critic, str) else critic
+    with RewardFunction(named, align or AlignSettings(), scoring or Scoring()) as reward_function:
+        return reward_function(examples, completions, truncated=truncated)
+
+
+class RewardFunction(Closable):
+    """A critic, how its critiques are located, and how they become rewards.
+
+    Keeps one event loop, because the client of a model lives in the loop that it started in."""
+
+    def __init__(self, critic: Critic, align: AlignSettings, scoring: Scoring, *, scalar: bool = False) -> None:
+        """`scalar`: put the whole sum on the last token; nothing else changes."""
+        self.critic, self.options, self.scoring, self.scalar = critic, align, scoring, scalar
+        self.running_scale = RunningScale()
+        """Of the completions that were learned from."""
+        self.reason = ""
+        """Why a completion of the last call was not scored, in the critic's words, if it gave any."""
+        self.seconds = {"critic": 0.0, "align": 0.0}
+        """Of the last call."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def __call__(
+        self,
+        examples: Sequence[Example],
+        completions: Sequence[Completion],
+        *,
+        truncated: Sequence[bool] = (),
+        learn: bool = True,
+        world: World = ALONE,
+    ) -> list[Rollout]:
+        """`learn`: let the scale of verdicts see these completions, and those of the other processes."""
+        start = time.perf_counter()
+        critiques = self._run(self._ask(examples, completions)) if completions else Answers([])
+        if learn:
+            self.reason = next(iter(critiques.reasons.values()), "")
+        asked = time.perf_counter()
+        scored = {i: critique for i, critique in enumerate(critiques) if critique is not None}
+        pairs = [Pair(completions[i], said, source=prompt_text(examples[i].prompt)) for i, said in scored.items()]
+        alignments = dict(zip(scored, align_many(pairs, settings=self.options), strict=True))
+        if learn:
+            seen = RunningScale()
+            seen.see(scale_pairs([(critique, alignments[i]) for i, critique in scored.items()]))
+            for sums in world.all_gather(seen.sums):
+                self.running_scale.add(sums)
+        cut_off = truncated or [False] * len(completions)
+        rollouts = [
+            self._rollout(example, completion, scored.get(i), alignments.get(i), cut)
+            for i, (example, completion, cut) in enumerate(zip(examples, completions, cut_off, strict=True))
+        ]
+        self.seconds = {"critic": asked - start, "align": time.perf_counter() - asked}
+        return rollouts
+
+    @property
+    def scale(self) -> float | None:
+        """Reward of a verdict where the critic gives a score as well; None where rewards are not made so."""
+        if self.scalar or self.scoring.rule == "paper":
+            return None
+        return self.running_scale.value if self.scoring.scale is None else self.scoring.scale
+
+    def explain(self, rollouts: Sequence[Rollout]) -> list[Rollout]:
+        """Let a critic that judges by numbers write its feedback, for rollouts that are logged. No reward changes."""
+        write = getattr(self.critic, "explain", None)
+        scored = [i for i, rollout in enumerate(rollouts) if rollout.scored]
+        if write is None or not scored:
+            return list(rollouts)
+        prompts = [rollouts[i].example.prompt for i in scored]
+        texts = [rollouts[i].completion.text for i in scored]
+        explained, critiques = list(rollouts), write(prompts, texts, [rollouts[i].critique for i in scored])
+        for i, critique in zip(scored, critiques, strict=True):
+            explained[i] = replace(rollouts[i], critique=critique)
+        return explained
+
+    def close(self) -> None:
+        if self._loop is not None:
+            # A critic that failed or was interrupted may leave tasks behind: end them here, quietly.
+            self._run(_cancelled(asyncio.all_tasks(self._loop)))
+            self._run(self._loop.shutdown_asyncgens())
+            self._loop.close()
+            self._loop = None
+
+    def _ask(self, examples: Sequence[Example], completions: Sequence[Completion]) -> Coroutine[Any, Any, Any]:
+        prompts = [example.prompt for example in examples]
+        return ask(self.critic, prompts, [completion.text for completion in completions], columns_of(examples))
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        self._loop = self._loop or asyncio.new_event_loop()
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return self._loop.run_until_complete(work)
+        # Called from async code, as in a notebook: our loop runs in a thread of its own for as long as it takes.
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(self._loop.run_until_complete, work).result()
+
+    def _rollout(
+        self,
+        example: Example,
+        completion: Completion,
+        critique: Critique | None,
+        alignment: Alignment | None,
+        truncated: bool,
+    ) -> Rollout:
+        if critique is None or alignment is None:
+            return Rollout(example, completion, truncated=truncated)
+        rewards = token_rewards(critique, alignment, completion, self.scoring, self.running_scale.value)
+        if self.scalar:
+            rewards = on_last_token(rewards)
+        total = critique.score
+        return Rollout(
+            example,
+            completion,
+            truncated=truncated,
+            critique=critique,
+            alignment=alignment,
+            token_rewards=tuple(rewards.tolist()),
+            verdicts=token_verdicts(completion, alignment, ended=not truncated),
+            score=total_of(critique, alignment, completion.text) if total is None else total,
+        )
+
+
+def token_verdicts(completion: Completion, alignment: Alignment, *, ended: bool) -> tuple[float, ...]:
+    """1, −1 or 0 for each token. If something was left out and the completion `ended` by itself, its last token, the
+    decision to stop, is poor."""
+    offsets = np.asarray(completion.offsets).reshape(-1, 2)
+    verdicts = np.sign(project(alignment.spans, offsets))
+    if ended and alignment.omissions and len(verdicts) and not verdicts[-1]:
+        verdicts[-1] = -1.0
+    return tuple(verdicts.tolist())
+
+
+def columns_of(examples: Sequence[Example]) -> dict[str, list[Any]]:
+    """What critics take by name, one list per column; None where an example lacks it."""
+    names = dict.fromkeys(name for example in examples for name in example.columns)
+    columns = {name: [example.columns.get(name) for example in examples] for name in names}
+    if any(example.reference is not None for example in examples):
+        columns["reference"] = [
+            example.reference if example.reference is not None else example.columns.get("reference")
+            for example in examples
+        ]
+    return columns
+
+
+async def _cancelled(tasks: Collection["asyncio.Task[Any]"]) -> None:
+    # `all_tasks` of a loop that runs contains the task that runs this.
+    others = [task for task in tasks if task is not asyncio.current_task()]
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)

@@ -1,0 +1,253 @@
+"""The causal model under every head of ours: adapters, precision, hidden states, vocabulary projection, saving.
+
+Enters: a transformers model and a batch. Leaves: hidden states, the vocabulary projection, or a folder that plain
+transformers loads. Knows no loss and no task. `Policy` puts a value head on it, `RewardModel` a span head.
+"""
+
+import copy
+import logging
+import warnings
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from text2grad.errors import ModelError
+from text2grad.models.chat import end_ids
+from text2grad.models.load import quiet_bars
+from text2grad.models.modes import evaluating
+from text2grad.models.settings import LoraSettings, PolicySettings
+from text2grad.optim.batch import Batch
+from text2grad.optim.head import Head
+
+log = logging.getLogger("text2grad")
+
+
+class TokenHead(nn.Module):
+    """hidden (…, H) → (…, outputs), in fp32; (…) for one output. It starts at 0."""
+
+    def __init__(self, hidden: int, outputs: int = 1) -> None:
+        super().__init__()
+        self.linear = nn.Linear(hidden, outputs)
+        nn.init.zeros_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        # Clone: FSDP hooks modify outputs in place.
+        numbers: Tensor = self.linear(hidden.float()).squeeze(-1).clone()
+        return numbers
+
+
+class Backbone(nn.Module):
+    """A causal model with or without LoRA, read in the precision of the settings."""
+
+    def __init__(self, model: Any, options: PolicySettings) -> None:
+        super().__init__()
+        self.options = options
+        self.model = _with_lora(model, options.lora) if options.lora.rank else model.requires_grad_(True)
+        if options.gradient_checkpointing:
+            self.base.gradient_checkpointing_enable({"use_reentrant": False})
+            self.base.enable_input_require_grads()
+        _check_head(self)
+        if options.compile:
+            for layer in self.layers():
+                # Lengths differ from one micro-batch to the next: one program for all of them.
+                layer.compile(dynamic=True)
+
+    @property
+    def base(self) -> Any:
+        """The transformers model, without peft's wrapper."""
+        return self.model.get_base_model() if self.options.lora.rank else self.model
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device  # type: ignore[no-any-return]
+
+    def layers(self) -> list[nn.Module]:
+        """The decoder layers."""
+        number = self.base.config.get_text_config().num_hidden_layers
+        parts = self.base.base_model.modules()
+        return [layer for part in parts if isinstance(part, nn.ModuleList) and len(part) == number for layer in part]
+
+    def token_head(self, outputs: int = 1) -> TokenHead:
+        """A new head for this model's hidden states, on its device."""
+        return TokenHead(self.base.config.get_text_config().hidden_size, outputs).to(self.device)
+
+    def head(self, temperature: float = 1.0) -> Head:
+        """The vocabulary projection with its current weights."""
+        projection, config = self.base.get_output_embeddings(), self.base.config.get_text_config()
+        scale = float(getattr(config, "logit_scale", None) or 1.0) / float(getattr(config, "logits_scaling", None) or 1)
+        softcap = getattr(config, "final_logit_softcapping", None)
+        return Head(projection.weight, projection.bias, scale, softcap, temperature)
+
+    def hidden(self, ids_BS: Tensor) -> Tensor:
+        """Hidden states of each row, (B, S - 1, H). The last column predicts nothing, so it is not run."""
+        with self._precision():
+            hidden_BSH: Tensor = self.base.base_model(input_ids=ids_BS[:, :-1], use_cache=False).last_hidden_state
+        return hidden_BSH
+
+    def completion_hidden(self, batch: Batch, *, share: bool = False) -> Tensor:
+        """Hidden states that each completion token was chosen from, in the order of `Batch.where`, in the precision of
+        the vocabulary projection. `share`: read a prompt that several rows begin with only once."""
+        hidden_NH = self._hidden_shared(batch) if share else None
+        if hidden_NH is None:
+            hidden_NH = at_positions(self.hidden(batch.ids_BS), *batch.where()[:2])
+        return self.narrowed(hidden_NH)
+
+    def narrowed(self, hidden_NH: Tensor) -> Tensor:
+        """In the precision of the vocabulary projection."""
+        return hidden_NH.to(torch.bfloat16) if self.options.precision == "bfloat16" else hidden_NH
+
+    def shares_prompts(self) -> bool:
+        """Whether a prompt can be read once for several rows: each layer keeps the keys of every token, and weights are
+        not sharded. Reading a shared prompt takes two passes, and processes that gather weights must make equally many.
+        """
+        return not any(hasattr(weight, "full_tensor") for weight in self.parameters()) and _keeps_all_keys(self.base)
+
+    def save_pretrained(self, path: str | Path, tokenizer: Any, weights: dict[str, Tensor] | None = None) -> None:
+        """A folder that plain transformers loads: adapters are merged into the weights they adapt.
+
+        `weights`: those of `model`, whole, where its own are sharded over processes."""
+        model = self.model if weights is None else self._rebuilt(weights)
+        if self.options.lora.rank:
+            model = (copy.deepcopy(model) if weights is None else model).merge_and_unload()
+        if model.generation_config is not None and len(ends := end_ids(tokenizer, model)) > 1:
+            # What ended completions in training ends them in `generate`.
+            model.generation_config.eos_token_id = list(ends)
+        _make_savable(model)
+        with quiet_bars():
+            model.save_pretrained(path)
+            tokenizer.save_pretrained(path)
+
+    def _rebuilt(self, weights: dict[str, Tensor]) -> Any:
+        """The model again, in one piece, on the CPU."""
+        with torch.random.fork_rng(devices=[]):
+            model = type(self.base)(self.base.config).to(self.base.dtype)
+            model.generation_config = self.base.generation_config
+            model = _with_lora(model, self.options.lora) if self.options.lora.rank else model
+        model.load_state_dict(weights)
+        return model
+
+    def _hidden_shared(self, batch: Batch) -> Tensor | None:
+        """The same in two passes: each prompt once, then the completions upon its keys. None where it saves little."""
+        prompts_UP, mask_UP, which_B = batch.prompts()
+        if 2 * len(prompts_UP) > len(batch):
+            return None
+        place_UP = (mask_UP.cumsum(-1) - 1).clamp(min=0)
+        with self._precision():
+            read = self.base.base_model(
+                input_ids=prompts_UP, attention_mask=mask_UP.long(), position_ids=place_UP, use_cache=True
+            )
+            hidden_BTH = read.last_hidden_state[which_B, -1:]
+            width = batch.mask_BT.shape[1] - 1
+            if width:
+                read.past_key_values.batch_select_indices(which_B)
+                place_BT = batch.prompt_B[:, None] + torch.arange(width, device=which_B.device)
+                ids_BT = batch.ids_BS.gather(1, place_BT.clamp(max=batch.ids_BS.shape[1] - 1))
+                mask_BS = torch.cat([mask_UP[which_B], torch.ones_like(ids_BT, dtype=torch.bool)], 1)
+                written = self.base.base_model(
+                    input_ids=ids_BT,
+                    attention_mask=mask_BS.long(),
+                    position_ids=place_BT,
+                    past_key_values=read.past_key_values,
+                    use_cache=True,
+                )
+                hidden_BTH = torch.cat([hidden_BTH, written.last_hidden_state], 1)
+        hidden_NH: Tensor = hidden_BTH[batch.mask_BT]
+        return hidden_NH
+
+    def _precision(self) -> AbstractContextManager[Any]:
+        if self.options.precision == "bfloat16":
+            return torch.autocast(self.device.type, dtype=torch.bfloat16)
+        return nullcontext()
+
+
+def at_positions(hidden_BSH: Tensor, row_N: Tensor, position_N: Tensor) -> Tensor:
+    """(N, H): the hidden states at these places. Each place comes at most once, so the backward pass of a plain
+    selection is an addition, not a sort."""
+    return hidden_BSH.flatten(0, 1).index_select(0, row_N * hidden_BSH.shape[1] + position_N)
+
+
+def _make_savable(model: Any) -> None:
+    """transformers reads generation settings that it refuses to write: a temperature without sampling, for one."""
+    given = model.generation_config
+    if given is None:
+        return
+    try:
+        given.validate(strict=True)
+    except ValueError:
+        kept = {name: getattr(given, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
+        sampling = {name: getattr(given, name, None) for name in ("temperature", "top_p", "top_k")}
+        model.generation_config = type(given)(**kept, do_sample=True, **sampling)
+        try:
+            model.generation_config.validate(strict=True)
+        except ValueError:
+            model.generation_config = type(given)(**kept)
+        log.warning("the model's generation settings contradict each other and could not be saved; they were put right")
+
+
+def _keeps_all_keys(model: Any) -> bool:
+    """Whether each layer keeps the keys of every token: not with windows or recurrent states. Only families of which
+    it is known."""
+    config = model.config.get_text_config()
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    plain = kinds == {"full_attention"} and not getattr(config, "sliding_window", None)
+    return plain and config.model_type in ("llama", "qwen2", "qwen3", "mistral", "granite", "smollm3")
+
+
+def _with_lora(model: Any, options: LoraSettings) -> Any:
+    from peft import LoraConfig, get_peft_model
+
+    targets = list(options.targets) or "all-linear"
+    config = LoraConfig(
+        r=options.rank,
+        lora_alpha=options.alpha,
+        lora_dropout=options.dropout,
+        target_modules=targets,
+        task_type="CAUSAL_LM",
+    )
+    try:
+        with warnings.catch_warnings():
+            # Refused below, in our own words.
+            warnings.filterwarnings("ignore", "Model has `tie_word_embeddings=True`")
+            return get_peft_model(model, config)
+    except ValueError as problem:
+        raise ModelError(f"lora.targets: {problem}") from None
+
+
+def _check_head(backbone: Backbone) -> None:
+    """Some model families do more to their logits than is known here; better to find out now than to train wrongly."""
+    projection = backbone.base.get_output_embeddings()
+    if not isinstance(projection, nn.Linear):
+        raise ModelError(
+            f"{type(backbone.base).__name__}: the vocabulary projection should be a torch.nn.Linear, got a "
+            f"{type(projection).__module__}.{type(projection).__name__}; name other layers in lora.targets, or load "
+            f"the model without quantisation"
+        )
+    embedding = backbone.base.get_input_embeddings()
+    if hasattr(embedding, "base_layer") and embedding.base_layer.weight is projection.weight:
+        raise ModelError(
+            f"{type(backbone.base).__name__}: its embedding is also its vocabulary projection, which an adapter on the "
+            f"embedding would leave as it is, and merging would change; name other layers in lora.targets"
+        )
+    vocabulary, device = len(projection.weight), backbone.device
+    ids_BS = torch.arange(4, device=device)[None] % vocabulary
+    with torch.no_grad(), evaluating(backbone):
+        wanted = backbone.base(input_ids=ids_BS, use_cache=False).logits[0].float()
+        hidden = backbone.base.base_model(input_ids=ids_BS, use_cache=False).last_hidden_state[0]
+        came = backbone.head().logits(hidden)
+    if not bool(wanted.isfinite().all()):
+        raise ModelError(
+            f"{type(backbone.base).__name__}: its logits are not finite, so its weights are damaged, or those of a run "
+            f"that ran away; take another copy of the model"
+        )
+    error = float((wanted - came).abs().max())
+    # A model held in bf16 scales and caps its logits in bf16 as well.
+    allowed = 1e-3 if projection.weight.dtype == torch.float32 else 3e-2
+    if not error <= allowed * max(1.0, float(wanted.abs().max())):
+        raise ModelError(
+            f"{type(backbone.base).__name__}: does something to its logits that text2grad does not know (they differ "
+            f"by {error:.3g}); the families Llama, Qwen, Mistral, Gemma, SmolLM, Granite and Cohere work"
+        )

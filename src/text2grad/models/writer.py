@@ -1,0 +1,169 @@
+"""Examples → completions: prompts through the tokenizer, ids from the sampler, exact text and offsets of what came.
+
+Enters: examples, or a prompt. Leaves: rollouts that are sampled and not judged yet, or pieces of text. Training,
+evaluation and `text2grad generate` complete examples through this one door. Texts come from the sampled ids by
+`models/offsets.py`, never from tokenising again.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from text2grad.errors import InvalidData, ModelNotFound, RunError
+from text2grad.models.chat import Format, end_ids, prompt_ids
+from text2grad.models.load import load_model
+from text2grad.models.memory import memory_named
+from text2grad.models.modes import evaluating
+from text2grad.models.offsets import completion_of, decode
+from text2grad.models.parallel import gathered_ends
+from text2grad.models.sampling import Sampler, SamplingSettings, Seed, sampler_for, uniforms
+from text2grad.models.sampling.pick import pick
+from text2grad.runs.world import ALONE, World
+from text2grad.types import Example, Message, Rollout
+
+
+class Loaded(NamedTuple):
+    """A model that is only sampled from, as samplers take a policy."""
+
+    model: Any
+    base: Any
+    value_head: None = None
+
+
+class Writer:
+    """A policy that completes examples."""
+
+    def __init__(
+        self,
+        policy: Any,
+        tokenizer: Any,
+        settings: SamplingSettings,
+        form: Format = "auto",
+        *,
+        world: World = ALONE,
+        sharded: bool = False,
+    ) -> None:
+        """`policy`: a `Policy`, or a `Loaded` model. `sharded`: its weights are, over the processes of the world."""
+        self.policy, self.tokenizer, self.settings, self.form = policy, tokenizer, settings, form
+        self.world, self.sharded = world, sharded
+        self.end_ids = end_ids(tokenizer, policy.base)
+        pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self.end_ids[0]
+        self.sampler: Sampler = sampler_for(policy, settings, end_ids=self.end_ids, pad_id=pad_id)
+        positions = getattr(policy.base.config.get_text_config(), "max_position_embeddings", None)
+        self.room = None if positions is None else positions - settings.max_new_tokens
+        """Tokens that a prompt may have."""
+        self.on_progress: Callable[[int], object] | None = None
+        """Called with the number of completions after each batch."""
+
+    @classmethod
+    def load(cls, name: str, settings: SamplingSettings, form: Format, device: str, dtype: str) -> "Writer":
+        """`name`: an alias, a model folder, a run folder, a .gguf file or a hub id."""
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        model, tokenizer = load_model(model_in(name), device=device, dtype=dtype)
+        return cls(Loaded(model, model), tokenizer, settings, form)
+
+    def prompt(self, example: Example) -> list[int]:
+        """The ids of its prompt; an error names the example."""
+        try:
+            return prompt_ids(self.tokenizer, example.prompt, self.form, room=self.room)
+        except InvalidData as problem:
+            raise InvalidData(f"example {example.id!r}: {problem}") from None
+
+    def __call__(self, examples: Sequence[Example], seed: Seed | None = None) -> list[Rollout]:
+        """One completion for each; without a seed, the likeliest token each time."""
+        prompts = [self.prompt(example) for example in examples]
+        if self.on_progress is None:
+            samples = self._sample(prompts, seed)
+        else:
+            samples, order = [], sorted(range(len(prompts)), key=lambda place: (len(prompts[place]), place))
+            for start in range(0, len(order), self.settings.batch):
+                places = order[start : start + self.settings.batch]
+                drawn = None if seed is None else Seed(seed.run, seed.step, [seed.indices[place] for place in places])
+                samples += self._sample([prompts[place] for place in places], drawn)
+                self.on_progress(len(places))
+            samples = [sample for _, sample in sorted(zip(order, samples, strict=True), key=lambda pair: pair[0])]
+        return [
+            Rollout(
+                example,
+                completion_of(self.tokenizer, sample.token_ids),
+                prompt_ids=tuple(prompt),
+                logprobs=sample.logprobs,
+                values=sample.values,
+                truncated=sample.truncated,
+            )
+            for example, prompt, sample in zip(examples, prompts, samples, strict=True)
+        ]
+
+    def _sample(self, prompts: list[list[int]], seed: Seed | None) -> list[Any]:
+        # Where weights are gathered from other processes, all decode equally many; what is too much is thrown away.
+        spare = self.world.all_max(len(prompts)) - len(prompts) if self.sharded else 0
+        if seed is not None:
+            seed = Seed(seed.run, seed.step, [*seed.indices, *[0] * spare])
+        module = self.policy if isinstance(self.policy, torch.nn.Module) else self.policy.model
+        with (
+            memory_named("sampling", "sampling.batch or sampling.prefill_tokens"),
+            evaluating(module),
+            gathered_ends(module),
+        ):
+            self.sampler.load(self.policy)
+            samples = self.sampler.sample(prompts + [[0]] * spare, seed)[: len(prompts)]
+        if not all(np.isfinite(sample.logprobs).all() for sample in samples):
+            raise RunError(
+                "the policy gives log-probs that are not finite: its weights have run away, or were so when it began. "
+                "Start again in another folder with a lower update.learning_rate"
+            )
+        return samples
+
+    def stream(self, prompt: str | Sequence[Message], seed: Seed | None = None) -> Iterator[str]:
+        """The same completion as a call gives, piece by piece while it is written."""
+        ids = self.prompt(Example("prompt", prompt if isinstance(prompt, str) else tuple(prompt)))
+        return pieces(self.tokenizer, self._tokens(ids, seed))
+
+    def _tokens(self, prompt: Sequence[int], seed: Seed | None) -> Iterator[int]:
+        limit, model = self.settings.max_new_tokens, self.policy.model
+        draws_BT = None
+        if seed is not None:
+            draws_BT = torch.from_numpy(uniforms(seed.run, seed.step, seed.indices, limit)).to(model.device)
+        feed_BP, cache = torch.tensor([list(prompt)], device=model.device), None
+        for step in range(limit):
+            with torch.no_grad():
+                output = model(input_ids=feed_BP, past_key_values=cache, use_cache=True)
+            draw_B = None if draws_BT is None else draws_BT[:, step]
+            ids_B, _ = pick(output.logits[:, -1], draw_B, self.settings.temperature)
+            yield int(ids_B)
+            if int(ids_B) in self.end_ids:
+                return
+            feed_BP, cache = ids_B[:, None], output.past_key_values
+
+
+def pieces(tokenizer: Any, tokens: Iterable[int]) -> Iterator[str]:
+    """Token ids → text as soon as it is settled. A character that is not complete yet waits for its other tokens."""
+    ids: list[int] = []
+    shown = text = ""
+    for token in tokens:
+        ids.append(token)
+        text, _ = decode(tokenizer, ids)
+        settled = text.rstrip("\ufffd")
+        if len(settled) > len(shown) and settled.startswith(shown):
+            yield settled[len(shown) :]
+            shown = settled
+    if len(text) > len(shown):
+        yield text[len(shown) :]
+
+
+def model_in(name: str) -> str:
+    """The model that a name means: of a run folder, the model that the run has trained.
+
+    >>> model_in("smollm2-135m")
+    'smollm2-135m'
+    """
+    folder = Path(name).expanduser()
+    if not (folder / "config.yaml").is_file() or (folder / "config.json").is_file():
+        return name
+    if not (folder / "model" / "config.json").is_file():
+        raise ModelNotFound(f"{name}: this run has no model yet; run its command again to finish it")
+    return str(folder / "model")

@@ -1,0 +1,202 @@
+"""Token rewards → advantages. Pure functions on (B, T) tensors; no loop over tokens.
+
+An estimator is a function in a registry, with what it needs declared beside it:
+
+gae         value head: generalised advantage estimation. Later rewards move earlier tokens.
+rloo        the completion's return minus the mean return of the other completions of its prompt, the same on every
+            token. The scalar baseline that practitioners use.
+grpo        the completion's return minus its group's mean, divided by the group's spread, the same on every token.
+span_rloo   return-to-go minus the mean return-to-go of the other completions at the same token index. It depends on
+            the index and on the others alone, so it is unbiased for causal rewards, and span structure stays.
+local       credit stays on the tokens a verdict is about. Unlabelled tokens get exactly 0, except for the penalty for
+            leaving the reference. The residual of the score is left out, so it is not return-equivalent.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from text2grad.optim.batch import Batch
+from text2grad.optim.reduce import ALONE, LEAST, World, whiten
+from text2grad.optim.settings import AdvantageSettings
+from text2grad.plugins import find_plugin
+
+BLOCK = 128
+"""Tokens that one matrix product of the recurrence covers; memory stays linear in the length."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advantages:
+    """What the update needs beside the batch."""
+
+    advantages_BT: Tensor
+    mask_BT: Tensor
+    """Tokens in the policy loss: those of the batch, without completions that have no baseline."""
+    returns_BT: Tensor | None = None
+    """Targets of the value head, where there is one."""
+
+
+Estimate = Callable[[Batch, Tensor, AdvantageSettings, World], Advantages]
+"""(batch, rewards_BT, settings, world) → advantages. `rewards_BT`: token rewards minus the penalty for leaving the
+reference; 0 outside the mask."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimator:
+    """An advantage estimator and what it needs; called with a batch and the penalty of each token."""
+
+    estimate: Estimate
+    needs_values: bool = False
+    """A value head."""
+    needs_groups: bool = False
+    """At least two completions per prompt."""
+    labelled_only: bool = False
+    """It learns only from rewards on tokens with a verdict, so it needs span rewards."""
+
+    def __call__(
+        self, batch: Batch, penalty_BT: Tensor | float, options: AdvantageSettings, world: World = ALONE
+    ) -> Advantages:
+        earned_BT = batch.rewards_BT
+        if self.labelled_only:
+            earned_BT = torch.where(batch.verdicts_BT != 0, earned_BT, 0.0)
+        rewards_BT = torch.where(batch.mask_BT, earned_BT - penalty_BT, 0.0)
+        estimated = self.estimate(batch, rewards_BT, options, world)
+        advantages_BT = torch.where(estimated.mask_BT, estimated.advantages_BT, 0.0)
+        return Advantages(advantages_BT, estimated.mask_BT, estimated.returns_BT)
+
+
+ESTIMATORS: dict[str, Estimator] = {}
+
+
+def estimator(
+    name: str, *, needs_values: bool = False, needs_groups: bool = False, labelled_only: bool = False
+) -> Callable[[Estimate], Estimator]:
+    """Register a function as the estimator `name`, with what it needs."""
+
+    def register(estimate: Estimate) -> Estimator:
+        ESTIMATORS[name] = made = Estimator(estimate, needs_values, needs_groups, labelled_only)
+        return made
+
+    return register
+
+
+def find_estimator(name: str) -> Estimator:
+    """A registered one, or a user's own as `package.module:object`."""
+    found: Any = find_plugin(name, ESTIMATORS, "advantage.estimator")
+    return found if isinstance(found, Estimator) else Estimator(found)
+
+
+@estimator("gae", needs_values=True)
+def gae(batch: Batch, rewards_BT: Tensor, options: AdvantageSettings, world: World) -> Advantages:
+    if batch.values_BT is None:
+        raise ValueError("gae needs values: sample with a value head, or choose advantage.estimator=span_rloo")
+    raw_BT = gae_sums(rewards_BT, batch.values_BT, batch.mask_BT, options.gamma, options.lam)
+    returns_BT = raw_BT + batch.values_BT
+    if options.whiten:
+        raw_BT = whiten(raw_BT, batch.mask_BT, world, of_BT=returns_BT)
+    return Advantages(raw_BT, batch.mask_BT, returns_BT)
+
+
+@estimator("rloo", needs_groups=True)
+def rloo(batch: Batch, rewards_BT: Tensor, options: AdvantageSettings, world: World) -> Advantages:
+    total_B1 = rewards_BT.sum(1, keepdim=True)
+    mean_B1, others_B = leave_one_out_mean(total_B1, batch.group_B)
+    mask_BT = batch.mask_BT & (others_B > 0)[:, None]
+    raw_BT = torch.where(mask_BT, total_B1 - mean_B1, 0.0)
+    if options.whiten:
+        raw_BT = whiten(raw_BT, mask_BT, world, shift=False, of_BT=total_B1.expand_as(raw_BT))
+    return Advantages(raw_BT, mask_BT)
+
+
+@estimator("grpo", needs_groups=True)
+def grpo(batch: Batch, rewards_BT: Tensor, options: AdvantageSettings, world: World) -> Advantages:  # noqa: ARG001
+    total_B1 = rewards_BT.sum(1, keepdim=True)
+    mean_B1, others_B = leave_one_out_mean(total_B1, batch.group_B)
+    number_B1 = others_B[:, None] + 1
+    # R − mean of all is (others / number) · (R − mean of the others).
+    apart_B1 = (total_B1 - mean_B1) * (others_B[:, None] / number_B1)
+    squares_B1, _ = leave_one_out_mean(apart_B1.square(), batch.group_B)
+    # The mean over the others times their number, plus its own: the sum over the group; over number − 1: the variance.
+    spread_B1 = ((squares_B1 * others_B[:, None] + apart_B1.square()) / others_B[:, None].clamp(min=1)).sqrt()
+    mask_BT = batch.mask_BT & (others_B > 0)[:, None]
+    size_B1 = LEAST * (1 + total_B1.abs())
+    raw_B1 = torch.where(spread_B1 > size_B1, apart_B1 / (spread_B1 + GRPO_EPSILON), 0.0)
+    return Advantages(raw_B1.expand_as(rewards_BT), mask_BT)
+
+
+GRPO_EPSILON = 1e-4
+"""Added to the spread, as in TRL."""
+
+
+@estimator("span_rloo", needs_groups=True)
+def span_rloo(batch: Batch, rewards_BT: Tensor, options: AdvantageSettings, world: World) -> Advantages:
+    togo_BT = discounted_sums(rewards_BT, options.gamma)
+    mean_BT, others_B = leave_one_out_mean(togo_BT, batch.group_B)
+    mask_BT = batch.mask_BT & (others_B > 0)[:, None]
+    raw_BT = torch.where(mask_BT, togo_BT - mean_BT, 0.0)
+    if options.whiten:
+        raw_BT = whiten(raw_BT, mask_BT, world, shift=False, of_BT=togo_BT)
+    return Advantages(raw_BT, mask_BT)
+
+
+@estimator("local", labelled_only=True)
+def local(batch: Batch, rewards_BT: Tensor, options: AdvantageSettings, world: World) -> Advantages:
+    raw_BT = whiten(rewards_BT, batch.mask_BT, world, shift=False) if options.whiten else rewards_BT
+    return Advantages(raw_BT, batch.mask_BT)
+
+
+def gae_sums(rewards_BT: Tensor, values_BT: Tensor, mask_BT: Tensor, gamma: float, lam: float) -> Tensor:
+    """A_t = Σ_k (γλ)^k δ_{t+k}, δ_t = r_t + γ V_{t+1} − V_t; the value after the last token is 0.
+
+    A completion that was cut off is treated the same way: its rewards end at its last sampled token.
+
+    >>> mask_BT = torch.ones(1, 2, dtype=bool)
+    >>> gae_sums(torch.tensor([[0.0, 1.0]]), torch.tensor([[0.5, 0.25]]), mask_BT, 1.0, 0.5).tolist()
+    [[0.125, 0.75]]
+    """
+    values_BT = torch.where(mask_BT, values_BT, 0.0)
+    after_BT = torch.nn.functional.pad(values_BT[:, 1:], (0, 1))
+    deltas_BT = torch.where(mask_BT, rewards_BT + gamma * after_BT - values_BT, 0.0)
+    return torch.where(mask_BT, discounted_sums(deltas_BT, gamma * lam), 0.0)
+
+
+def discounted_sums(values_BT: Tensor, rate: float) -> Tensor:
+    """y_t = x_t + rate · y_{t+1}, by matrix products over blocks of tokens from the end.
+
+    >>> discounted_sums(torch.tensor([[1.0, 2.0, 4.0]]), 0.5).tolist()
+    [[3.0, 4.0, 4.0]]
+    """
+    if rate == 0:
+        return values_BT.clone()
+    width = values_BT.shape[1]
+    sums_BT = torch.empty_like(values_BT)
+    carry_B1 = values_BT.new_zeros(len(values_BT), 1)
+    step_K = torch.arange(min(BLOCK, width), device=values_BT.device)
+    # weight_KK[k, t]: what x_k adds to y_t, for k ≥ t. Powers of 1 − ε are taken in double precision.
+    weight_KK = (float(rate) ** (step_K[:, None] - step_K).clamp(min=0).double()).tril().to(values_BT.dtype)
+    for end in range(width, 0, -BLOCK):
+        start = max(0, end - BLOCK)
+        size = end - start
+        block = values_BT[:, start:end] @ weight_KK[:size, :size]
+        decay_K = (float(rate) ** (size - step_K[:size]).double()).to(values_BT.dtype)
+        sums_BT[:, start:end] = block + carry_B1 * decay_K
+        carry_B1 = sums_BT[:, start : start + 1]
+    return sums_BT
+
+
+def leave_one_out_mean(values_BT: Tensor, group_B: Tensor) -> tuple[Tensor, Tensor]:
+    """(mean of the other rows of the same group at the same place, number of the others).
+
+    >>> mean_BT, others_B = leave_one_out_mean(torch.tensor([[1.0, 1.0], [0.5, 0.0]]), torch.tensor([3, 3]))
+    >>> mean_BT.tolist(), others_B.tolist()
+    ([[0.5, 0.0], [1.0, 1.0]], [1.0, 1.0])
+    """
+    _, group_B = torch.unique(group_B, return_inverse=True)
+    groups = int(group_B.max()) + 1
+    sums_GT = values_BT.new_zeros(groups, values_BT.shape[1]).index_add_(0, group_B, values_BT)
+    count_G = values_BT.new_zeros(groups).index_add_(0, group_B, torch.ones_like(values_BT[:, 0]))
+    others_B = count_G[group_B] - 1
+    return (sums_GT[group_B] - values_BT) / others_B[:, None].clamp(min=1), others_B

@@ -1,0 +1,382 @@
+"""One training run, whatever it trains: begun or resumed, logged, checkpointed, stopped, finished.
+
+    with run.working(state, updates):
+        for step in run.steps():
+            …                               # one update
+            run.log(metrics, rollouts)
+        return run.finish(writer)
+
+Enters: settings, metrics, rollouts, and a `State` that knows what a checkpoint holds. Leaves: a folder from which the
+same command resumes, after a kill at any moment, and ends as if nothing had happened. Knows no algorithm and no torch.
+Only the main process writes; the others make the same calls.
+"""
+
+import json
+import re
+import shlex
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from text2grad.errors import RunError, Text2GradError, UsageError
+from text2grad.runs.display import Display
+from text2grad.runs.folder import Closable, RunFolder, aside, encode_row, write_atomic
+from text2grad.runs.world import ALONE, World
+from text2grad.types import MetricInfo, Rollout
+
+OURS = ("config.yaml", "run.json", "metrics.jsonl", "rollouts.jsonl", ".lock-holder", ".lock")
+
+
+class State(Protocol):
+    """What a checkpoint holds of the loop's own."""
+
+    def collect(self) -> dict[str, Any]:
+        """All of it, in plain values and tensors. Every process takes part; the main one's is written."""
+        ...
+
+    def restore(self, collected: Mapping[str, Any]) -> None: ...
+
+    def write(self, collected: dict[str, Any], folder: Path) -> None: ...
+
+    def read(self, folder: Path) -> dict[str, Any]: ...
+
+
+class Trackers(Protocol):
+    """Where metrics go beside the folder: TensorBoard, W&B."""
+
+    def start(self, done: int) -> None: ...
+
+    def log(self, metrics: Mapping[str, Any]) -> None: ...
+
+    def finish(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended."""
+
+    updates: int
+    status: int
+    """0: all updates are done. 1: stopped by a guard rail or by KL. 130: interrupted with Ctrl-C."""
+    model: Path | None
+    """The trained model, for plain transformers; None while the run is not over."""
+    interrupted: bool = False
+    """Ctrl-C was pressed, even if so late that the run was over anyway: start nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Why a run ended before its last update."""
+
+    reason: str
+    status: int = 1
+
+
+class Run(Closable):
+    """A run folder and the loop around its updates."""
+
+    def __init__(
+        self,
+        folder: str | Path,
+        settings: Any,
+        *,
+        command: str,
+        world: World = ALONE,
+        launched: str = "",
+        data: Mapping[str, str] | None = None,
+        facts: Mapping[str, Any] | None = None,
+        metrics: Mapping[str, MetricInfo] | None = None,
+        free: Collection[str] = (),
+        trackers: Trackers | None = None,
+        callbacks: Iterable[Callable[[Mapping[str, Any]], object]] = (),
+        show: bool = False,
+        resume_with: str | None = "",
+    ) -> None:
+        """`data`: digests of what may not change under a run. `facts`: what else run.json records. `metrics`: what each
+        metric is called, for the report. `free`: settings that may change on resume. `resume_with`: what to type to
+        resume, if not this command in this folder; None: the script that made this run."""
+        self.path, self.settings, self.command, self.world = Path(folder), settings, command, world
+        self.launched, self.trackers, self.callbacks, self.show = launched, trackers, list(callbacks), show
+        self._resume_with = resume_command(command, self.path, launched) if resume_with == "" else resume_with
+        self.total, self.done = 0, 0
+        """Updates in all, and updates that are finished."""
+        self.ended: Stop | None = None
+        self.folder: RunFolder | None = None
+        self._state: State | None = None
+        self._display: Display | None = None
+        self._asked_to_stop, self._was_over = False, False
+        infos = {key: info.to_json() for key, info in (metrics or {}).items()}
+        now = {**(facts or {}), "launched": launched, "data": dict(data or {}), "metrics": infos}
+        self._on_main(lambda: self._open(now, free))
+
+    def _open(self, now: dict[str, Any], free: Collection[str]) -> None:
+        self.folder = RunFolder(self.path, self.settings, self.settings.keep_checkpoints, free)
+        try:
+            self._settle(now)
+        except Text2GradError:
+            self.close()
+            raise
+
+    def _settle(self, now: dict[str, Any]) -> None:
+        """Write down what the run is made of; of an old one, insist that data and processes are the same."""
+        path = self.path / "run.json"
+        if not path.exists():
+            write_atomic(path, encode_row(now))
+            return
+        try:
+            there = json.loads(path.read_bytes())
+            data, launched = dict(there["data"]), there["launched"]
+        except (ValueError, TypeError, LookupError) as problem:
+            raise RunError(
+                f"{path}: is not what a run writes ({type(problem).__name__}: {problem}); put it back, or choose "
+                f"another folder"
+            ) from None
+        changed = [name for name, digest in now["data"].items() if data.get(name, digest) != digest]
+        if changed:
+            raise RunError(
+                f"{self.path} was started with another content of {', '.join(changed)}; choose another folder for the "
+                f"new data, or put the old file back to resume"
+            )
+        if launched != now["launched"]:
+            raise RunError(
+                f"{self.path} was started with {launched or 'one process'}, and this is "
+                f"{now['launched'] or 'one process'}; resume it as it was started, or choose another folder"
+            )
+
+    def began_from(self, fingerprint: str) -> None:
+        """Write down which weights the run started from; of an old one, insist that they are the same: adapters and
+        the reference belong to those weights."""
+
+        def settle() -> None:
+            path = self.path / "run.json"
+            facts = json.loads(path.read_bytes())
+            if "model" not in facts:
+                write_atomic(path, encode_row(facts | {"model": fingerprint}))
+            elif facts["model"] != fingerprint:
+                raise RunError(
+                    f"{self.path} was started from a model with other weights; resume with that one (from Python: "
+                    f"loaded afresh, not the trained one), or choose another folder"
+                )
+
+        self._on_main(settle)
+
+    # ------------------------------------------------------------------------------------------------ the loop
+
+    @contextmanager
+    def working(self, state: State, total: int) -> Iterator[None]:
+        """Resume from the last checkpoint, then let Ctrl-C ask for a stop after the current update. A run that fails
+        before it has anything to show leaves no folder behind."""
+        if self._state is not None:
+            raise UsageError(
+                f"this run of `{self.command}` has been trained and has let go of its folder; to resume, make another "
+                f"trainer with the same folder and a freshly loaded model"
+            )
+        self._state, self.total = state, total
+        with self, self.abandoned_on_failure(), self._stoppable():
+            self._resume(state)
+            shown, speaks = self.show and self.world.is_main, self.world.is_main
+            with Display(self.command, total, self.done, show=shown, speaks=speaks) as self._display:
+                self._was_over = self.over
+                if self.trackers is not None and not self.over:
+                    self.trackers.start(self.done)
+                yield
+
+    def steps(self) -> Iterator[int]:
+        """The numbers of the updates still to do. Between two of them: a checkpoint where one is due, the end where
+        somebody asked for it."""
+        while not self.over:
+            yield self.done + 1
+            asked = bool(self.world.all_max(int(self._asked_to_stop)))
+            if self.over or asked or self.done % self.settings.checkpoint_every == 0:
+                self._save()
+            if asked and not self.over:
+                how = self._resume_with or "the same script"
+                self.note(f"saved at update {self.done} of {self.total}; resume with: {how}")
+                return
+
+    @property
+    def over(self) -> bool:
+        return self.ended is not None or self.done == self.total
+
+    def log(
+        self, metrics: Mapping[str, Any], rollouts: Iterable[Rollout] = (), held_out: Iterable[Rollout] = ()
+    ) -> None:
+        """Write one update: its metrics, and some of its rollouts."""
+        self.done = metrics["update"]
+        if self.folder is not None:
+            rows = [{"update": self.done, **rollout.to_json()} for rollout in rollouts]
+            rows += [{"update": self.done, **rollout.to_json(), "held_out": True} for rollout in held_out]
+            self.folder.rollouts.append(rows)
+            self.folder.metrics.append([metrics])
+        if self.trackers is not None:
+            self.trackers.log(metrics)
+        if self._display is not None:
+            self._display.step(self.done, metrics)
+        for callback in self.callbacks:
+            callback(metrics)
+
+    def note(self, words: str) -> None:
+        """A line for the person who watches."""
+        if self._display is not None:
+            self._display.note(words)
+
+    def stop(self, reason: str, status: int = 1) -> None:
+        """End the run after this update."""
+        self.ended = Stop(reason, status)
+
+    def finish(self, writer: Callable[[], Callable[[Path], None]]) -> Outcome:
+        """The run's outcome; if it is over, its model is written, complete or not at all. `writer` is called in every
+        process, what it gives only in the main one."""
+        if not self.over:
+            return Outcome(self.done, 130, None, interrupted=True)
+        path, write = self.path / "model", writer()
+        if self.folder is not None and not path.exists():
+            with aside(path) as scratch:
+                write(scratch)
+        self.world.all_gather(None)
+        reason = "" if self.ended is None else f": {self.ended.reason}"
+        when = f"was over already, after {self.done} updates" if self._was_over else f"ended after {self.done} updates"
+        if self._was_over or self.ended is not None:
+            self.note(f"the run {when}{reason}; its model is in {path}")
+        return Outcome(self.done, 0 if self.ended is None else self.ended.status, path, self._asked_to_stop)
+
+    # ------------------------------------------------------------------------------------------------ what is kept
+
+    def keep(self, step: int, paid_for: Mapping[str, Any]) -> None:
+        """Keep what an update has paid for (samples, critiques) until the next checkpoint: a resume uses it instead of
+        asking again."""
+        if self.folder is not None:
+            self._kept.mkdir(exist_ok=True)
+            write_atomic(self._kept / f"update-{step:08d}.json", json.dumps(paid_for).encode())
+
+    def kept(self, step: int) -> dict[str, Any] | None:
+        """What was kept of this update; the same in every process."""
+        paid_for: dict[str, Any] | None = None
+        if self.folder is not None:
+            # A torn file, from something stronger than a kill: sample and judge again.
+            with suppress(FileNotFoundError, ValueError):
+                paid_for = json.loads((self._kept / f"update-{step:08d}.json").read_bytes())
+        return self.world.broadcast(paid_for)
+
+    @property
+    def _kept(self) -> Path:
+        return self.path / "buffer"
+
+    def _forget(self, step: int) -> None:
+        """Everything kept up to this update."""
+        for file in self._kept.glob("update-*.json"):
+            if int(file.stem.split("-")[1]) <= step:
+                file.unlink()
+        if self._kept.is_dir() and not any(self._kept.iterdir()):
+            shutil.rmtree(self._kept)
+
+    def _save(self) -> None:
+        assert self._state is not None
+        ended = None if self.ended is None else [self.ended.reason, self.ended.status]
+        collected = {"update": self.done, "ended": ended, **self._state.collect()}
+        if self.folder is not None:
+            collected["sizes"] = {"metrics": self.folder.metrics.size, "rollouts": self.folder.rollouts.size}
+            state = self._state
+            self.folder.save_checkpoint(self.done, lambda folder: state.write(collected, folder))
+            self._forget(self.done)
+        self.world.all_gather(None)
+
+    def _resume(self, state: State) -> None:
+        latest = self.world.broadcast(self.folder.latest_checkpoint() if self.folder is not None else None)
+        collected = None if latest is None else state.read(latest)
+        if self.folder is not None:
+            self._forget(0 if collected is None else collected["update"])
+            sizes = {"metrics": 0, "rollouts": 0} if collected is None else collected["sizes"]
+            self.folder.metrics.rewind(sizes["metrics"])
+            self.folder.rollouts.rewind(sizes["rollouts"])
+        if collected is not None:
+            self.done = collected["update"]
+            self.ended = None if collected["ended"] is None else Stop(*collected["ended"])
+            state.restore(collected)
+
+    # ------------------------------------------------------------------------------------------------ ends
+
+    @contextmanager
+    def abandoned_on_failure(self) -> Iterator[None]:
+        """Close the run where the block fails. If it had nothing to show yet, no metrics and no judged completions, it
+        leaves no settings behind that the corrected command would be held to."""
+        try:
+            yield
+        except BaseException:
+            started = self.folder is not None and (
+                self.folder.metrics.size or self.folder.latest_checkpoint() is not None or self._kept.exists()
+            )
+            self.close()
+            if self.folder is not None and not started:
+                for name in OURS:
+                    (self.path / name).unlink(missing_ok=True)
+                # What else lies there is not ours.
+                with suppress(OSError):
+                    self.path.rmdir()
+            raise
+
+    def close(self) -> None:
+        if self.folder is not None:
+            self.folder.close()
+        if self.trackers is not None:
+            self.trackers.finish()
+
+    @contextmanager
+    def _stoppable(self) -> Iterator[None]:
+        """The first Ctrl-C asks for a stop after this update, with a checkpoint; a second one stops at once."""
+
+        def ask(*_: object) -> None:
+            self._asked_to_stop = True
+            print("\nstopping after this update; Ctrl-C again stops at once (nothing saved is lost)", file=sys.stderr)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+        main = threading.current_thread() is threading.main_thread()
+        before = signal.signal(signal.SIGINT, ask) if main else None
+        try:
+            yield
+        except RuntimeError as problem:
+            if self.world.size > 1 and _is_lost_process(problem):
+                raise RunError(
+                    f"process {self.world.rank} lost another process of this run ({str(problem).splitlines()[0][:160]})"
+                    f". Look at that one's messages; then run the same command again: it resumes from the last "
+                    f"checkpoint"
+                ) from problem
+            raise
+        finally:
+            if main:
+                signal.signal(signal.SIGINT, before)
+
+    def _on_main(self, work: Callable[[], None]) -> None:
+        """Do something in the main process; its refusal is everybody's, so that nobody waits for a process that has
+        given up."""
+        problem: Text2GradError | None = None
+        if self.world.is_main:
+            try:
+                work()
+            except Text2GradError as refusal:
+                problem = refusal
+        if (problem := self.world.broadcast(problem)) is not None:
+            raise problem
+
+
+def _is_lost_process(problem: RuntimeError) -> bool:
+    words = str(problem).lower()
+    return any(word in words for word in ("gloo", "nccl", "connection", "peer", "process group"))
+
+
+def resume_command(command: str, folder: Path, launched: str = "") -> str:
+    """What to type to resume, in the folder where the run began; `launched`: the words that start several processes.
+
+    >>> resume_command("train", Path("runs/my first"))
+    "text2grad train 'runs/my first' --config 'runs/my first/config.yaml'"
+    """
+    # A name that would be read as a setting or a flag is written as a path.
+    named = str(folder) if folder.is_absolute() else f"./{folder}" if re.search(r"=|^-", str(folder)) else str(folder)
+    words = f"text2grad {command} {shlex.quote(named)} --config {shlex.quote(f'{named}/config.yaml')}"
+    return f"{words} {launched}" if launched else words

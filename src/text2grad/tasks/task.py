@@ -1,0 +1,161 @@
+"""A task: examples, the critic that judges them, the metrics that measure them. And the registry behind `task=NAME`.
+
+How a command uses it, with the settings `task`, `data`, `held_out`, `critic` and `task_options`:
+
+    task     = open_task(settings.task, data=settings.data, held_out=settings.held_out, options=settings.task_options)
+    examples = task.examples("train")
+    held_out = task.held_out()                # [] where the task has no held-out examples
+    critic   = settings.critic or task.critic # a name for `critic_named`, or the critic itself
+    metrics  = task.metrics                   # for the Evaluator
+    rows     = task.annotated("train")        # reward-model, annotate: `Annotated`, or `Rejected` with a reason
+
+A task is named (`bulletin`, `defacto`, `qa_feedback`, `jsonl`), or it is a user's own, `package.module:object`. The
+object is a `Task`, or a function that makes one. The function declares what it reads: `data`, `held_out`, and any
+option that is given as `task_options.NAME=value`. Built-in tasks are made in the same way. No torch.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+
+from text2grad.errors import ConfigError, InvalidData
+from text2grad.feedback.critics.protocol import Critic
+from text2grad.feedback.people import Rejected
+from text2grad.plugins import find_plugin, import_object
+from text2grad.tasks.annotated import Annotated
+from text2grad.types import Example, MetricInfo, Rollout
+
+TASKS = {
+    "jsonl": "text2grad.tasks.examples:jsonl_task",
+    "bulletin": "text2grad.tasks.bulletin:bulletin_task",
+    "defacto": "text2grad.tasks.defacto:defacto_task",
+    "qa_feedback": "text2grad.tasks.qa_feedback:qa_feedback_task",
+}
+"""Name → the function that makes the task."""
+
+_SETTING = {"train": "data", "validation": "held_out"}
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One number about a set of completions, and how a reader should read it."""
+
+    key: str
+    """In `metrics.jsonl` it is `held_out/KEY`."""
+    title: str
+    help: str
+    better: Literal["higher", "lower", "neither"]
+    """Which direction is an improvement."""
+    measure: Callable[[Sequence[Rollout]], float | None]
+    """Rollouts → the number; None where there is nothing to measure."""
+
+    @property
+    def info(self) -> MetricInfo:
+        return MetricInfo(self.title, self.help, self.better)
+
+
+def mean_of(measure: Callable[[Example, str], float]) -> Callable[[Sequence[Rollout]], float | None]:
+    """The mean over all completions of a number about one completion's text, as `Metric.measure` takes it."""
+
+    def mean(rollouts: Sequence[Rollout]) -> float | None:
+        numbers = [measure(rollout.example, rollout.completion.text) for rollout in rollouts]
+        return float(np.mean(numbers)) if numbers else None
+
+    return mean
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Everything that a command needs to know about a data set.
+
+    >>> task = Task("greetings", {"train": [Example("a", "Greet Ada.", "Hello Ada.")]})
+    >>> task.examples("train")[0].reference, task.held_out(), task.critic
+    ('Hello Ada.', [], 'reference')
+    """
+
+    name: str
+    splits: Mapping[str, Sequence[Example] | Callable[[], Iterable[Example]]]
+    """`train`, `validation`, `test`: the examples, or a function that loads them. Only the splits that exist."""
+    critic: str | Critic = "reference"
+    """A critic's name as `text2grad train` takes it, or the critic itself. The setting `critic` replaces it."""
+    metrics: tuple[Metric, ...] = ()
+    """What is measured beside the critic's score."""
+    annotations: Mapping[str, Callable[[], Iterable[Annotated | Rejected]]] = field(default_factory=dict)
+    """Completions with human feedback, by split."""
+
+    def examples(self, split: str = "train") -> list[Example]:
+        """The examples of a split; at least one, each with its own id."""
+        source = self._of(self.splits, split, "examples")
+        examples = list(source() if callable(source) else source)
+        if not examples:
+            raise InvalidData(f"task {self.name}: its {split} split should have at least one example, got none")
+        seen: set[str] = set()
+        for example in examples:
+            if example.id in seen:
+                raise InvalidData(f"task {self.name}: the id {example.id!r} comes twice in its {split} split")
+            seen.add(example.id)
+        return examples
+
+    def held_out(self) -> list[Example]:
+        """What a training run evaluates on: the validation split; empty where there is none."""
+        return self.examples("validation") if "validation" in self.splits else []
+
+    def annotated(self, split: str = "train") -> Iterator[Annotated | Rejected]:
+        """Completions with located human feedback; `Rejected` for each one that could not be read, with the reason."""
+        yield from self._of(self.annotations, split, "annotated completions")()
+
+    def _of(self, splits: Mapping[str, Any], split: str, what: str) -> Any:
+        if split in splits:
+            return splits[split]
+        there = f"it has {', '.join(splits)}" if splits else f"it has no {what} at all"
+        hint = f". Where a task reads files, {_SETTING[split]}=FILE names them" if split in _SETTING else ""
+        raise InvalidData(f"task {self.name}: there is no split {split!r} with {what}; {there}{hint}")
+
+
+def task_of_files(
+    name: str,
+    data: str,
+    held_out: str,
+    examples: Callable[[str], Iterable[Example]],
+    annotated: Callable[[str], Iterable[Annotated | Rejected]],
+) -> Task:
+    """A task whose splits are a user's files: `data` is train, `held_out` is validation."""
+    files = {"train": data, "validation": held_out}
+    return Task(
+        name,
+        {split: partial(examples, path) for split, path in files.items() if path},
+        annotations={split: partial(annotated, path) for split, path in files.items() if path},
+    )
+
+
+def open_task(
+    name: str = "jsonl", *, data: str = "", held_out: str = "", options: Mapping[str, Any] | None = None
+) -> Task:
+    """The task of this name. An unknown name is an error with the nearest known one."""
+    made: Any = find_plugin(name, TASKS, "task")
+    if isinstance(made, str):
+        made = import_object(made, "task")
+    given = {key: value for key, value in (("data", data), ("held_out", held_out)) if value} | dict(options or {})
+    if isinstance(made, Task):
+        if given:
+            raise ConfigError(f"task={name} is complete as it is and reads no settings; leave out {', '.join(given)}")
+        return made
+    if not callable(made):
+        raise ConfigError(f"task={name}: should be a Task, or a function that makes one, got {type(made).__name__}")
+    try:
+        inspect.signature(made).bind(**given)
+    except TypeError as problem:
+        reads = [key if key in ("data", "held_out") else f"task_options.{key}" for key in _parameters(made)]
+        raise ConfigError(f"task={name}: {problem}; it reads {', '.join(reads) if reads else 'no settings'}") from None
+    task = made(**given)
+    if not isinstance(task, Task):
+        raise ConfigError(f"task={name}: should make a Task, got {type(task).__name__}")
+    return task
+
+
+def _parameters(made: Callable[..., Any]) -> list[str]:
+    return list(inspect.signature(made).parameters)

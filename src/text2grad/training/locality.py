@@ -1,0 +1,43 @@
+"""Proof of locality: where an update moved the policy. Log-probs are taken again after it, and compared with those that
+the tokens were sampled with, on poor spans, good spans and unlabelled tokens."""
+
+import torch
+
+from text2grad.models.policy import Policy
+from text2grad.optim.batch import Batch
+from text2grad.optim.estimators import Advantages
+from text2grad.optim.reduce import World, masked_mean
+from text2grad.types import MetricInfo
+
+_HELP = "Mean change of log-prob by the update, on these tokens of the rollouts that are looked at again."
+METRICS = {
+    "locality/poor": MetricInfo("Log-prob change on poor spans", _HELP, "lower"),
+    "locality/good": MetricInfo("Log-prob change on good spans", _HELP, "higher"),
+    "locality/unlabelled": MetricInfo("Log-prob change on unlabelled tokens", _HELP),
+}
+
+After = dict[int, tuple[list[float], list[float]]]
+"""Index of a rollout → its advantages, and its log-probs after the update."""
+
+
+def look_back(
+    policy: Policy, batch: Batch, advantages: Advantages, wanted: set[int], size: int, world: World
+) -> tuple[After, dict[str, float]]:
+    """(the wanted rollouts of this process after the update, mean changes over those of all processes)."""
+    places = [place for place, index in enumerate(batch.number_B.tolist()) if index in wanted]
+    # Where weights are gathered from other processes, nobody may stay away: one row is read, and not counted.
+    rows = torch.tensor(places or [0], device=batch.ids_BS.device)
+    part = batch.rows(rows)
+    after_BT, _ = policy.logprobs_and_values(part, size, world)
+    change_BT = after_BT - part.logprobs_BT
+    means = {}
+    for name, verdict in (("poor", -1), ("good", 1), ("unlabelled", 0)):
+        mask_BT = part.mask_BT & (part.verdicts_BT == verdict) & bool(places)
+        if float(world.all_sum(mask_BT.sum().float())):
+            means[f"locality/{name}"] = float(masked_mean(change_BT, mask_BT, world))
+    advantages_BT = advantages.advantages_BT[rows]
+    after: After = {}
+    for row in range(len(places)):
+        length = int(part.mask_BT[row].sum())
+        after[int(part.number_B[row])] = (advantages_BT[row, :length].tolist(), after_BT[row, :length].tolist())
+    return after, means

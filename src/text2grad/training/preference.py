@@ -1,0 +1,309 @@
+"""The preference loop: of two completions of a prompt, the chosen one becomes likelier than the rejected one (DPO).
+
+    for step in run.steps():
+        pairs = from a file, or the best and the worst of the policy's own samples by a critic's score
+        stats = preference_update(policy, batch of both, reference log-probs)
+
+From Python: `DPOTrainer(settings, folder, model=…, tokenizer=…, examples=…, critic=…).train()`; from the shell:
+`text2grad dpo`. The baseline that uses of a critique only which completion is better.
+"""
+
+import math
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from text2grad.errors import ConfigError, InvalidData, RunError
+from text2grad.evaluation.evaluator import Evaluator
+from text2grad.evaluation.metrics import RUNNING, describe, metric_infos
+from text2grad.feedback.critics.named import critic_named
+from text2grad.feedback.critics.protocol import Critic
+from text2grad.feedback.judge import RewardFunction
+from text2grad.models.memory import memory_named
+from text2grad.models.modes import evaluating
+from text2grad.models.parallel import shard
+from text2grad.models.policy import Policy
+from text2grad.models.reward import open_critic
+from text2grad.models.writer import Writer
+from text2grad.optim import update as optim_update
+from text2grad.optim.batch import Batch, blank, collate_ids
+from text2grad.optim.losses import find_preference_loss
+from text2grad.optim.update import learning_rate_factor, preference_update
+from text2grad.runs.run import Outcome
+from text2grad.tasks.examples import Stream
+from text2grad.tasks.task import Metric, open_task
+from text2grad.training.losswatch import LossWatch
+from text2grad.training.rollouts import Rollouts, evenly
+from text2grad.training.settings import DPOSettings
+from text2grad.training.setup import Callback, Clock, digests, make_optimizer, model_writer, set_rate, start
+from text2grad.training.sft import Encoded, Encoder
+from text2grad.training.state import TrainingState
+from text2grad.types import Example, MetricInfo, Rollout
+
+METRICS = {
+    **optim_update.METRICS,
+    "held_out/loss": MetricInfo("Held-out loss", "Mean preference loss of the held-out pairs.", "lower"),
+    "held_out/accuracy": MetricInfo(
+        "Held-out accuracy",
+        "Share of held-out pairs whose chosen completion gained more than the rejected one.",
+        "higher",
+    ),
+    "pairs/frac": MetricInfo("Prompts with a pair", "Share of prompts with two different scores among its samples."),
+}
+Pair = tuple[Encoded, Encoded]
+"""The chosen and the rejected completion of a prompt."""
+
+
+class DPOTrainer:
+    """One preference run. Everything that is not given is loaded by the names in the settings."""
+
+    def __init__(
+        self,
+        settings: DPOSettings,
+        folder: str | Path,
+        *,
+        model: Any = None,
+        tokenizer: Any = None,
+        examples: Sequence[Example] | None = None,
+        held_out: Sequence[Example] | None = None,
+        critic: Critic | None = None,
+        metrics: Sequence[Metric] = (),
+        callbacks: Sequence[Callback] = (),
+        show: bool = False,
+        resume_with: str = "",
+    ) -> None:
+        self.settings, self.loss = settings, find_preference_loss(settings.loss)
+        if settings.pairs == "samples" and settings.completions < 2:
+            raise ConfigError(f"pairs=samples wants completions of at least 2, got {settings.completions}")
+        options = settings.task_options
+        task = open_task(settings.task, data=settings.data, held_out=settings.held_out, options=options)
+        self.examples = list(examples) if examples is not None else task.examples("train")
+        if not self.examples:
+            raise InvalidData("`examples` should hold at least one example, got none")
+        self.held_out = list(held_out or ()) if held_out or examples is not None else task.held_out()
+        self.metrics = (*task.metrics, *metrics)
+        self.reward_function: RewardFunction | None = None
+        if settings.pairs == "samples":
+            named = critic if critic is not None else settings.critic or task.critic
+            judge = critic_named(named, settings.critics, open_critic) if isinstance(named, str) else named
+            self.reward_function = RewardFunction(judge, settings.align, settings.scoring)
+        given = examples is not None or settings.task != "jsonl"
+        session = start(
+            settings,
+            folder,
+            command="dpo",
+            model=model,
+            tokenizer=tokenizer,
+            data=digests(
+                ("examples", settings.data, self.examples if given else None),
+                ("held-out", settings.held_out, self.held_out if given or held_out else None),
+            ),
+            metrics=RUNNING | METRICS | metric_infos(self.metrics),
+            callbacks=[partial(callback, self) for callback in callbacks],
+            show=show,
+            resume_with=resume_with or (None if examples is not None or held_out or critic is not None else ""),
+        )
+        self.world, self.run, self.tokenizer = session.world, session.run, session.tokenizer
+        with self.run.abandoned_on_failure():
+            self._build(session.model)
+
+    def _build(self, model: Any) -> None:
+        settings, world = self.settings, self.world
+        self.policy = Policy(model, settings.policy, value_head=False, temperature=settings.sampling.temperature)
+        self.reference = self.policy.reference()
+        self.policy.eval()
+        self.module = world.prepare(self.policy)
+        if world.sharded and self.reference.copy is not None:
+            shard(self.reference.copy)
+        self.optimizer = make_optimizer(self.policy, settings.update)
+        self.evaluator: Evaluator | None = None
+        self.pairs: list[Pair] = []
+        self.held_pairs: list[Pair] = []
+        self.skipped = 0
+        if self.reward_function is None:
+            self._encode(model)
+        else:
+            self._sample_with(self.reward_function)
+        number = len(self.pairs) or len(self.examples)
+        self.updates = settings.updates or math.ceil(settings.epochs * number / settings.update.batch)
+        self.watch = LossWatch("held_out/loss", settings.patience)
+        parts: dict[str, Any] = {"watch": self.watch}
+        if self.reward_function is not None:
+            parts["scale"] = self.reward_function.running_scale
+        self.state = TrainingState(self.policy, self.optimizer, world, parts)
+
+    def _encode(self, model: Any) -> None:
+        """Pairs from the examples' columns."""
+        settings = self.settings
+        encoder = Encoder(self.tokenizer, model, settings.format, settings.max_tokens, settings.too_long)
+        for examples, pairs in ((self.examples, self.pairs), (self.held_out, self.held_pairs)):
+            pairs += [tuple(pair) for e in examples if (pair := encoder(e, *chosen_and_rejected(e))) is not None]
+            if examples and not pairs:
+                raise InvalidData(f"all {len(examples)} pairs are over {encoder.limit} tokens; raise max_tokens")
+        self.skipped, self.stream = encoder.skipped, Stream(self.pairs, settings.seed)
+
+    def _sample_with(self, reward_function: RewardFunction) -> None:
+        """Pairs from the policy's own samples, and an evaluation by the same critic."""
+        settings, world = self.settings, self.world
+        self.writer = Writer(
+            self.policy, self.tokenizer, settings.sampling, settings.format, world=world, sharded=world.sharded
+        )
+        self.rollouts = Rollouts(
+            Stream(self.examples, settings.seed),
+            self.writer,
+            reward_function,
+            self.run,
+            prompts=settings.update.batch,
+            completions=settings.completions,
+            seed=settings.seed,
+        )
+        for example in (*self.examples, *self.held_out):
+            self.writer.prompt(example)
+        if self.held_out:
+            self.evaluator = Evaluator(self.held_out, reward_function, metrics=self.metrics, world=world)
+
+    def train(self) -> Outcome:
+        """From where the folder stands to the end; once."""
+        run, options = self.run, self.settings.update
+        with closing(self), run.working(self.state, self.updates):
+            if run.done == 0 and not run.over:
+                measured, held_out = self.evaluate()
+                metrics = {"update": 0, **self._counts(), **measured}
+                self.watch.start(metrics)
+                run.log(metrics, held_out=held_out)
+            for step in run.steps():
+                clock = Clock("sample", "critic", "align", "update")
+                factor = learning_rate_factor(step, self.updates, options)
+                set_rate(self.optimizer, factor)
+                pairs, metrics, logged = self.next_pairs(step, clock)
+                with clock("update"):
+                    metrics |= self.update(pairs)
+                metrics["update/learning_rate"] = options.learning_rate * factor
+                held_out = []
+                if step % self.settings.evaluate_every == 0 or step == self.updates:
+                    with clock("evaluate"):
+                        measured, held_out = self.evaluate()
+                    metrics |= measured
+                if (problem := self.watch.diverged(metrics, run)) is not None:
+                    rate = options.learning_rate
+                    raise RunError(f"{problem}. Lower update.learning_rate={rate:g}, and start in another folder")
+                self.watch.see(metrics)
+                if (reason := self.watch.out_of_patience(metrics)) is not None:
+                    run.stop(reason, status=0)
+                run.log(metrics | clock.metrics(), logged, held_out)
+            return run.finish(partial(model_writer, self.policy, self.tokenizer, self.world))
+
+    def next_pairs(self, step: int, clock: Clock) -> tuple[list[Pair], dict[str, Any], list[Rollout]]:
+        """(this process's pairs, metrics of what they were made from, rollouts to log)."""
+        size, each = self.settings.update.batch, self.settings.completions
+        if self.reward_function is None:
+            places = range((step - 1) * size + self.world.rank, step * size, self.world.size)
+            return [self.stream.at(place) for place in places], {"update": step}, []
+        everybody, mine = self.rollouts.of(step, clock)
+        pairs = best_and_worst(mine)
+        number = sum(self.world.all_gather(len(pairs)))
+        metrics = {"update": step, **describe(everybody), "pairs/frac": number / size}
+        chosen = evenly([rollout.index for rollout in everybody], self.settings.log.rollouts, each)
+        return pairs, metrics, [rollout for rollout in everybody if rollout.index in chosen]
+
+    def update(self, pairs: Sequence[Pair]) -> dict[str, float]:
+        if not self.world.all_max(len(pairs)):
+            # Every prompt's samples have the same score: nothing to prefer.
+            return {"update/pairs": 0.0}
+        options = self.settings.update
+        batch = self._batch(pairs)
+        with memory_named("the update", "update.micro_batch, or set policy.gradient_checkpointing=true"):
+            self.module.train()
+            metrics = preference_update(
+                self.module,
+                self.optimizer,
+                batch,
+                self.loss,
+                beta=self.settings.beta,
+                micro_batch=options.micro_batch,
+                max_grad_norm=options.max_grad_norm,
+                world=self.world,
+            )
+            self.module.eval()
+        return metrics
+
+    def evaluate(self) -> tuple[dict[str, Any], list[Rollout]]:
+        """Held-out pairs: loss and accuracy. Or held-out examples, completed greedily and judged."""
+        if self.evaluator is not None:
+            evaluation = self.evaluator.greedy(self.writer)
+            return dict(evaluation.metrics), evaluation.rollouts[: self.settings.log.rollouts]
+        if not self.held_pairs:
+            return {}, []
+        batch, size = self._batch(self.held_pairs[self.world.rank :: self.world.size]), self.settings.update.micro_batch
+        with memory_named("reading held-out pairs", "update.micro_batch"), evaluating(self.policy):
+            own_BT, _ = self.policy.logprobs_and_values(batch, size, self.world)
+        assert batch.reference_BT is not None
+        moved_B = ((own_BT - batch.reference_BT) * batch.loss_weights_BT).sum(1)
+        moved_P2 = moved_B[: 2 * (len(moved_B) // 2)].view(-1, 2)
+        margin_P = moved_P2[:, 0] - moved_P2[:, 1]
+        sums_3 = torch.stack(
+            [
+                self.loss(margin_P, self.settings.beta).sum(),
+                (margin_P > 0).sum().float(),
+                torch.tensor(float(len(margin_P)), device=margin_P.device),
+            ]
+        )
+        loss, right, number = self.world.all_sum(sums_3).tolist()
+        return {"held_out/loss": loss / max(number, 1), "held_out/accuracy": right / max(number, 1)}, []
+
+    def close(self) -> None:
+        """Let go of the run folder and of the critic; `train` does so by itself."""
+        self.run.close()
+        if self.reward_function is not None:
+            self.reward_function.close()
+
+    def _batch(self, pairs: Sequence[Pair]) -> Batch:
+        """Chosen and rejected in turn, with the reference's log-probs."""
+        rows, device = [row for pair in pairs for row in pair], self.world.device
+        batch = collate_ids([r.prompt for r in rows], [r.completion for r in rows], device) if rows else blank(device)
+        with memory_named("reading completions", "update.micro_batch"), evaluating(self.policy):
+            reference_BT = self.reference.logprobs(batch, self.settings.update.micro_batch, self.world)
+        return replace(batch, reference_BT=reference_BT)
+
+    def _counts(self) -> dict[str, int]:
+        counted = self.pairs or self.examples
+        held = self.held_pairs or self.held_out
+        return {"data/examples": len(counted), "data/held_out": len(held), "data/skipped": self.skipped}
+
+
+def best_and_worst(rollouts: Sequence[Rollout]) -> list[Pair]:
+    """Of each prompt the completion with the highest score and the one with the lowest, where they differ; the first of
+    several with the same score."""
+    groups: dict[int, list[Rollout]] = {}
+    for rollout in rollouts:
+        if rollout.score is not None:
+            groups.setdefault(rollout.group, []).append(rollout)
+    pairs = []
+    for group in groups.values():
+        best = max(group, key=lambda rollout: (rollout.score, -rollout.index))
+        worst = min(group, key=lambda rollout: (rollout.score, rollout.index))
+        if best.score != worst.score:
+            pairs.append(tuple(Encoded(list(r.prompt_ids), list(r.completion.token_ids)) for r in (best, worst)))
+    return pairs  # type: ignore[return-value]
+
+
+def chosen_and_rejected(example: Example) -> tuple[str, str]:
+    """The two completions of a pair: texts, or message lists that end with the assistant's turn."""
+    texts = []
+    for name in ("chosen", "rejected"):
+        given = example.columns.get(name)
+        if isinstance(given, list) and given and isinstance(given[-1], dict):
+            given = given[-1].get("content")
+        if not isinstance(given, str) or not given.strip():
+            there = ", ".join(f"`{column}`" for column in example.columns) or "none"
+            raise InvalidData(
+                f"example {example.id!r} should have a text in `{name}`; its columns are: {there}. To make pairs from "
+                f"a critic's scores instead: pairs=samples critic=NAME"
+            )
+        texts.append(given)
+    return texts[0], texts[1]

@@ -1,0 +1,125 @@
+"""Rollouts of an update: sampled and judged, or taken from what a killed run kept.
+
+Enters: the number of an update. Leaves: everybody's rollouts and this process's own, in the same order for any number
+of processes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from text2grad.evaluation.evaluator import judged
+from text2grad.feedback.judge import RewardFunction
+from text2grad.feedback.rewards import kind_of, verdict_sum
+from text2grad.models.sampling import Seed
+from text2grad.models.writer import Writer
+from text2grad.runs.run import Run
+from text2grad.runs.world import World
+from text2grad.tasks.examples import Stream
+from text2grad.training.setup import Clock
+from text2grad.training.state import random_states, restore_random_states
+from text2grad.types import Example, MetricInfo, Rollout
+
+METRICS = {
+    "reward/residual_ratio": MetricInfo(
+        "Residual ratio",
+        "Variance of the score that spans leave unexplained, divided by its variance. Above 1 the spans add noise.",
+        "lower",
+    ),
+}
+
+
+class Rollouts:
+    """Samples and judges; what was paid for is kept until the next checkpoint."""
+
+    def __init__(
+        self,
+        stream: Stream[Example],
+        writer: Writer,
+        reward_function: RewardFunction,
+        run: Run,
+        *,
+        prompts: int,
+        completions: int,
+        seed: int,
+    ) -> None:
+        self.stream, self.writer, self.reward_function, self.run = stream, writer, reward_function, run
+        self.prompts, self.completions, self.seed = prompts, completions, seed
+        self.world: World = run.world
+
+    def of(self, step: int, clock: Clock) -> tuple[list[Rollout], list[Rollout]]:
+        """(everybody's, this process's)."""
+        kept, mine = self.run.kept(step), set(self._indices())
+        if kept is None:
+            rollouts = self._sample_and_judge(step, clock)
+        else:
+            rollouts = [Rollout.from_json(row) for row in kept["rollouts"]]
+            self.reward_function.running_scale.restore(kept["scale"])
+            self.reward_function.reason = kept["reason"]
+            restore_random_states(kept["random"][self.world.rank])
+        return rollouts, [rollout for rollout in rollouts if rollout.index in mine]
+
+    def _sample_and_judge(self, step: int, clock: Clock) -> list[Rollout]:
+        indices = self._indices()
+        first = (step - 1) * self.prompts
+        examples = [self.stream.at(first + index // self.completions) for index in indices]
+        with clock("sample"):
+            samples = self.writer(examples, Seed(self.seed, step, indices))
+        samples = [
+            replace(sample, index=index, group=index // self.completions)
+            for index, sample in zip(indices, samples, strict=True)
+        ]
+        mine = judged(self.reward_function, samples, learn=True, world=self.world)
+        clock.add(self.reward_function.seconds)
+        everybody = [rollout for part in self.world.all_gather(mine) for rollout in part]
+        everybody.sort(key=lambda rollout: rollout.index)
+        self.reward_function.reason = self.world.broadcast(self.reward_function.reason)
+        random = self.world.all_gather(random_states())
+        if self.world.is_main:
+            self.run.keep(
+                step,
+                {
+                    "rollouts": [rollout.to_json() for rollout in everybody],
+                    "scale": self.reward_function.running_scale.state(),
+                    "reason": self.reward_function.reason,
+                    "random": random,
+                },
+            )
+        return everybody
+
+    def _indices(self) -> list[int]:
+        """Of the completions that this process samples; the completions of a prompt stay together."""
+        prompts = range(self.world.rank, self.prompts, self.world.size)
+        return [prompt * self.completions + turn for prompt in prompts for turn in range(self.completions)]
+
+
+def residual_ratio(rollouts: Sequence[Rollout], scale: float) -> float | None:
+    """var(residual) / var(score) where rewards are verdicts times `scale` and the residual goes to the last token.
+    Above 1 the spans add noise, not signal."""
+    pairs = [
+        (rollout.score, verdict_sum(rollout.alignment))
+        for rollout in rollouts
+        if rollout.critique and rollout.alignment and kind_of(rollout.critique) == "score"
+    ]
+    if len(pairs) < 2:
+        return None
+    scores, verdicts = np.array(pairs, dtype=float).T
+    return float((scores - scale * verdicts).var() / scores.var()) if scores.var() > 0 else None
+
+
+def evenly(indices: Sequence[int], wanted: int, each: int = 1) -> set[int]:
+    """At most this many of the indices, spread over them. Those of a prompt, `each` in a row, stay together: they are
+    read side by side, and looked at again for the price of one prompt.
+
+    >>> sorted(evenly(range(10), 3))
+    [0, 4, 9]
+    >>> sorted(evenly(range(12), 6, each=3))
+    [0, 1, 2, 9, 10, 11]
+    """
+    if wanted >= len(indices):
+        return set(indices)
+    groups = sorted({index // each for index in indices})
+    places = np.linspace(0, len(groups) - 1, min(len(groups), -(-wanted // each)))
+    chosen = {groups[int(place)] for place in places}
+    return set([index for index in indices if index // each in chosen][:wanted])

@@ -1,0 +1,248 @@
+"""What every training loop starts with: device, processes, run folder, model, optimizer.
+
+Enters: settings, and what Python callers bring themselves. Leaves: a `Session`. Knows no algorithm.
+"""
+
+import hashlib
+import json
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from text2grad import __version__, config
+from text2grad.errors import ConfigError, RunError, UsageError
+from text2grad.models.load import fingerprint, load_model
+from text2grad.models.memory import memory_named
+from text2grad.models.parallel import Processes, whole_weights
+from text2grad.runs.run import Run
+from text2grad.training.state import disk_errors, seed_everything
+from text2grad.types import Example, MetricInfo
+
+FREE = (
+    "update.micro_batch",
+    "sampling.batch",
+    "sampling.prefill_tokens",
+    "policy.gradient_checkpointing",
+    "policy.compile",
+    "checkpoint_every",
+    "keep_checkpoints",
+)
+"""Settings that may change on resume: how much is in memory and on the disk at once, not what is computed. Sums are
+then taken in another order, so the last bits of the weights may differ."""
+
+Callback = Callable[[Any, Mapping[str, Any]], object]
+"""Called with the trainer and an update's metrics, after they are written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A run that has been opened, with the model it starts from."""
+
+    world: Processes
+    run: Run
+    model: Any
+    tokenizer: Any
+
+
+def start(
+    settings: Any,
+    folder: str | Path,
+    *,
+    command: str,
+    model: Any = None,
+    tokenizer: Any = None,
+    data: Mapping[str, str] | None = None,
+    metrics: Mapping[str, MetricInfo] | None = None,
+    callbacks: Sequence[Callable[[Mapping[str, Any]], object]] = (),
+    show: bool = False,
+    resume_with: str | None = "",
+) -> Session:
+    """Open the run folder, seed everything, load the model. See `Run` for the arguments."""
+    if (model is None) != (tokenizer is None):
+        raise UsageError("a model and its tokenizer go together: give both, or neither and the name of one")
+    world = Processes(device_named(settings.device), settings.log.trackers, str(folder))
+    run = Run(
+        folder,
+        settings,
+        command=command,
+        world=world,
+        launched=world.launched,
+        data=data,
+        facts=facts(settings, world),
+        metrics=metrics,
+        free=FREE,
+        trackers=AccelerateTrackers(world, settings, Path(folder)) if settings.log.trackers else None,
+        callbacks=callbacks,
+        show=show,
+        resume_with=None if resume_with == "" and model is not None else resume_with,
+    )
+    with run.abandoned_on_failure():
+        seed_everything(settings.seed)
+        if model is None:
+            model, tokenizer = load_model(settings.model, device=str(world.device))
+        run.began_from(fingerprint(model))
+        return Session(world, run, model.to(world.device), tokenizer)
+
+
+def device_named(name: str) -> str:
+    """The device to use; one that is not there is refused before a model is loaded."""
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.zeros((), device=name)
+    except (RuntimeError, AssertionError) as problem:
+        first = (str(problem).splitlines() or [""])[0][:120]
+        raise ConfigError(
+            f"device={name}: cannot be used here ({first}); `text2grad env` lists the devices, device=cpu always works"
+        ) from None
+    return name
+
+
+class AdamSettings(Protocol):
+    """The settings that the optimizer wants."""
+
+    @property
+    def learning_rate(self) -> float: ...
+    @property
+    def beta2(self) -> float: ...
+    @property
+    def weight_decay(self) -> float: ...
+
+
+def make_optimizer(policy: Any, options: AdamSettings, head_rate: float | None = None) -> torch.optim.AdamW:
+    """AdamW, with a rate of its own for the value or span head if one is set. `peak` is what the schedule multiplies.
+    Call it after weights have been sharded: sharding replaces them."""
+    groups: dict[float, list[Any]] = {}
+    for name, weight in policy.trainable().items():
+        own = head_rate if name.startswith(("value_head.", "span_head.")) else None
+        groups.setdefault(own or options.learning_rate, []).append(weight)
+    return torch.optim.AdamW(
+        [{"params": weights, "lr": rate, "peak": rate} for rate, weights in groups.items()],
+        betas=(0.9, options.beta2),
+        weight_decay=options.weight_decay,
+        fused=policy.device.type == "cuda" or None,
+    )
+
+
+def set_rate(optimizer: torch.optim.Optimizer, factor: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = group["peak"] * factor
+
+
+def model_writer(policy: Any, tokenizer: Any, world: Processes) -> Callable[[Path], None]:
+    """What `Run.finish` calls to write the trained model. Gathers sharded weights, so every process must call it."""
+    with memory_named("saving the model", "nothing: close other programs"):
+        weights: dict[str, Tensor] | None = whole_weights(policy.model) if world.sharded else None
+
+    def write(path: Path) -> None:
+        with memory_named("saving the model", "nothing: close other programs"), disk_errors():
+            policy.save_pretrained(path, tokenizer, weights)
+
+    return write
+
+
+def facts(settings: Any, world: Processes) -> dict[str, Any]:
+    """What a report needs to say how to make the run again."""
+    import transformers
+
+    return {
+        "text2grad": __version__,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "device": str(world.device),
+        "processes": world.size,
+        "command": sys.argv,
+        "seed": settings.seed,
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def digests(*sources: tuple[str, str, Sequence[Example] | None]) -> dict[str, str]:
+    """(name, file, examples that did not come from that file) of each part of the data → sha256 of what is used."""
+    result = {}
+    for name, path, given in sources:
+        if given:
+            content = "\n".join(json.dumps(example.to_json(), sort_keys=True) for example in given)
+            result[name] = hashlib.sha256(content.encode()).hexdigest()
+        elif path and (file := Path(path).expanduser()).is_file():
+            with file.open("rb") as stream:
+                result[path] = hashlib.file_digest(stream, "sha256").hexdigest()
+    return result
+
+
+class AccelerateTrackers:
+    """TensorBoard, W&B and others, through accelerate. A run that resumes is one run there, too."""
+
+    def __init__(self, world: Processes, settings: Any, path: Path) -> None:
+        self.world, self.settings, self.path = world, settings, path
+        self._started = False
+
+    def start(self, done: int) -> None:
+        """What trackers heard of later updates counts no more."""
+        flat = config.flat(config.plain(self.settings))
+        known = {
+            key: value if isinstance(value, int | float | str | bool) else str(value) for key, value in flat.items()
+        }
+        try:
+            self.world.accelerator.init_trackers("text2grad", known if done == 0 else None, self._options(done))
+        except Exception as problem:  # each tracker has errors of its own
+            first = (str(problem).splitlines() or [type(problem).__name__])[0][:160]
+            raise RunError(
+                f"log.trackers: {', '.join(self.settings.log.trackers)} could not be started ({first})"
+            ) from problem
+        self._started = True
+
+    def log(self, metrics: Mapping[str, Any]) -> None:
+        if self._started:
+            numbers = {key: value for key, value in metrics.items() if isinstance(value, int | float)}
+            self.world.accelerator.log(numbers, step=metrics["update"])
+
+    def finish(self) -> None:
+        if self._started:
+            self._started = False
+            # Not `end_training`, which would end the exchange between the processes as well.
+            for tracker in self.world.accelerator.trackers:
+                tracker.finish()
+
+    def _options(self, done: int) -> dict[str, dict[str, Any]]:
+        place = str(self.path.resolve())
+        name = f"{self.path.resolve().name}-{hashlib.sha256(place.encode()).hexdigest()[:8]}"
+        return {
+            # tensorboardX names its files by the second, and would write over one of the same.
+            "tensorboard": {"purge_step": done + 1 if done else 0, "filename_suffix": f".{done}"},
+            "wandb": {"id": name, "name": name, "dir": str(self.path), "resume": "allow"},
+            "trackio": {"name": name, "resume": "allow"},
+        }
+
+
+class Clock:
+    """Seconds that the parts of an update took."""
+
+    def __init__(self, *parts: str) -> None:
+        self._start = time.perf_counter()
+        self.parts = dict.fromkeys(parts, 0.0)
+
+    @contextmanager
+    def __call__(self, part: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.add({part: time.perf_counter() - start})
+
+    def add(self, seconds: Mapping[str, float]) -> None:
+        for part, spent in seconds.items():
+            self.parts[part] = self.parts.get(part, 0.0) + spent
+
+    def metrics(self) -> dict[str, float]:
+        other = time.perf_counter() - self._start - sum(self.parts.values())
+        return {f"time/{part}": seconds for part, seconds in {**self.parts, "other": other}.items()}
