@@ -79,7 +79,8 @@ def test_the_labelling_format(capsys: pytest.CaptureFixture[str]) -> None:
     Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     assert main(["annotate", "rows.jsonl", "annotated.jsonl", "--critic", "people"]) == 0, capsys.readouterr().err
     (row,) = map(json.loads, Path("annotated.jsonl").read_text().splitlines())
-    marked = {(row["completion"][span["start"] : span["end"]], span["verdict"]) for span in row["spans"]}
+    given = [span for span in row["spans"] if span["provenance"] == "given"]
+    marked = {(row["completion"][span["start"] : span["end"]], span["verdict"]) for span in given}
     assert marked == {("dog", "poor"), ("🦩", "good")}
 
 
@@ -97,8 +98,8 @@ def test_task_metric_estimator_loss_and_sampler_in_one_run(here: Path, capsys: p
         "completions=2",
     ]
     assert main(["train", "run", *words, *SMALL]) == 0, capsys.readouterr().err
-    (row,) = metrics_of(here / "run")
-    assert row["held_out/polite"] == 0
+    row = metrics_of(here / "run")[-1]
+    assert row["update"] == 1 and row["held_out/polite"] == 0
     declared = json.loads((here / "run" / "run.json").read_text())["metrics"]["held_out/polite"]
     assert declared["title"] == "Polite completions" and declared["better"] == "higher"
     assert main(["report", "run"]) == 0

@@ -27,6 +27,7 @@ COMMANDS = {
     "reward-model": "train a model that scores every token and says why",
     "sft": "supervised start of a policy, from given completions",
     "train": "reinforcement learning of a policy, from critiques",
+    "dpo": "preference learning: of two completions the better one becomes likelier",
     "env": "versions and devices, for bug reports",
     "report": "run folders → one HTML file: charts, completions, critiques",
 }
