@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors import SafetensorError
+from text2grad.training._state import disk_errors
 
 from tests.training.trainings import HELD_OUT, Driver, assert_same, metrics_of, rows_of, said, trainer, weights_of
 from text2grad.commands.parsing import resume_command
@@ -18,7 +19,6 @@ from text2grad.errors import ConfigError, InvalidData, RunError, RunLocked, Usag
 from text2grad.models.policy import Policy
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.training import rl as loop
-from text2grad.training._state import disk_errors
 from text2grad.training.guard import Watch
 from text2grad.training.settings import SFTSettings
 from text2grad.training.sft import SFTTrainer

@@ -9,8 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from text2grad.feedback.align.project import SIGN
-from text2grad.feedback.rewards import Slope, kind_of, on_last_token, token_rewards, total_of, verdict_sum
-from text2grad.types import Alignment, Completion, Critique, Scoring, Span, Verdict
+from text2grad.feedback.rewards import (
+    RunningScale,
+    Scoring,
+    kind_of,
+    on_last_token,
+    token_rewards,
+    total_of,
+    verdict_sum,
+)
+from text2grad.types import Alignment, Completion, Critique, Span, Verdict
 
 VERDICTS: list[Verdict] = ["good", "poor", "neutral"]
 PLACEMENTS: list[Literal["last", "even"]] = ["last", "even"]
@@ -228,27 +236,27 @@ def test_nothing_sampled_nothing_earned() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(-8, 8), NUMBERS), min_size=2, max_size=40), st.integers(1, 5))
-def test_the_slope_is_that_of_least_squares_and_never_negative(pairs: list[tuple[int, float]], parts: int) -> None:
+def test_the_scale_is_that_of_least_squares_and_never_negative(pairs: list[tuple[int, float]], parts: int) -> None:
     verdicts, scores = [float(x) for x, _ in pairs], [y for _, y in pairs]
-    slope = Slope()
+    scale = RunningScale()
     for part in range(parts):
-        slope.see(verdicts[part::parts], scores[part::parts])
+        scale.see(list(zip(verdicts, scores, strict=True))[part::parts])
     if len(set(verdicts)) == 1:
-        assert slope.value == 0
+        assert scale.value == 0
     else:
-        assert slope.value == pytest.approx(max(0.0, float(np.polyfit(verdicts, scores, 1)[0])), abs=1e-7)
+        assert scale.value == pytest.approx(max(0.0, float(np.polyfit(verdicts, scores, 1)[0])), abs=1e-7)
 
 
-def test_the_slope_by_hand() -> None:
+def test_the_scale_by_hand() -> None:
     # x = 0, 1, 2, 5; y = 1, 1, 2, 6. Means 2 and 2.5. Σ (x − 2)(y − 2.5) = 3 + 1.5 + 0 + 10.5 = 15; Σ (x − 2)² = 14.
-    slope = Slope()
-    slope.see([0.0, 1.0], [1.0, 1.0])
-    other = Slope()
-    other.see([2.0, 5.0], [2.0, 6.0])
-    slope.add(np.array(other.sums))
-    assert slope.value == pytest.approx(15 / 14)
-    assert Slope(*slope.sums).value == slope.value
-    assert Slope().value == 0
+    scale = RunningScale()
+    scale.see([(0.0, 1.0), (1.0, 1.0)])
+    other = RunningScale()
+    other.see([(2.0, 2.0), (5.0, 6.0)])
+    scale.add(other.sums)
+    assert scale.value == pytest.approx(15 / 14)
+    assert RunningScale(*scale.sums).value == scale.value
+    assert RunningScale().value == 0
 
 
 def test_the_sum_of_verdicts_counts_severity() -> None:
