@@ -29,7 +29,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(folder / "env", with_pip=True)
     python = folder / "env" / "bin" / "python"
     (wheel,) = folder.glob("*.whl")
-    install = [python, "-m", "pip", "install", "--quiet", "--constraint", ROOT / "constraints.txt", wheel]
+    install = f"{python} -m pip install --quiet --constraint {ROOT / 'constraints.txt'} {wheel}".split()
     subprocess.run(install, check=True, capture_output=True)
     return python.parent
 
@@ -55,7 +55,7 @@ def test_commands_of_the_core(bare: Path, tmp_path: Path) -> None:
     assert told.returncode == 0 and "PyTorch is not installed" in told.stdout and __version__ in told.stdout
 
 
-@pytest.mark.parametrize("command", ["train", "sft", "reward-model"])
+@pytest.mark.parametrize("command", ["train", "sft", "dpo", "reward-model"])
 def test_a_command_that_needs_an_extra_names_it(bare: Path, tmp_path: Path, command: str) -> None:
     (tmp_path / "data.jsonl").write_text('{"prompt": "Where?", "reference": "At sea."}\n')
     assert run(bare / "text2grad", command, "--help", cwd=tmp_path).returncode == 0

@@ -3,7 +3,9 @@
 import importlib.util
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import text2grad
 from text2grad.feedback.critics.reference import ReferenceCritic
@@ -40,7 +42,7 @@ class ByteTokens:
     special = True
 
 
-def critic(prompts: list[str], completions: list[str], **columns: list[object]) -> list[Critique | None]:
+def critic(prompts: Sequence[Any], completions: Sequence[str], **columns: Sequence[Any]) -> list[Critique | None]:
     assert len(prompts) == len(completions) and not columns
     return [
         Critique("The flamingo is right.", quotes=(Quote("🦩", "good"),)) if "🦩" in completion else None
