@@ -29,8 +29,8 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(folder / "env", with_pip=True)
     python = folder / "env" / "bin" / "python"
     (wheel,) = folder.glob("*.whl")
-    install = f"{python} -m pip install --quiet --constraint {ROOT / 'constraints.txt'} {wheel}".split()
-    subprocess.run(install, check=True, capture_output=True)
+    install = [python, "-m", "pip", "install", "--quiet", "--constraint", ROOT / "constraints.txt", wheel]
+    subprocess.run(list(map(str, install)), check=True, capture_output=True)
     return python.parent
 
 

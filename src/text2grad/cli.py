@@ -21,7 +21,7 @@ from text2grad import __version__
 from text2grad.errors import MissingExtra, Text2GradError
 
 COMMANDS = {
-    "demo": "see a model learn from words: a few minutes, then a report",
+    "demo": "train a small model in a few minutes, and open the report",
     "align": "critiques → spans, no model needed",
     "annotate": "completions → critiques → spans, by people, programs or models",
     "reward-model": "train a model that scores every token and says why",
