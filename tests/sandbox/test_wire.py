@@ -123,7 +123,15 @@ def test_plain_data_that_is_shared_comes_back_as_it_was(one: Any, other: Any) ->
 def test_containers_become_what_the_other_side_made_of_them() -> None:
     row, data, named = [1], bytearray(b"x"), OrderedDict(a=1)
     held: list[Any] = [row, {"k": row}, {2}, deque([3]), data, Counter("aab"), named]
-    there = [[1, 2], {"k": 0, "new": [[]]}, {4}, deque(), bytearray(b"yz"), Counter("b"), OrderedDict(b=named)]
+    there: list[Any] = [
+        [1, 2],
+        {"k": 0, "new": [[]]},
+        {4},
+        deque(),
+        bytearray(b"yz"),
+        Counter("b"),
+        OrderedDict(b=named),
+    ]
     there[1]["k"] = there[0]
     refill(held, json.loads(json.dumps(contents(there))))
     assert held == [[1, 2], {"k": [1, 2], "new": [[]]}, {4}, deque(), b"yz", Counter("b"), {"b": {"a": 1}}]

@@ -83,7 +83,7 @@ class _Round:
             self.results[index] = _result(self.names[index], event, self.isolation)
         elif "skipped" in event:
             self.skipped[index] = _text(event.get("reason")) or ""
-        elif "objects" in event:
+        elif "objects" in event and self.isolation == "isolated":
             self.objects[index] = _text(event.get("reason")) or ""
 
     def settle(self) -> None:

@@ -108,20 +108,21 @@ class _Plugin:
         """Tell a failure at once, anything else after the last row."""
         last, asked = not self.rows[index], self.asked + self.tester.program.asked
         checked = not last or self.checked[index] > 0
-        ((event,),) = [[*self.tester.events([index], self.problem, checked, 0 if self._skipped(item) else asked)]]
+        event, words = self.tester.outcome(self.problem, checked, 0 if self._skipped(item) else asked)
         if index in self.told:
             return
-        if "objects" in event or event.get("kind", "passed") != "passed":
+        if event != "skipped" and words.get("kind") != "passed":
             self.told.add(index)
-            self.tester.say(**event)
+            self.tester.say(**{event: index, **words})
             return
-        before = self.held.get(index, event)
-        if "result" in event and "result" in before:
-            event["ran"] = sorted({*event["ran"], *before["ran"]})
-        self.held[index] = event if "result" in event else before
+        before = self.held.get(index)
+        if event == "result":
+            self.held[index] = {**words, "ran": sorted({*words["ran"], *(before or {}).get("ran", ())})}
+        elif before is None:
+            self.held[index] = words
         if last:
             self.told.add(index)
-            self.tester.say(**self.held[index])
+            self.tester.say(**{"result" if "kind" in self.held[index] else "skipped": index, **self.held[index]})
 
     def _skipped(self, item: Any) -> bool:
         """Whether the test's own text skips it, whatever the program."""

@@ -12,24 +12,27 @@ data, and the program failed it. So no program chooses by what it returns how it
 import sys
 import time
 import types
-from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
-from datetime import date, datetime, timedelta
-from decimal import Decimal
-from fractions import Fraction
 from typing import Any
 
 from text2grad.sandbox.inside.program import Stop
-from text2grad.sandbox.inside.wire import Gone, Unplain, WireError, builtin_error, decode, encode, receive, refill, send
+from text2grad.sandbox.inside.wire import (
+    Gone,
+    Unplain,
+    WireError,
+    builtin_error,
+    decode,
+    encode,
+    plain_attributes,
+    receive,
+    refill,
+    send,
+)
 
 FILE = "tests.py"
 """What the tests' code is compiled as."""
 DEEPEST = 50
 """Frames of a traceback that are kept."""
-_KINDS: tuple[Any, ...] = (int, float, complex, str, bytes, bytearray, list, tuple, dict, set, range, deque, Counter)
-_KINDS += (OrderedDict, defaultdict, Decimal, Fraction, date, datetime, timedelta, types.GeneratorType, type)
-PLAIN = {name for kind in _KINDS for name in dir(kind)}
-"""Attributes that plain data has."""
 
 
 class NeedsObjects(BaseException):
@@ -52,7 +55,7 @@ class StandIn:
     def __getattribute__(self, name: str) -> Any:
         if name.startswith("__") or sys._getframe(1).f_code.co_filename != FILE:
             return _field(self, name)  # pytest looks at everything that a test file holds
-        return _needs(self, f"asks for `.{name}` of", name not in PLAIN or _field(self, "_made"))
+        return _needs(self, f"asks for `.{name}` of", _field(self, "_made") or name not in plain_attributes())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         function = _field(self, "_function")

@@ -14,14 +14,15 @@ import os
 import signal
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
 from text2grad.sandbox.inside.asserts import CHECKS, Checks, Mismatch, rewrite
 from text2grad.sandbox.inside.candidate import Candidate
 from text2grad.sandbox.inside.program import Stop, frames, out_of_time
-from text2grad.sandbox.inside.remote import FILE, PLAIN, NeedsObjects, Remote
+from text2grad.sandbox.inside.remote import FILE, NeedsObjects, Remote
+from text2grad.sandbox.inside.wire import plain_attributes
 
 _NOTHING = "nothing was checked: the test ended without reaching one of its asserts"
 _NO_PYTEST = "pytest runs such tests, and it is not installed: `pip install pytest`"
@@ -122,13 +123,13 @@ class Tester:
         if problem is not None or self.program.fault is not None or self.program.need is not None:
             self._tell(indexes, problem, True)
             return
+        asked = self.program.asked
         try:
             from text2grad.sandbox.inside.plugin import run
-        except ModuleNotFoundError as problem:
-            self._tell(indexes, problem, True)
+        except ModuleNotFoundError:
+            for index in indexes:
+                self.say(skipped=index, reason=_NO_PYTEST)
             return
-        asked = self.program.asked
-        self.program.end()
         self.cut = not run(self, module, functions, asked)
 
     def _tried(self, work: Callable[..., object], *args: Any) -> tuple[BaseException | None, bool]:
@@ -142,38 +143,33 @@ class Tester:
         return None, self.checks.count > before
 
     def _tell(self, indexes: Iterable[int], problem: BaseException | None, checked: bool) -> None:
-        for event in self.events(indexes, problem, checked, self.program.asked):
-            self.say(**event)
+        """Tests that ended together, and what they say."""
+        kind, words = self.outcome(problem, checked, self.program.asked)
+        for index in indexes:
+            self.say(**{kind: index, **words})
 
-    def events(
-        self, indexes: Iterable[int], problem: BaseException | None, checked: bool, asked: int
-    ) -> Iterator[dict[str, Any]]:
-        """What a test that ended this way says, for each of the tests that ended with it."""
+    def outcome(self, problem: BaseException | None, checked: bool, asked: int) -> tuple[str, dict[str, Any]]:
+        """(event, words) for a test that ended this way."""
         program, ran = self.program, self.program.end()
         need = problem if isinstance(problem, NeedsObjects) else program.need
-        if need is None and asked and isinstance(program, Remote):
+        if program.shares_process:
+            if isinstance(problem, ModuleNotFoundError):
+                asked = len(frames(problem.__traceback__))  # an import of the test's own is not the program's fault
+        elif need is None and asked:
             need = _unplain(problem)
-        if (
-            isinstance(program, Local)
-            and isinstance(problem, ModuleNotFoundError)
-            and not frames(problem.__traceback__)
-        ):
-            asked = 0  # the test's own import
         if need is not None and need.by_test and not program.lost:
-            event = {"objects": -1, "reason": str(need)[:300]}
-        elif not (asked or need or program.fault or isinstance(problem, AssertionError)):
-            event = {"skipped": -1, "reason": _reason(problem, checked)}
-        else:
-            fault = program.fault or (Stop("not_plain", str(need)[:300]) if need is not None else None)
-            event = {"result": -1, "ran": ran, **_result(problem, checked, fault)}
-            self.late += event["kind"] == "timeout"
-        kind = next(iter(event))
-        yield from ({**event, kind: index} for index in indexes)
+            return "objects", {"reason": str(need)[:300]}
+        if not (asked or need or program.fault or isinstance(problem, AssertionError)):
+            return "skipped", {"reason": _reason(problem, checked)}
+        fault = program.fault or (Stop("not_plain", str(need)[:300]) if need is not None else None)
+        result = _result(problem, checked, fault)
+        self.late += result["kind"] == "timeout"
+        return "result", {"ran": ran, **result}
 
 
 def _unplain(problem: BaseException | None) -> NeedsObjects | None:
     """A test that asks plain data for an attribute that no plain data has wants an object: `point.x` of a tuple."""
-    if not isinstance(problem, AttributeError) or problem.name in PLAIN or frames(problem.__traceback__):
+    if not isinstance(problem, AttributeError) or problem.name in plain_attributes() or frames(problem.__traceback__):
         return None
     if hasattr(problem, "__frames__") or type(problem.obj).__module__ not in ("builtins", "collections"):
         return None

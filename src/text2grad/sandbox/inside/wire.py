@@ -63,15 +63,13 @@ def encode(
 
 def contents(containers: list[Any]) -> list[Any]:
     """What numbered containers hold now, for `refill` on the side that they came from."""
-    writer = _Writer(seen={id(container): (number, container) for number, container in enumerate(containers)})
-    writer.objects = True
+    seen = {id(container): (number, container) for number, container in enumerate(containers)}
+    writer = _Writer(False, False, seen, True)
     return [writer.held_by(container) for container in containers]
 
 
 class _Writer:
-    def __init__(
-        self, drain: bool = False, strip: bool = False, seen: dict[int, Any] | None = None, objects: bool = False
-    ) -> None:
+    def __init__(self, drain: bool, strip: bool, seen: dict[int, Any] | None, objects: bool) -> None:
         self.drain, self.strip, self.seen, self.objects = drain, strip, seen, objects
 
     def write(self, value: Any) -> Any:
@@ -276,6 +274,13 @@ _LIBRARY: dict[str, tuple[str, Callable[[Any], list[Any]]]] = {
     "time": ("datetime", lambda value: [value.isoformat()]),
     "timedelta": ("datetime", lambda value: [value.days, value.seconds, value.microseconds]),
 }
+
+
+def plain_attributes() -> set[str]:
+    """Attributes that plain data has."""
+    library = [getattr(importlib.import_module(module), name) for name, (module, _) in _LIBRARY.items()]
+    kinds: list[Any] = [*_TYPES.values(), *_CHANGING, *_SEQUENCES, *library, range, GeneratorType, type]
+    return {name for kind in kinds for name in dir(kind)}
 
 
 def _from_library(name: str) -> Callable[[list[Any]], Any]:
