@@ -13,12 +13,10 @@ from text2grad.feedback.agreement import (
     Agreement,
     Judged,
     by_content,
-    by_cover,
     by_spans,
     by_tokens,
-    replies,
 )
-from text2grad.types import Alignment, Missed, Span, Verdict
+from text2grad.types import Span, Verdict
 
 Measure = Callable[[list[Judged]], dict[Verdict, Agreement]]
 TEXT = "Seven ships left the old quay at noon."
@@ -27,19 +25,6 @@ TEXT = "Seven ships left the old quay at noon."
 
 def poor(*places: tuple[int, int]) -> tuple[Span, ...]:
     return tuple(Span(start, end, "poor") for start, end in places)
-
-
-def test_spans_count_by_the_share_that_the_other_side_covers() -> None:
-    # People: "the old quay" (12) and "noon" (4). Critic: "old" and "quay at": 7 of the 12; all of "old", 4 of 7 right.
-    item = Judged(TEXT, poor((17, 29), (33, 37)), poor((21, 24), (25, 32)))
-    found = by_cover([item])["poor"]
-    assert (found.called, found.marked) == (2, 2)
-    assert found.right == pytest.approx(1 + 4 / 7) and found.found == pytest.approx(7 / 12)
-    # What two spans both cover counts once; one cut in two covers what it did.
-    twice = by_cover([Judged(TEXT, poor((0, 5)), poor((0, 4), (2, 5)))])["poor"]
-    assert (twice.found, twice.right) == (1, 2)
-    assert by_cover([Judged(TEXT, poor((0, 5)), None)])["poor"] == Agreement(marked=1)
-    assert by_cover([Judged("Ships", poor((0, 9)), poor((0, 5)))])["poor"] == Agreement(1, 1, 1, 1)  # beyond the text
 
 
 def test_words_stand_for_tokens_where_there_are_none() -> None:
@@ -100,18 +85,11 @@ def test_nothing_is_never_perfect() -> None:
     assert (Agreement().precision, Agreement().recall, Agreement().f1) == (0, 0, 0)
 
 
-def test_replies_by_hand() -> None:
-    spans = (Span(0, 3, "poor", provenance="exact"), Span(4, 5, "poor", provenance="paraphrase"))
-    found = replies([None, Alignment(spans, (Missed("ten ships", "not in the completion"),)), Alignment(), None])
-    assert (found.parse_rate, found.quote_found_rate) == (0.5, 0.5)
-    assert (replies([]).parse_rate, replies([None]).quote_found_rate) == (0.0, 0.0)
-
-
 spans = st.lists(st.tuples(st.integers(0, 36), st.integers(1, 12), st.sampled_from(VERDICTS)), max_size=6).map(
     lambda rows: tuple(Span(start, min(38, start + size), verdict) for start, size, verdict in rows)
 )
 items = st.builds(Judged, st.just(TEXT), spans, spans)
-measures = st.sampled_from((by_tokens, by_content, by_spans, by_cover))
+measures = st.sampled_from((by_tokens, by_content, by_spans))
 
 
 @given(st.lists(items, min_size=1, max_size=4), measures)

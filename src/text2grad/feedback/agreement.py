@@ -1,14 +1,12 @@
 """How far spans that a critic gives agree with spans that people marked.
 
 Enters: `Judged` completions: people's spans and the critic's, None where its reply could not be read. Leaves:
-precision, recall and F1 of each verdict, counted in four ways:
+precision, recall and F1 of each verdict, counted in three ways:
 
 tokens      a token counts once, whatever its length. Tokens are given by offsets, else words stand for them.
 content     characters of content words; a word has the verdict of its first character.
 spans       a person's span is found if one of the critic's with the same verdict overlaps it enough, and a critic's
             span is right if one of theirs does.
-cover       a span counts by the share of it that the other side marked (as in SemEval 2020, task 11): where a span is
-            cut in two does not matter, how much it covers does.
 
 A reply that could not be read is wrong everywhere: what people marked there is missed, "no verdict" included.
 """
@@ -23,13 +21,11 @@ from numpy.typing import NDArray
 from text2grad.feedback.align.overlap import SIGN, project
 from text2grad.feedback.critics.words import words_of
 from text2grad.feedback.text import Text
-from text2grad.types import Alignment, Span, Verdict
+from text2grad.types import Span, Verdict
 
 Numbers = NDArray[np.float64]
 Offsets = Sequence[tuple[int, int]]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
-QUOTED = ("exact", "normalised", "fuzzy")
-"""Provenance of spans that a quote was found at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,40 +116,14 @@ def by_spans(items: Iterable[Judged], least: float = 0.5) -> dict[Verdict, Agree
     total: dict[Verdict, Agreement] = {"good": Agreement(), "poor": Agreement()}
     for item in items:
         for verdict in total:
-            theirs, ours = (_places(spans, verdict) for spans in (item.people, item.critic or ()))
+            theirs, ours = (places_of(spans, verdict) for spans in (item.people, item.critic or ()))
             agree = _agree(theirs, ours, least)
             found, right = agree.any(axis=1).sum(), agree.any(axis=0).sum()
             total[verdict] += Agreement(float(len(ours)), float(right), float(len(theirs)), float(found))
     return total
 
 
-def by_cover(items: Iterable[Judged]) -> dict[Verdict, Agreement]:
-    """Span by span, of good and poor ones, each by the share of its characters that the other side marked.
-
-    >>> item = Judged("Seven ships left.", (Span(0, 5, "poor"),), (Span(0, 10, "poor"),))
-    >>> by_cover([item])["poor"]
-    Agreement(called=1.0, right=0.5, marked=1.0, found=1.0)
-    """
-    total: dict[Verdict, Agreement] = {"good": Agreement(), "poor": Agreement()}
-    for item in items:
-        for verdict in total:
-            theirs, ours = (_places(spans, verdict) for spans in (item.people, item.critic or ()))
-            right, found = _covered(ours, theirs, len(item.text)), _covered(theirs, ours, len(item.text))
-            total[verdict] += Agreement(float(len(ours)), right, float(len(theirs)), found)
-    return total
-
-
-def _covered(places: NDArray[np.int64], by: NDArray[np.int64], size: int) -> float:
-    """The share of each place that lies in the others, summed."""
-    # What lies beyond the text covers nothing.
-    places, by = places.clip(0, size), by.clip(0, size)
-    edges = np.bincount(by[:, 0], minlength=size + 1) - np.bincount(by[:, 1], minlength=size + 1)
-    inside = np.append(0, np.cumsum(np.cumsum(edges)[:size] > 0))
-    lengths = np.maximum(places[:, 1] - places[:, 0], 1)
-    return float(((inside[places[:, 1]] - inside[places[:, 0]]) / lengths).sum())
-
-
-def _places(spans: Sequence[Span], verdict: Verdict) -> NDArray[np.int64]:
+def places_of(spans: Sequence[Span], verdict: Verdict) -> NDArray[np.int64]:
     return np.array([(s.start, s.end) for s in spans if s.verdict == verdict], dtype=np.int64).reshape(-1, 2)
 
 
@@ -198,34 +168,3 @@ def _summed(items: Iterable[Judged], units: Callable[[Judged], Units]) -> dict[V
             both = float(weight[mark & call].sum())
             total[verdict] += Agreement(float(weight[call].sum()), both, float(weight[mark].sum()), both)
     return total
-
-
-@dataclass(frozen=True, slots=True)
-class Replies:
-    """What became of written critiques."""
-
-    replies: int
-    parsed: int
-    quotes: int
-    found: int
-
-    @property
-    def parse_rate(self) -> float:
-        return self.parsed / self.replies if self.replies else 0.0
-
-    @property
-    def quote_found_rate(self) -> float:
-        return self.found / self.quotes if self.quotes else 0.0
-
-
-def replies(alignments: Iterable[Alignment | None]) -> Replies:
-    """Counts of written critiques, aligned; None: could not be read. A quote is found or missed, never both.
-
-    >>> replies([None, Alignment((Span(0, 3, "poor", provenance="exact"),))])
-    Replies(replies=2, parsed=1, quotes=1, found=1)
-    """
-    known = list(alignments)
-    read = [alignment for alignment in known if alignment is not None]
-    found = sum(span.provenance in QUOTED for alignment in read for span in alignment.spans)
-    missed = sum(len(alignment.missed) for alignment in read)
-    return Replies(len(known), len(read), found + missed, found)

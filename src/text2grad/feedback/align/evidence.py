@@ -309,8 +309,8 @@ def _nearness(hits: NDArray[np.bool_]) -> NDArray[np.float32]:
     """1 for the word behind a hit, fading to 0 with the distance to the last one."""
     places = np.arange(len(hits))
     last = np.maximum.accumulate(np.where(hits, places, -np.inf))
-    distance: NDArray[np.float32] = np.minimum(places - np.append(-np.inf, last[:-1]), 1e6).astype(np.float32)
-    return 1 / distance
+    distance = np.minimum(places - np.append(-np.inf, last[:-1]), 1e6)
+    return (1 / distance).astype(np.float32)
 
 
 def _kinds_of(

@@ -1,18 +1,49 @@
-"""Scores of tokens → precision–recall curves, average precision and calibration error, in characters of content words.
+"""What the study measures beside `text2grad.feedback.agreement`: spans by the share of them that the other side covers;
+curves, average precision and calibration of scores; what became of written critiques.
 
-Enters: one score per token or word, and people's spans. Leaves: numbers. Equal scores are one step of the curve.
+Enters: spans, or one score per token or word. Leaves: numbers. Equal scores are one step of a curve.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from text2grad.errors import InvalidData
-from text2grad.feedback.agreement import Numbers, Offsets, content_words
+from text2grad.feedback.agreement import Agreement, Judged, Numbers, Offsets, content_words, places_of
 from text2grad.feedback.align import SIGN, project
-from text2grad.types import Span
+from text2grad.types import Alignment, Span, Verdict
+
+QUOTED = ("exact", "normalised", "fuzzy")
+"""Provenance of spans that a quote was found at."""
+
+
+def by_cover(items: Iterable[Judged]) -> dict[Verdict, Agreement]:
+    """Span by span, of good and poor ones, each by the share of its characters that the other side marked (as in
+    SemEval 2020, task 11): where a span is cut in two does not matter, how much it covers does.
+
+    >>> item = Judged("Seven ships left.", (Span(0, 5, "poor"),), (Span(0, 10, "poor"),))
+    >>> by_cover([item])["poor"]
+    Agreement(called=1.0, right=0.5, marked=1.0, found=1.0)
+    """
+    total: dict[Verdict, Agreement] = {"good": Agreement(), "poor": Agreement()}
+    for item in items:
+        for verdict in total:
+            theirs, ours = (places_of(spans, verdict) for spans in (item.people, item.critic or ()))
+            right, found = _covered(ours, theirs, len(item.text)), _covered(theirs, ours, len(item.text))
+            total[verdict] += Agreement(float(len(ours)), right, float(len(theirs)), found)
+    return total
+
+
+def _covered(places: NDArray[np.int64], by: NDArray[np.int64], size: int) -> float:
+    """The share of each place that lies in the others, summed."""
+    # What lies beyond the text covers nothing.
+    places, by = places.clip(0, size), by.clip(0, size)
+    edges = np.bincount(by[:, 0], minlength=size + 1) - np.bincount(by[:, 1], minlength=size + 1)
+    inside = np.append(0, np.cumsum(np.cumsum(edges)[:size] > 0))
+    lengths = np.maximum(places[:, 1] - places[:, 0], 1)
+    return float(((inside[places[:, 1]] - inside[places[:, 0]]) / lengths).sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,3 +137,34 @@ def _columns(values: ArrayLike, marks: ArrayLike, weight: ArrayLike | None) -> t
     if np.isnan(first).any():
         raise InvalidData("scores should be numbers, got NaN")
     return first, second, third
+
+
+@dataclass(frozen=True, slots=True)
+class Replies:
+    """What became of written critiques."""
+
+    replies: int
+    parsed: int
+    quotes: int
+    found: int
+
+    @property
+    def parse_rate(self) -> float:
+        return self.parsed / self.replies if self.replies else 0.0
+
+    @property
+    def quote_found_rate(self) -> float:
+        return self.found / self.quotes if self.quotes else 0.0
+
+
+def replies(alignments: Iterable[Alignment | None]) -> Replies:
+    """Counts of written critiques, aligned; None: could not be read. A quote is found or missed, never both.
+
+    >>> replies([None, Alignment((Span(0, 3, "poor", provenance="exact"),))])
+    Replies(replies=2, parsed=1, quotes=1, found=1)
+    """
+    known = list(alignments)
+    read = [alignment for alignment in known if alignment is not None]
+    found = sum(span.provenance in QUOTED for alignment in read for span in alignment.spans)
+    missed = sum(len(alignment.missed) for alignment in read)
+    return Replies(len(known), len(read), found + missed, found)

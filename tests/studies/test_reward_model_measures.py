@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from studies.reward_model.curves import calibration_error, content_scores, curve
+from studies.reward_model.measures import by_cover, calibration_error, content_scores, curve, replies
 
 from text2grad.errors import InvalidData
-from text2grad.feedback.agreement import Judged, by_content
-from text2grad.types import Span
+from text2grad.feedback.agreement import Agreement, Judged, by_content
+from text2grad.types import Alignment, Missed, Span
 
 TEXT = "Seven ships left the old quay at noon."
 #       0     6     12   17  21  25   30 33   38
@@ -18,6 +18,26 @@ TEXT = "Seven ships left the old quay at noon."
 
 def poor(*places: tuple[int, int]) -> tuple[Span, ...]:
     return tuple(Span(start, end, "poor") for start, end in places)
+
+
+def test_spans_count_by_the_share_that_the_other_side_covers() -> None:
+    # People: "the old quay" (12) and "noon" (4). Critic: "old" and "quay at": 7 of the 12; all of "old", 4 of 7 right.
+    item = Judged(TEXT, poor((17, 29), (33, 37)), poor((21, 24), (25, 32)))
+    found = by_cover([item])["poor"]
+    assert (found.called, found.marked) == (2, 2)
+    assert found.right == pytest.approx(1 + 4 / 7) and found.found == pytest.approx(7 / 12)
+    # What two spans both cover counts once; one cut in two covers what it did.
+    twice = by_cover([Judged(TEXT, poor((0, 5)), poor((0, 4), (2, 5)))])["poor"]
+    assert (twice.found, twice.right) == (1, 2)
+    assert by_cover([Judged(TEXT, poor((0, 5)), None)])["poor"] == Agreement(marked=1)
+    assert by_cover([Judged("Ships", poor((0, 9)), poor((0, 5)))])["poor"] == Agreement(1, 1, 1, 1)  # beyond the text
+
+
+def test_replies_by_hand() -> None:
+    spans = (Span(0, 3, "poor", provenance="exact"), Span(4, 5, "poor", provenance="paraphrase"))
+    found = replies([None, Alignment(spans, (Missed("ten ships", "not in the completion"),)), Alignment(), None])
+    assert (found.parse_rate, found.quote_found_rate) == (0.5, 0.5)
+    assert (replies([]).parse_rate, replies([None]).quote_found_rate) == (0.0, 0.0)
 
 
 def test_a_curve_by_hand() -> None:
