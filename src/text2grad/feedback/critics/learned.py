@@ -1,5 +1,5 @@
-"""The settings of a reward model as a critic, and how its folder is recognised. The model itself has tensors, so it lives
-in `models/reward/`; `critic_named(..., opened=...)` takes the function that opens it."""
+"""The settings of a reward model as a critic, and how its folder is recognised. The model itself has tensors, so it
+lives in `models/reward/`; `critic_named(..., opened=...)` takes the function that opens it."""
 
 import hashlib
 from pathlib import Path
