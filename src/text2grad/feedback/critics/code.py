@@ -19,7 +19,7 @@ from annotated_types import Ge, Gt
 from text2grad._checked import Int, Real, shorten
 from text2grad.config import settings
 from text2grad.feedback.critics.lint import syntax_error, undefined_names
-from text2grad.feedback.critics.protocol import Answers, Prompt
+from text2grad.feedback.critics.protocol import Critiques, Prompt
 from text2grad.feedback.critics.source import Place, Source, find
 from text2grad.feedback.critics.spectrum import Suspect, blamed
 from text2grad.sandbox import Job, Limits, Report, Sandbox, TestResult, UnusableTests, plan
@@ -86,11 +86,11 @@ class CodeCritic:
             in_process=chosen.in_process,
         )
 
-    def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]) -> Answers:
+    def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]) -> Critiques:
         empty = [None] * len(completions)
         tests, entries = columns.get("tests", empty), columns.get("entry_point", empty)
         setups = columns.get("test_setup", empty)
-        found = Answers([None] * len(completions))
+        found = Critiques([None] * len(completions))
         jobs: dict[int, Job] = {}
         sources: dict[int, Source] = {}
         for index, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
