@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from text2grad.training.setup import FREE
 
 from tests.training.trainings import HELD_OUT, trainer, vowels
 from text2grad import config
 from text2grad.runs import read_jsonl
 from text2grad.training.settings import TrainSettings
+from text2grad.training.setup import FREE
 from text2grad.types import Critique, Example
 
 TEXT = (Path(__file__).parent.parent.parent / "docs" / "training.md").read_text(encoding="utf-8")
