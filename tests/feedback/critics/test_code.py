@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from text2grad.feedback.annotate import annotate
 
 from text2grad.errors import ConfigError, SandboxError
 from text2grad.feedback.align import AlignSettings, align
-from text2grad.feedback.annotate import annotate
 from text2grad.feedback.critics import ask_now
 from text2grad.feedback.critics.code import CodeCritic, CodeSettings, _job
 from text2grad.feedback.critics.source import find

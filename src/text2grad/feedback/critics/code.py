@@ -19,7 +19,7 @@ from annotated_types import Ge, Gt
 from text2grad._checked import Int, Real, shorten
 from text2grad.config import settings
 from text2grad.feedback.critics.lint import syntax_error, undefined_names
-from text2grad.feedback.critics.protocol import Answers, Prompt
+from text2grad.feedback.critics.protocol import Critiques, Prompt
 from text2grad.feedback.critics.source import Place, Source, find
 from text2grad.feedback.critics.spectrum import Suspect, blamed
 from text2grad.sandbox import Job, Limits, Report, Sandbox, TestResult, UnusableTests, plan
@@ -86,25 +86,25 @@ class CodeCritic:
             in_process=chosen.in_process,
         )
 
-    def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]) -> Answers:
+    def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]) -> Critiques:
         empty = [None] * len(completions)
         tests, entries = columns.get("tests", empty), columns.get("entry_point", empty)
         setups = columns.get("test_setup", empty)
-        answers = Answers([None] * len(completions))
+        critiques = Critiques([None] * len(completions))
         jobs: dict[int, Job] = {}
         sources: dict[int, Source] = {}
         for index, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
             job = _job(tests[index], entries[index], setups[index])
             if isinstance(job, str):
-                answers.reasons[index] = job
+                critiques.reasons[index] = job
                 continue
             sources[index] = source = find(prompt, completion, _wanted(job))
             jobs[index] = Job(source.text, job.tests, job.setup, job.entry_point)
         for index, report in zip(jobs, self.sandbox.run_many(jobs.values()), strict=True):
-            answers[index] = self.critique(sources[index], report)
-            if answers[index] is None:
-                answers.reasons[index] = _why_not(report)
-        return answers
+            critiques[index] = self.critique(sources[index], report)
+            if critiques[index] is None:
+                critiques.reasons[index] = _why_not(report)
+        return critiques
 
     def critique(self, source: Source, report: Report) -> Critique | None:
         """Words for a report; None where no test counts."""
