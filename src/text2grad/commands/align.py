@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from text2grad.commands import parsing
-from text2grad.commands._rejects import check_target, rejects_of, write_rejects
 from text2grad.errors import InvalidData, UsageError
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.runs import encode_row, write_atomic
+from text2grad.runs.ledger import check_target, rejects_of, write_rejects
 
 if TYPE_CHECKING:
     from text2grad.feedback.rows import Row

@@ -64,25 +64,15 @@ TESTS = {
 
 
 @pytest.mark.parametrize("name", TESTS)
-def test_they_see_what_the_program_does(sandbox: Sandbox, name: str) -> None:
-    right, wrong = sandbox.run(PROGRAM, IN + TESTS[name]), sandbox.run(WRONG, IN + TESTS[name])
-    assert [(result.passed, result.verdict, result.message) for result in right.results] == [(True, "in_process", "")]
+def test_they_see_what_the_program_does(shared: Sandbox, name: str) -> None:
+    right, wrong = shared.run(PROGRAM, IN + TESTS[name]), shared.run(WRONG, IN + TESTS[name])
+    assert [(result.passed, result.isolation, result.message) for result in right.results] == [(True, "in_process", "")]
     assert (wrong.score, wrong.skipped) == (0.0, ())
 
 
-def test_patches_are_put_back(sandbox: Sandbox) -> None:
+def test_patches_are_put_back(shared: Sandbox) -> None:
     tests = IN + TESTS["monkeypatch, environment"] + "\ndef test_b(tmp_path):\n    assert home() is None\n"
-    assert [result.passed for result in sandbox.run(PROGRAM, tests).results] == [True, True]
-
-
-def test_what_pytest_has_and_the_sandbox_has_not_counts_for_nobody(sandbox: Sandbox) -> None:
-    tests = (
-        IN
-        + "def helper():\n    pytest.register_assert_rewrite('x')\ndef test_a():\n    helper()\n    assert old() == 1\n"
-    )
-    report = sandbox.run(PROGRAM, tests + "def test_b():\n    assert old() == 1\n")
-    assert (report.score, [result.name for result in report.results]) == (1.0, ["test_b"])
-    assert report.skipped == (("test_a", "uses pytest.register_assert_rewrite, which the sandbox does not have"),)
+    assert [result.passed for result in shared.run(PROGRAM, tests).results] == [True, True]
 
 
 @pytest.mark.parametrize(
@@ -92,10 +82,10 @@ def test_what_pytest_has_and_the_sandbox_has_not_counts_for_nobody(sandbox: Sand
         "from collections import defaultdict\nd = defaultdict(list)\ng(d)\nassert d['q'] == [1] and d['r'] == []",
     ],
 )
-def test_a_defaultdict_crosses_as_one(sandbox: Sandbox, test: str) -> None:
+def test_a_defaultdict_crosses_as_one(shared: Sandbox, test: str) -> None:
     program = (
         "from collections import defaultdict\ndef f(s):\n    d = defaultdict(list)\n    for c in s: d[c].append(1)\n"
     )
     program += "    return d\ndef g(d): d['q'].append(1)\n"
-    (result,) = sandbox.run(program, [test]).results
-    assert (result.passed, result.verdict) == (True, "isolated")
+    (result,) = shared.run(program, [test]).results
+    assert (result.passed, result.isolation) == (True, "isolated")
