@@ -48,11 +48,19 @@ SLOW = (
 """Folders and files of tests/ that `make quick` leaves out. A single slow test carries `@pytest.mark.slow`."""
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """What would be deselected is not even imported."""
+    return True if "not slow" in config.option.markexpr and is_slow(collection_path) else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    places = tuple(str(Path(__file__).parent / place) for place in SLOW)
     for item in items:
-        if str(item.path).startswith(places):
+        if is_slow(item.path):
             item.add_marker(pytest.mark.slow)
+
+
+def is_slow(path: Path) -> bool:
+    return str(path).startswith(tuple(str(Path(__file__).parent / place) for place in SLOW))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

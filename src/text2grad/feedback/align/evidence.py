@@ -310,7 +310,8 @@ def _nearness(hits: NDArray[np.bool_]) -> NDArray[np.float32]:
     places = np.arange(len(hits))
     last = np.maximum.accumulate(np.where(hits, places, -np.inf))
     distance = np.minimum(places - np.append(-np.inf, last[:-1]), 1e6)
-    return (1 / distance).astype(np.float32)
+    near: NDArray[np.float32] = (1 / distance).astype(np.float32)
+    return near
 
 
 def _kinds_of(

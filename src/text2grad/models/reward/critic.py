@@ -149,8 +149,10 @@ class RewardCritic:
                 reasons[i] = "the reward model gave numbers that are not finite"
             elif confidence < floor or floor == 1:
                 # A floor of 1 scores nothing, not even what rounding makes certain.
-                is_, wanted = _distinct(confidence, floor)
-                reasons[i] = f"the reward model is only {is_} sure, and {wanted} is wanted (critics.learned.confidence)"
+                reasons[i] = (
+                    f"the reward model is only {confidence:.4f} sure, and {floor:.4f} is wanted "
+                    f"(critics.learned.confidence)"
+                )
             else:
                 critiques[i] = critique_of(completions[i], text.offsets, probs, sizes, calibration, caution)
         return Critiques(critiques, reasons)
@@ -180,13 +182,3 @@ class RewardCritic:
         ends = end_ids(self.tokenizer, self.model.base)
         settings = SamplingSettings(max_new_tokens=self.model.template.critique_tokens)
         return make_sampler(self.model.base, settings, end_ids=ends, pad_id=self.tokenizer.pad_token_id)
-
-
-def _distinct(low: float, high: float) -> tuple[str, str]:
-    """Two numbers with as many digits as tell them apart.
-
-    >>> _distinct(0.3, 1), _distinct(0.3812, 0.3814), _distinct(1, 1)
-    (('0.30', '1.00'), ('0.3812', '0.3814'), ('1.00', '1.00'))
-    """
-    digits = next((n for n in range(2, 16) if f"{low:.{n}f}" != f"{high:.{n}f}"), 2)
-    return f"{low:.{digits}f}", f"{high:.{digits}f}"
