@@ -56,12 +56,6 @@ def test_the_completion_settles_nested_marks() -> None:
     ]
 
 
-@pytest.mark.parametrize("quote", ["see `x`", "`x` is", "a `b` c"])
-def test_the_completion_settles_backticks_inside_backticks(quote: str) -> None:
-    found = find_quotes(f"Here `{quote}` is wrong, and `y` too.", f"We {quote} and y.")
-    assert [each.text for each in found] == [quote, "y"]
-
-
 @pytest.mark.parametrize(
     "unit", ["'a ", "It says 'tis wrong. ", "`a ``b ", '5" ', "‘a ", "'a \n\n", "'" + "a" * 900 + "\n\n'b "]
 )

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from text2grad.feedback.align.project import SIGN
+from text2grad.feedback.align.overlap import SIGN
 from text2grad.feedback.rewards import (
     RunningScale,
     Scoring,

@@ -197,7 +197,7 @@ ATTACKS = {
 
 def test_an_honest_program_passes(sandbox: Sandbox) -> None:
     report = sandbox.run("def add(a, b):\n    return a + b", TESTS)
-    assert (report.score, {result.verdict for result in report.results}) == (1.0, {"isolated"})
+    assert (report.score, {result.isolation for result in report.results}) == (1.0, {"isolated"})
 
 
 @pytest.mark.parametrize("name", ATTACKS)
@@ -206,9 +206,56 @@ def test_an_attack_is_scored_as_failing(sandbox: Sandbox, name: str) -> None:
     assert report.unusable is None
     assert [result.passed for result in report.results] == [False, False]
     assert report.score == 0.0
-    shared = {"in_process"} if report.results[0].unplain else {"isolated"}
-    assert {result.verdict for result in report.results} == shared
+    assert {result.isolation for result in report.results} == {"isolated"}
     assert all(result.kind != "passed" for result in report.results)
+
+
+PYTEST = """
+import pytest
+from solution import add
+
+@pytest.mark.parametrize("a, b, wanted", [(2, 3, 5), (10, -4, 6)])
+def test_rows(a, b, wanted):
+    assert add(a, b) == wanted
+
+class TestMore:
+    def test_close(self):
+        assert add(2, 3) == pytest.approx(5)
+"""
+
+
+def test_an_honest_program_passes_tests_of_pytest(sandbox: Sandbox) -> None:
+    report = sandbox.run("def add(a, b):\n    return a + b", PYTEST)
+    assert [(result.name, result.passed, result.isolation) for result in report.results] == [
+        ("test_rows", True, "isolated"),
+        ("TestMore.test_close", True, "isolated"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "exits at import",
+        "exits hard when called",
+        "exits by raising",
+        "returns what equals everything",
+        "returns an integer that equals everything",
+        "is a class that equals everything",
+        "raises a skip",
+        "raises an interrupt",
+        "patches operator and pytest",
+        "writes events of the tester",
+        "leaves a thread that writes replies",
+        "never ends",
+        "does not parse",
+        "is empty",
+    ],
+)
+def test_an_attack_on_tests_of_pytest_is_scored_as_failing(sandbox: Sandbox, name: str) -> None:
+    report = sandbox.run(ATTACKS[name], PYTEST)
+    assert (report.unusable, report.skipped, report.score) == (None, (), 0.0)
+    assert {result.isolation for result in report.results} == {"isolated"}
+    assert [result.name for result in report.results] == ["test_rows", "TestMore.test_close"]
 
 
 LOOK = textwrap.dedent("""
@@ -293,7 +340,7 @@ def call(name, *arguments):
 )
 def test_no_memory_outside_the_limit(sandbox: Sandbox, call: str) -> None:
     report = sandbox.run(HOARD, [f"assert {call} == (-1, {errno.EPERM})"])
-    assert [(result.verdict, result.got, result.message) for result in report.results if not result.passed] == []
+    assert [(result.isolation, result.got, result.message) for result in report.results if not result.passed] == []
 
 
 def test_nothing_is_left_running() -> None:

@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from text2grad.training._judge import Judge, score_of, verdicts_of
 
 from text2grad.errors import CriticError
 from text2grad.feedback.align.settings import AlignSettings
-from text2grad.feedback.critics.protocol import Answers
+from text2grad.feedback.critics.protocol import Critiques
 from text2grad.models.offsets import completion_of
-from text2grad.training._judge import Judge, score_of, verdicts_of
 from text2grad.training.guard import GuardSettings, Watch
 from text2grad.types import Completion, Critique, Example, Quote, Scoring
 
@@ -151,8 +151,8 @@ def test_spans_that_add_variance_are_told_when_they_keep_doing_so(judge: Any) ->
 
 
 def test_a_critic_that_scores_nothing_is_quoted_with_its_reason(judge: Any, completions: list[Completion]) -> None:
-    def unsure(_prompts: Any, completions: Sequence[str], **_: Any) -> Answers:
-        return Answers([None] * len(completions), dict.fromkeys(range(len(completions)), "only 0.41 sure"))
+    def unsure(_prompts: Any, completions: Sequence[str], **_: Any) -> Critiques:
+        return Critiques([None] * len(completions), dict.fromkeys(range(len(completions)), "only 0.41 sure"))
 
     one = judge(unsure)
     one(EXAMPLES, completions)

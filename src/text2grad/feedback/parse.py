@@ -1,7 +1,7 @@
-"""Free critique text → clauses with a verdict each, and the quotes in them with what they are quoted for.
+"""Free critique text → clauses with a verdict each, and their quotes with what they are quoted for.
 
 Enters: the words of a critique, and the completion where there is one (it settles how quotation marks pair up).
-Leaves: a `Parsed` critique whose clauses tile it in order. Knows nothing of places in the completion: that is `align`.
+Leaves: a `Parsed` critique, its clauses in order. Knows nothing of places in the completion: that is `align`.
 """
 
 import re
@@ -12,6 +12,7 @@ from typing import Literal
 
 from text2grad.feedback import lexicon
 from text2grad.feedback.quotes import Quoted, find_quotes
+from text2grad.feedback.text import ABBREVIATION
 from text2grad.types import Verdict
 
 Role = Literal["meant", "offered", "source"]
@@ -22,10 +23,7 @@ _SENTENCE_END = re.compile(
     r"(?<=[.!?])[\"'”’)\]]*\s++(?=\x00|[\"'“‘(\[`]?[^\W_])|(?<=[。！？；])|\n++(?:[—–]\s++)?|;\s++"
     r"|(?<![^\S\n])[^\S\n]++[—–]\s++|(?<=[^\d]):\s++(?=[A-Z0-9(])"
 )
-_ABBREVIATION = re.compile(
-    r"(?:\b(?:Mr|Mrs|Ms|Dr|St|Prof|vs|e\.g|i\.e|etc|cf|No|Fig|approx|Sgt|Gen|Sen|Rep|Jr|Sr|[A-Z])\.|"
-    r"^\W*[a-z0-9]{1,2}[.)])\s*$"
-)
+_LIST_MARK = re.compile(r"^\W*[a-z0-9]{1,2}[.)]\s*$")
 _TURN = (
     r"(?:but|however|although|though|whereas|while|yet|except|apart from|even though|nevertheless|unfortunately|"
     r"whilst)\b"
@@ -53,11 +51,9 @@ class CitedQuote:
     start: int
     end: int
     role: Role
-    doubtful: bool = False
-    """The role hangs on a turn of phrase that also runs the other way ("A instead of B"): the completion decides."""
     firm: bool = True
-    """The words leave no choice ("should be …", "the source says …"); loose ones ("actually, …", "according to the
-    article, …") give way to the texts."""
+    """The words leave no choice ("should be …", "the source says …"); loose ones ("actually, …", "A instead of B") give
+    way to the texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +122,13 @@ def remainders(clause: Clause) -> list[Clause]:
     ['and his position is wrong.']
     """
     edges = [0, *(match.start() for match in _PIECE.finditer(clause.text)), len(clause.text)]
-    found = []
+    parts = []
     for start, end in pairwise(edges):
         text = clause.text[start:end].strip(" ,")
         quoted = any(quote.start - clause.start < end and start < quote.end - clause.start for quote in clause.quotes)
         if not quoted and len(text.split()) > 2 and (verdict := lexicon.verdict_of(text)):
-            found.append(replace(clause, text=text, plain=text, verdict=verdict, quotes=()))
-    return found
+            parts.append(replace(clause, text=text, plain=text, verdict=verdict, quotes=()))
+    return parts
 
 
 def _mask(critique: str, quotes: list[Quoted]) -> str:
@@ -164,7 +160,9 @@ def _bounded(masked: str) -> Iterator[tuple[int, int]]:
 def _sentences(masked: str) -> Iterator[tuple[int, int]]:
     start = 0
     for gap in _SENTENCE_END.finditer(masked):
-        if _ABBREVIATION.search(masked, max(start, gap.start() - 12), gap.start()) and "\n" not in gap[0]:
+        back = max(start, gap.start() - 12)
+        ends_none = ABBREVIATION.search(masked, back, gap.start()) or _LIST_MARK.search(masked, back, gap.start())
+        if ends_none and "\n" not in gap[0]:
             continue
         if masked[start : gap.start()].strip():
             yield start, gap.start()
@@ -206,10 +204,10 @@ def _lend(masked: str, pieces: list[tuple[int, int, int]], judged: list[Judged])
     """Quotes that stand by themselves, or lead up to a colon, are what the next clause is about ("> …", then "This is
     lovely."); behind a colon, what the one before was about."""
     lent = list(judged)
-    said = {number for number, verdict, _ in judged if verdict is not None}
+    settled = {number for number, verdict, _ in judged if verdict is not None}
     for index, (number, start, end) in enumerate(pieces):
         words = masked[start:end]
-        if number in said or "\x00" not in words:
+        if number in settled or "\x00" not in words:
             continue
         if index and masked[max(0, start - 8) : start].rstrip().endswith(":"):
             other = index - 1
@@ -222,17 +220,17 @@ def _lend(masked: str, pieces: list[tuple[int, int, int]], judged: list[Judged])
     return lent
 
 
-def _settle(found: list[Judged], default: Verdict | None) -> list[Verdict | None]:
+def _settle(judged: list[Judged], default: Verdict | None) -> list[Verdict | None]:
     """Give clauses without a verdict that of their sentence (the last one said), turned where a word of contrast turns
     praise; else blame, where the whole critique knows nothing but blame. Praise does not spread so far: a clause that
     was not understood must never earn a reward."""
     by_sentence: dict[int, Verdict] = {}
-    for number, verdict, _ in found:
+    for number, verdict, _ in judged:
         if verdict is not None:
             by_sentence[number] = verdict
     overall: Verdict | None = "poor" if set(by_sentence.values()) == {"poor"} else default
     settled: list[Verdict | None] = []
-    for number, verdict, contrasts in found:
+    for number, verdict, contrasts in judged:
         near = by_sentence.get(number)
         if verdict is None and contrasts and near == "good":
             near = "poor"
@@ -257,46 +255,46 @@ def _tail(before: str) -> str:
     return before[cut:]
 
 
-def _role(before: str, after: str) -> tuple[Role, bool, bool]:
-    """(role, doubtful, firm) of a quote between these words; other quotes in them are \\x00."""
+def _role(before: str, after: str) -> tuple[Role, bool]:
+    """(role, whether that is firm) of a quote between these words; other quotes in them are \\x00."""
     mark = before.rfind("\x00")
     near = before[mark + 1 :]
-    if said := _source_says(near):
-        return _sourced(near, said, after)
+    if claim := _source_says(near):
+        return _sourced(near, claim, after)
     if mark >= 0 and lexicon.INSTEAD_OF.match(near):
         # "A instead of B": B is what stands there if A is asked for, and what was wanted if the text has A.
         start = before[: mark + 1].rstrip("\x00")
         wanted = lexicon.CLAIMS_BEFORE.search(start) and not _source_says(start)
-        return "offered" if wanted else "meant", True, True
+        return "offered" if wanted else "meant", False
     offer = lexicon.OFFERS_BEFORE.search(before)
     claims = lexicon.CLAIMS_BEFORE.search(near) and not offer
     if lexicon.INSTEAD_OF.match(after.partition("\x00")[0]) and "\x00" in after:
-        return "meant" if claims else "offered", True, True
+        return "meant" if claims else "offered", False
     if lexicon.OFFERS_AFTER.match(after):
-        return "meant" if claims else "offered", False, bool(lexicon.FIRM_AFTER.match(after))
-    if said := _source_says(before):
-        return _sourced(before, said, after)
+        return "meant" if claims else "offered", bool(lexicon.FIRM_AFTER.match(after))
+    if claim := _source_says(before):
+        return _sourced(before, claim, after)
     if offer and not lexicon.NEGATED_CLAIM.search(before, max(0, offer.start() - 24), len(before)):
         firm = not lexicon.LOOSE_OFFER.match(offer[0])
-        return "meant" if not firm and _judged(after) else "offered", False, firm
-    return "meant", False, True
+        return "meant" if not firm and _judged(after) else "offered", firm
+    return "meant", True
 
 
 def _source_says(before: str) -> re.Match[str] | None:
     """Where the source is made to say what follows: the last speaker named is the source, and nothing negates it."""
-    said = list(lexicon.SOURCE_SAYS.finditer(before))
-    if not said or lexicon.COMPLETION_SAYS.search(before, said[-1].end()):
+    claims = list(lexicon.SOURCE_SAYS.finditer(before))
+    if not claims or lexicon.COMPLETION_SAYS.search(before, claims[-1].end()):
         return None
     # In front of a mere mention there is room for a verb: "cannot be gathered from the source that …".
-    room = 12 if said[-1]["says"] else 24
-    return None if lexicon.NEGATED_CLAIM.search(before, max(0, said[-1].start() - room)) else said[-1]
+    room = 12 if claims[-1]["says"] else 24
+    return None if lexicon.NEGATED_CLAIM.search(before, max(0, claims[-1].start() - room)) else claims[-1]
 
 
-def _sourced(before: str, said: re.Match[str], after: str) -> tuple[Role, bool, bool]:
+def _sourced(before: str, claim: re.Match[str], after: str) -> tuple[Role, bool]:
     """Firm if the verb leads right up to the quote. "According to the source, “…” is wrong" quotes no source."""
-    between = before[said.end() :]
-    firm = bool(lexicon.LEADS_UP.fullmatch(between)) if said["says"] else between.strip() == ":"
-    return "meant" if not firm and _judged(after) == "poor" else "source", False, firm
+    between = before[claim.end() :]
+    firm = bool(lexicon.LEADS_UP.fullmatch(between)) if claim["says"] else between.strip() == ":"
+    return "meant" if not firm and _judged(after) == "poor" else "source", firm
 
 
 def _judged(after: str) -> Verdict | None:

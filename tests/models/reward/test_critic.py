@@ -14,7 +14,7 @@ from tests.models.reward.made import rows, untrained
 from text2grad.errors import CriticError, ModelError
 from text2grad.feedback.critics.learned import LearnedSettings, digest_of, is_checkpoint
 from text2grad.feedback.critics.named import CriticSettings, critic_named, sources_of
-from text2grad.feedback.critics.protocol import Answers, ask
+from text2grad.feedback.critics.protocol import Critiques, ask
 from text2grad.feedback.labels import confidence_of
 from text2grad.models.reward import open_critic
 from text2grad.models.reward.critic import RewardCritic
@@ -25,7 +25,9 @@ MADE = rows(7, seed=3)
 PROMPTS, TEXTS = [row.prompt for row in MADE], [row.completion for row in MADE]
 
 
-def asked(name: str, prompts: Any, completions: Any, options: CriticSettings | None = None, **columns: Any) -> Answers:
+def asked(
+    name: str, prompts: Any, completions: Any, options: CriticSettings | None = None, **columns: Any
+) -> Critiques:
     critic = critic_named(name, options or CriticSettings(), open_critic)
     return asyncio.run(ask(critic, prompts, completions, columns))
 
@@ -151,7 +153,7 @@ def test_words_are_written_on_demand_and_change_nothing_else(checkpoint: Path) -
     for here, there in zip(told, found, strict=True):
         assert here is not None and there is not None
         assert replace(here, feedback="") == replace(there, feedback="")
-    assert critic.explain(PROMPTS[:2], TEXTS[:2], Answers([None, found[1]], {0: "why"})) == [None, told[1]]
+    assert critic.explain(PROMPTS[:2], TEXTS[:2], Critiques([None, found[1]], {0: "why"})) == [None, told[1]]
     writes = RewardCritic(checkpoint, sure(write=True))
     assert writes(PROMPTS, TEXTS) == told
     setattr(writes, "_write", None)  # noqa: B010
