@@ -83,7 +83,7 @@ def test_a_second_time_the_seconds_stay_those_of_the_training(shown: Path) -> No
     assert before["seconds"] > 0
 
 
-def test_after_ctrl_c_the_command_that_is_printed_goes_on(
+def test_after_ctrl_c_the_command_that_is_printed_resumes(
     shown: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, asked = tmp_path / "my demo", []
@@ -98,10 +98,10 @@ def test_after_ctrl_c_the_command_that_is_printed_goes_on(
     with monkeypatch.context() as patch:
         patch.setattr("text2grad.training.demo.bulletin", stopped)
         assert main(["demo", "--out", str(out), *SHORT]) == 130
-    (said,) = [line for line in capsys.readouterr().err.splitlines() if "go on with" in line]
-    assert said.startswith("saved at update 1 of 2; go on with: text2grad demo --out ")
+    (said,) = [line for line in capsys.readouterr().err.splitlines() if "resume with" in line]
+    assert said.startswith("saved at update 1 of 2; resume with: text2grad demo --out ")
     spent = json.loads((out / "time.json").read_text())["seconds"]
-    words = shlex.split(said.split("go on with: ")[1])
+    words = shlex.split(said.split("resume with: ")[1])
     assert main([*words[1:], "--quiet"]) == 0
     summary, undisturbed = (json.loads((folder / "summary.json").read_text()) for folder in (out, shown))
     assert summary.pop("seconds") > spent > 0
@@ -125,7 +125,7 @@ def test_ctrl_c_in_the_last_update_of_an_arm_begins_no_other(
         patch.setattr("text2grad.training.demo.bulletin", stopped)
         assert main(["demo", "--out", str(out), *SHORT]) == 130
     assert (out / "text2grad" / "model").is_dir() and not (out / "scalar").exists()
-    assert f"go on with: text2grad demo --out {out}" in capsys.readouterr().err
+    assert f"resume with: text2grad demo --out {out}" in capsys.readouterr().err
 
 
 def test_a_folder_in_which_nothing_was_begun_is_held_to_nothing(tmp_path: Path) -> None:
