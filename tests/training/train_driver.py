@@ -27,6 +27,7 @@ from text2grad import config
 from text2grad.feedback.critics.protocol import Answers
 from text2grad.models.backbone import Backbone
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
+from text2grad.runs.folder import RunFolder
 from text2grad.runs.run import Run
 from text2grad.training.reward_model import RewardModelTrainer
 from text2grad.training.rl import Trainer
@@ -144,6 +145,7 @@ def arrange(point: str, n: int, critic: Any) -> Any:
         "log": (Run, "log", half_logged),
         "checkpoint": (Run, "_save", None),
         "save": (torch, "save", half_written),
+        "prune": (RunFolder, "prune", None),
         "forget": (Run, "_forget", None),
         "model": (Backbone, "save_pretrained", half_saved),
         "look": (RewardModelTrainer, "_predict", None),

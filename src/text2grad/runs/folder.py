@@ -294,10 +294,13 @@ class RunFolder(Closable):
         with aside(path) as scratch:
             scratch.mkdir()
             write(scratch)
-        for old in self.checkpoints()[: -self.keep_checkpoints]:
-            if old != path:
-                shutil.rmtree(old)
+        self.prune()
         return path
+
+    def prune(self) -> None:
+        """Drop all but the newest checkpoints."""
+        for old in self.checkpoints()[: -self.keep_checkpoints]:
+            shutil.rmtree(old)
 
     def checkpoints(self) -> list[Path]:
         """The complete ones, oldest first."""
