@@ -8,21 +8,32 @@ READY := $(VENV)/.ready
 MOVED := $(if $(filter-out x,x$(shell test "$$(cat '$(VENV)/.place' 2>/dev/null)" = "$$(pwd -P)" || echo moved)$(PYTHON)),moved)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check test-gpu bench pictures pins clean moved
+.PHONY: help demo quick types fast-tests test check test-gpu bench pictures pins clean moved
 
 help:
-	@echo "make demo      see a small model learn from words: minutes on two cores, then a report (sets everything up first)"
+	@echo "make demo      train a small model, minutes on two cores, and open the report (sets everything up first)"
+	@echo "make quick     lint, types and the fast tests: under 90 s, for every edit"
 	@echo "make test      format, lint, types and all tests, changing nothing"
 	@echo "make check     the same for contributors: fixes format and lint first"
 	@echo "make test-gpu  the tests that need a CUDA device"
 	@echo "make bench     the benchmarks, each printing its ratios"
 	@echo "make pictures  draw the pictures of the README again"
-	@echo "make pins      write constraints.txt anew, from the newest set that the ranges allow"
+	@echo "make pins      write constraints.txt from the newest set that the ranges allow"
 	@echo "make clean     remove .venv and caches"
 	@echo "PYTHON=/path/to/python3.12 after any of them chooses the Python that .venv is made with"
 
 demo: $(READY)
 	@$(PY) -m text2grad demo --open
+
+quick: $(READY)
+	$(PY) -m ruff check .
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target types fast-tests
+
+types: $(READY)
+	$(PY) -m mypy
+
+fast-tests: $(READY)
+	$(PY) -m pytest -q -m 'not gpu and not slow'
 
 test: $(READY)
 	$(PY) -m ruff format --check .

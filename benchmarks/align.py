@@ -26,8 +26,9 @@ from text2grad import Alignment, Span, align
 from text2grad.config import build
 from text2grad.feedback.align import AlignSettings, Pair, align_many
 from text2grad.feedback.align.ladder import Embedder as Embeds
-from text2grad.feedback.align.project import project
-from text2grad.feedback.align.stems import content_stems, stem
+from text2grad.feedback.align.overlap import project
+from text2grad.feedback.lexicon import content_stems
+from text2grad.feedback.text import stem
 
 Method = Callable[[Item], set[int]]
 WORDS = [

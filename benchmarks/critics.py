@@ -17,19 +17,21 @@ ones, how many hold nothing. Ends with `name=value` pairs.
 import argparse
 import os
 import random
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from text2grad.feedback.align.stems import FUNCTION_WORDS
-from text2grad.feedback.align.text import Text
-from text2grad.feedback.baselines import absent
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from studies.reward_model.baselines import absent
+
 from text2grad.feedback.critics.reference import ReferenceCritic
 from text2grad.feedback.critics.support import SupportCritic
 from text2grad.feedback.critics.words import sentences_of, words_of
 from text2grad.feedback.people import Rejected
+from text2grad.feedback.text import FUNCTION_WORDS, Text
 from text2grad.tasks.defacto import read_defacto
 from text2grad.tasks.qa_feedback import read_qa_feedback
 from text2grad.types import Critique, Quote

@@ -37,11 +37,10 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from text2grad.models.policy import Policy
 from text2grad.models.settings import LoraSettings, PolicySettings
+from text2grad.optim.batch import Batch, collate_ids
 from text2grad.optim.estimators import Advantages
-from text2grad.optim.batch import Batch, collate
 from text2grad.optim.settings import UpdateSettings
 from text2grad.optim.update import update
-from text2grad.types import Rollout
 
 PEAK = 989e12
 NUMBERS = ["vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers"]
@@ -81,19 +80,18 @@ def batch_of(args: argparse.Namespace, policy: Policy | None = None) -> tuple[Ba
         own = model_of(args.shape, args.device)
         policy = Policy(own, PolicySettings(lora=LoraSettings(rank=0)), value_head=False)
     vocabulary = SHAPES[args.shape][0]
-    rollouts = []
-    for index in range(args.completions):
+    prompts, completions, logprobs, rewards = [], [], [], []
+    for _ in range(args.completions):
         prompt, length = draw.randint(*args.prompt_tokens), draw.randint(*args.new_tokens)
-        rollouts.append(
-            Rollout(
-                tuple(draw.randrange(1, vocabulary) for _ in range(prompt)),
-                tuple(draw.randrange(1, vocabulary) for _ in range(length)),
-                logprobs=tuple(draw.choice((-0.4, 0.0, 0.4)) + draw.gauss(0, 0.02) for _ in range(length)),
-                token_rewards=tuple(draw.gauss(0, 1) for _ in range(length)),
-                group=index // 4,
-            )
-        )
-    batch = collate(rollouts, args.device)
+        prompts.append([draw.randrange(1, vocabulary) for _ in range(prompt)])
+        completions.append([draw.randrange(1, vocabulary) for _ in range(length)])
+        logprobs.append(torch.tensor([draw.choice((-0.4, 0.0, 0.4)) + draw.gauss(0, 0.02) for _ in range(length)]))
+        rewards.append(torch.tensor([draw.gauss(0, 1) for _ in range(length)]))
+    batch = collate_ids(prompts, completions, groups=[index // 4 for index in range(args.completions)])
+    padded = torch.nn.utils.rnn.pad_sequence
+    batch = replace(
+        batch, logprobs_BT=padded(logprobs, batch_first=True), rewards_BT=padded(rewards, batch_first=True)
+    ).to(args.device)
     own_BT, _ = policy.logprobs_and_values(batch, args.micro_batch)
     batch = replace(batch, logprobs_BT=own_BT + batch.logprobs_BT)
     return batch, Advantages(batch.rewards_BT, batch.mask_BT)

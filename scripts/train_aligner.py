@@ -1,17 +1,17 @@
-"""Train the small scorers that ship in `src/text2grad/feedback/align/weights`.
+"""Train the scorer of paraphrases that ships in `src/text2grad/feedback/align/weights`.
 
-usage: train_aligner.py words|lines [--data DIR] [--write]
+usage: train_aligner.py [--data DIR] [--write]
 
-`words` learns from DeFacto's training split: people's explanations and instructions, with and without the article,
-alone and among other sentences. `lines` learns from ILF. Both print what the scorer reaches on folds that it has not
-seen, which is what docs/alignment.md reports; `--write` then trains on everything and writes the weights.
+It learns from DeFacto's training split: people's explanations and instructions, with and without the article, alone and
+among other sentences. Prints what the scorer reaches on folds that it has not seen, which is what docs/alignment.md
+reports; `--write` then trains on everything and writes the weights. Takes a few minutes on one core.
 """
 
 import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,24 +22,23 @@ from numpy.typing import NDArray
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from benchmarks.gold import Item, defacto, ilf, score
+from benchmarks.gold import Item, defacto, score
 
-from text2grad.feedback.align import code
-from text2grad.feedback.align.evidence import COLUMNS
+from text2grad.feedback.align.evidence import COLUMNS, evidence
 from text2grad.feedback.align.ladder import prepare
-from text2grad.feedback.align.paraphrase import Prose, best_words, rows_of, take_to_sentences
-from text2grad.feedback.align.settings import AlignSettings, CodeSettings, ParaphraseSettings
-from text2grad.feedback.align.tagger import LineScorer, WordTagger
-from text2grad.feedback.align.unquoted import functions_of, regions_of
+from text2grad.feedback.align.paraphrase import Prose, route
+from text2grad.feedback.align.scorer import WordScorer, best_words
+from text2grad.feedback.align.settings import AlignSettings, ParaphraseSettings
 
-WEIGHTS = Path(__file__).parent.parent / "src" / "text2grad" / "feedback" / "align" / "weights"
+WEIGHTS = Path(__file__).parent.parent / "src" / "text2grad" / "feedback" / "align" / "weights" / "words.json"
 SETTINGS = AlignSettings()
 Rows = NDArray[np.float32]
+RATE = 6e-3
 
 
 @dataclass(frozen=True)
 class Case:
-    """One item with the evidence of the sentences, or lines, that its critique is about."""
+    """One item with the evidence of the sentences that its critique is about."""
 
     item: Item
     rows: list[Rows]
@@ -59,25 +58,16 @@ def label(item: Item, places: Sequence[tuple[int, int]]) -> Rows:
 def word_case(item: Item, weight: float = 1.0) -> Case:
     """The same road as `align` takes, up to the scorer."""
     ready = prepare(item.completion, item.critique, item.source, SETTINGS)
-    prose = Prose(ready.text, ready.support)
-    quoted = [(span.start, span.end) for span in ready.spans]
+    prose = Prose(item.completion, ready.text.sentences, ready.support)
     blame = [clause for clause in ready.clauses if clause.verdict != "good"]
-    _, about, _ = take_to_sentences(prose, blame, "poor", SETTINGS.paraphrase, (), None)
-    numbers = sorted(about)
-    places = [[(token.start, token.end) for token in prose.tokens[n]] for n in numbers]
-    found = frozenset(p for place in quoted for p in range(*place))
-    rows = rows_of(prose, about, numbers, quoted, praise=False)
-    return Case(item, rows, places, [label(item, spots) for spots in places], weight, found)
+    about = sorted(route(prose, blame, "poor", SETTINGS.paraphrase).about.items())
+    places = [[(token.start, token.end) for token in prose.tokens[number]] for number, _ in about]
+    rows = [evidence(prose.raw, prose.tokens[number], group, ready.support, ready.quoted) for number, group in about]
+    return Case(item, rows, places, [label(item, spots) for spots in places], weight, _characters(ready.quoted))
 
 
-def line_case(item: Item) -> Case:
-    ready = prepare(item.completion, item.critique, item.source, SETTINGS)
-    lines = regions_of(item.completion).lines
-    quoted = [(span.start, span.end) for span in ready.spans]
-    rows = code.line_evidence(lines, code.talk_of(ready.clauses), quoted, functions_of(ready.source))
-    places = [(line.start, line.end) for line in lines]
-    labels = np.array([not item.gold.isdisjoint(range(*place)) for place in places], dtype=np.float32)
-    return Case(item, [rows], [places], [labels], 1.0, frozenset(p for place in quoted for p in range(*place)))
+def _characters(places: Sequence[tuple[int, int]]) -> frozenset[int]:
+    return frozenset(character for place in places for character in range(*place))
 
 
 def among_others(items: Sequence[Item], seed: int) -> list[Item]:
@@ -102,27 +92,34 @@ def among_others(items: Sequence[Item], seed: int) -> list[Item]:
 
 
 class Reader(nn.Module):
-    """Torch's side of `WordTagger`."""
+    """Torch's side of `WordScorer`."""
 
-    def __init__(self, columns: int, hidden: int, drop: float) -> None:
+    def __init__(self, columns: int, hidden: int, width: int, drop: float) -> None:
         super().__init__()
         self.into = nn.Linear(columns, hidden)
-        self.both = nn.GRU(hidden, hidden, bidirectional=True, batch_first=True)
-        self.out = nn.Linear(2 * hidden, 1)
+        self.wide = nn.Conv1d(hidden, hidden, width, padding="same")
+        self.wider = nn.Conv1d(hidden, hidden, width, padding="same")
+        self.out = nn.Linear(3 * hidden, 1)
         self.drop = nn.Dropout(drop)
 
-    def forward(self, rows_BTC: torch.Tensor, lengths_B: torch.Tensor) -> torch.Tensor:
-        entered = self.drop(torch.tanh(self.into(self.drop(rows_BTC))))
-        packed = nn.utils.rnn.pack_padded_sequence(entered, lengths_B, batch_first=True, enforce_sorted=False)
-        states, _ = nn.utils.rnn.pad_packed_sequence(self.both(packed)[0], batch_first=True)
-        logits: torch.Tensor = self.out(self.drop(states))[..., 0]
-        return logits
+    def forward(self, rows_BTC: torch.Tensor, there_BT: torch.Tensor) -> torch.Tensor:
+        there_BT1 = there_BT[..., None]
+        layers = [self.drop(torch.tanh(self.into(self.drop(rows_BTC)))) * there_BT1]
+        for layer in (self.wide, self.wider):
+            layers.append(torch.tanh(layer(layers[-1].transpose(1, 2)).transpose(1, 2)) * there_BT1)
+        logits_BT: torch.Tensor = self.out(self.drop(torch.cat(layers, dim=-1)))[..., 0]
+        return logits_BT
 
 
-def train_words(
-    cases: Sequence[Case], seeds: Sequence[int], hidden: int = 20, drop: float = 0.35, epochs: int = 22
+def train(
+    cases: Sequence[Case],
+    seeds: Sequence[int],
+    hidden: int = 16,
+    width: int = 5,
+    drop: float = 0.35,
+    epochs: int = 22,
 ) -> dict[str, Any]:
-    """Weights in the form that `WordTagger` reads. The loss is half cross-entropy, half what F1 loses."""
+    """Weights in the form that `WordScorer` reads. The loss is half cross-entropy, half what F1 loses."""
     flat = np.vstack([rows for case in cases for rows in case.rows])
     mean, scale = flat.mean(axis=0), flat.std(axis=0) + 0.05
     pieces = [
@@ -139,22 +136,22 @@ def train_words(
     nets = []
     for seed in seeds:
         torch.manual_seed(seed)
-        net = Reader(flat.shape[1], hidden, drop)
+        net = Reader(flat.shape[1], hidden, width, drop)
         _fit(net, pieces, epochs, np.random.default_rng(seed))
         nets.append(_export(net.eval()))
     return {"columns": list(COLUMNS), "mean": _plain(mean), "scale": _plain(scale), "nets": nets}
 
 
 def _fit(net: Reader, pieces: Sequence[Any], epochs: int, random: np.random.Generator) -> None:
-    optimizer = torch.optim.AdamW(net.parameters(), lr=4e-3, weight_decay=0.03)
-    batches = max(1, len(pieces) // 16)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 4e-3, total_steps=epochs * batches)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=RATE, weight_decay=0.03)
+    batches = max(1, len(pieces) // 32)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=epochs * batches)
     pad = nn.utils.rnn.pad_sequence
     for _ in range(epochs):
         for chosen in np.array_split(random.permutation(len(pieces)), batches):
             rows, labels, sizes, weights = zip(*(pieces[k] for k in chosen), strict=True)
-            logits_BT = net(pad(list(rows), batch_first=True), torch.tensor([len(part) for part in rows]))
             labels_BT, sizes_BT = pad(list(labels), batch_first=True), pad(list(sizes), batch_first=True)
+            logits_BT = net(pad(list(rows), batch_first=True), sizes_BT > 0)
             weights_B = torch.tensor(weights)
             each_BT = torch.sqrt(sizes_BT) * weights_B[:, None]
             entropy = nn.functional.binary_cross_entropy_with_logits(logits_BT, labels_BT, reduction="none")
@@ -173,49 +170,19 @@ def _fit(net: Reader, pieces: Sequence[Any], epochs: int, random: np.random.Gene
 
 
 def _export(net: Reader) -> dict[str, Any]:
+    """Matrices as numpy multiplies them: rows × columns, a convolution's first axis along the sentence."""
+    turned = {"into.weight": (1, 0), "wide.weight": (2, 1, 0), "wider.weight": (2, 1, 0)}
     named = {name: value.detach().numpy() for name, value in net.named_parameters()}
-    ways = ("", "_reverse")
-    return {
-        "into": _plain(named["into.weight"].T),
-        "into_bias": _plain(named["into.bias"]),
-        "gates_in": _plain(np.stack([named[f"both.weight_ih_l0{way}"].T for way in ways])),
-        "gates_in_bias": _plain(np.stack([named[f"both.bias_ih_l0{way}"] for way in ways])),
-        "gates_state": _plain(np.stack([named[f"both.weight_hh_l0{way}"].T for way in ways])),
-        "gates_state_bias": _plain(np.stack([named[f"both.bias_hh_l0{way}"] for way in ways])),
-        "out": _plain(named["out.weight"][0]),
-        "out_bias": round(float(named["out.bias"][0]), 4),
-    }
-
-
-def train_lines(cases: Sequence[Case], penalty: float = 25.0) -> dict[str, Any]:
-    """Logistic regression by Newton's method; every program weighs the same, however long."""
-    flat, labels = (
-        np.vstack([case.rows[0] for case in cases]).astype(np.float64),
-        np.concatenate([case.labels[0] for case in cases]),
-    )
-    each = np.concatenate([np.full(len(case.labels[0]), 1 / np.sqrt(len(case.labels[0]))) for case in cases])
-    each /= each.mean()
-    mean, scale = flat.mean(axis=0), np.maximum(flat.std(axis=0), 0.15)
-    design = np.c_[(flat - mean) / scale, np.ones(len(flat))]
-    ridge = np.r_[np.full(flat.shape[1], penalty), 1e-6]
-    weights = np.zeros(design.shape[1])
-    for _ in range(40):
-        chance = 1 / (1 + np.exp(-design @ weights))
-        slope = design.T @ (each * (chance - labels)) + ridge * weights
-        weights -= np.linalg.solve(
-            (design * (each * chance * (1 - chance))[:, None]).T @ design + np.diag(ridge), slope
-        )
-    return {
-        "columns": list(code.NAMES), "mean": _plain(mean), "scale": _plain(scale),
-        "weights": _plain(weights[:-1]), "bias": round(float(weights[-1]), 4),
-    }  # fmt: skip
+    plain = {name: _plain(value.transpose(turned.get(name))) for name, value in named.items() if name != "out.weight"}
+    plain["out"] = _plain(named["out.weight"][0])
+    return {name.removesuffix(".weight").replace(".", "_"): value for name, value in plain.items()}
 
 
 def _plain(values: Any) -> Any:
     return np.round(np.asarray(values, dtype=np.float64), 4).tolist()
 
 
-def judge(case: Case, chances: Sequence[Rows], settings: ParaphraseSettings | CodeSettings) -> tuple[float, bool, bool]:
+def judge(case: Case, chances: Sequence[Rows], settings: ParaphraseSettings) -> tuple[float, bool, bool]:
     found = set(case.settled)
     for spots, chance in zip(case.places, chances, strict=True):
         chosen = best_words(chance, np.array([b - a for a, b in spots]), settings)
@@ -253,8 +220,8 @@ def word_sets(folder: Path) -> list[list[Case]]:
     ]
 
 
-def words(folder: Path, write: bool) -> None:
-    sets = word_sets(folder)
+def measure(sets: Sequence[Sequence[Case]]) -> None:
+    """Five folds of the training split, one network each."""
     plain = [case.item for case in sets[0]]
     fold_of = {
         item.name: fold for item, fold in zip(plain, np.random.default_rng(0).permutation(len(plain)) % 5, strict=True)
@@ -262,39 +229,18 @@ def words(folder: Path, write: bool) -> None:
     seen: dict[int, list[list[Rows]]] = {k: [[] for _ in sets[k]] for k in range(len(sets))}
     for fold in range(5):
         kept = [case for cases in sets for case in cases if fold_of.get(case.item.name, -1) != fold]
-        tagger = WordTagger(train_words(kept, seeds=(0,)))
+        scorer = WordScorer(train(kept, seeds=(0,)))
         for k, cases in enumerate(sets):
             for index, case in enumerate(cases):
                 if fold_of.get(case.item.name, -1) == fold:
-                    seen[k][index] = tagger(case.rows)
+                    seen[k][index] = [scorer(rows) for rows in case.rows]
     for k, name in enumerate(("explanation", "instruction", "no source", "among others", "among others, no source")):
         held = [(case, chances) for case, chances in zip(sets[k], seen[k], strict=True) if case.item.name in fold_of]
         report(name, [case for case, _ in held], [chances for _, chances in held], SETTINGS.paraphrase)
-    if write:
-        _write("words.json", train_words([case for cases in sets for case in cases], seeds=(0, 1, 2)))
-
-
-def lines(folder: Path, write: bool) -> None:
-    cases = [line_case(item) for item in ilf(folder)]
-    half = len(cases) // 2
-    scorers: list[Callable[[Rows], Rows]] = [LineScorer(train_lines(part)) for part in (cases[half:], cases[:half])]
-    chances = [[scorers[index >= half](case.rows[0])] for index, case in enumerate(cases)]
-    report("first half", cases[:half], chances[:half], SETTINGS.code)
-    report("second half", cases[half:], chances[half:], SETTINGS.code)
-    report("both halves", cases, chances, SETTINGS.code)
-    if write:
-        _write("lines.json", train_lines(cases))
-
-
-def _write(name: str, weights: dict[str, Any]) -> None:
-    WEIGHTS.mkdir(exist_ok=True)
-    (WEIGHTS / name).write_text(json.dumps(weights, separators=(",", ":")) + "\n", encoding="utf-8")
-    print(f"wrote {name}: {(WEIGHTS / name).stat().st_size / 1024:.0f} KiB")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("scorer", choices=["words", "lines"])
     parser.add_argument(
         "--data", default=os.environ.get("TEXT2GRAD_DATA"), help="folder of data; default: $TEXT2GRAD_DATA"
     )
@@ -303,7 +249,12 @@ def main() -> None:
     if not args.data:
         parser.error("name the folder of data with --data or TEXT2GRAD_DATA")
     torch.set_num_threads(1)
-    {"words": words, "lines": lines}[args.scorer](Path(args.data), args.write)
+    sets = word_sets(Path(args.data))
+    measure(sets)
+    if args.write:
+        weights = train([case for cases in sets for case in cases], seeds=(0, 1, 2))
+        WEIGHTS.write_text(json.dumps(weights, separators=(",", ":")) + "\n", encoding="utf-8")
+        print(f"wrote {WEIGHTS.name}: {WEIGHTS.stat().st_size / 1024:.0f} KiB")
 
 
 if __name__ == "__main__":

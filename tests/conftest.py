@@ -30,6 +30,31 @@ settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "default")
 
 
+SLOW = (
+    "benchmarks",
+    "commands/test_annotate_stops.py",
+    "commands/test_reward_cli.py",
+    "commands/test_train_cli.py",
+    "integration",
+    "models/reward",
+    "models/sampling",
+    "models/test_cache.py",
+    "report/test_browser.py",
+    "sandbox",
+    "scripts",
+    "studies",
+    "training",
+)
+"""Folders and files of tests/ that `make quick` leaves out. A single slow test carries `@pytest.mark.slow`."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = tuple(str(Path(__file__).parent / place) for place in SLOW)
+    for item in items:
+        if str(item.path).startswith(places):
+            item.add_marker(pytest.mark.slow)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker in item.iter_markers("system"):
         if (trouble := missing(marker.args[0])) is not None:

@@ -1,14 +1,21 @@
 """The command line as a shell sees it: exit status, stdout, stderr, and nothing heavy before it is needed."""
 
+import argparse
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 import text2grad
 from tests.test_architecture import HEAVY
+from text2grad import config
 from text2grad.cli import COMMANDS, main
+from text2grad.commands import parsing
+from text2grad.training.settings import TrainSettings
 
 
 def shell(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -45,6 +52,57 @@ def test_the_help_of_a_command_imports_no_torch(command: str) -> None:
     assert done.returncode == 0, done.stderr
     assert f"usage: text2grad {command}" in done.stdout
     assert "TORCH set()" in done.stdout
+
+
+def helped(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as stopped:
+        main(words)
+    assert stopped.value.code == 0
+    return capsys.readouterr().out
+
+
+def test_help_shows_the_settings_that_people_change_first(capsys: pytest.CaptureFixture[str]) -> None:
+    common, every = helped("train", "--help", capsys=capsys), helped("train", "--help-all", capsys=capsys)
+    count = len(list(config.describe(TrainSettings)))
+    assert common.endswith(f"--help-all lists every setting ({count})\n")
+    listed = [len(re.findall(r"^  [a-z_.\d]+=", text, re.MULTILINE)) for text in (common, every)]
+    assert listed == [len(TrainSettings.COMMON), count]
+    assert 15 <= listed[0] <= 25 < count
+    assert "  reward=span   (span | scalar)\n" in common, "the values of a choice are shown"
+
+
+def test_a_short_list_of_settings_is_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--help-all" not in helped("align", "--help", capsys=capsys)
+
+
+def test_a_command_without_its_packages_names_the_extra(tmp_path: Path) -> None:
+    (tmp_path / "data.jsonl").write_text('{"prompt": "Where?", "reference": "Here."}\n')
+    code = (
+        "import sys\nsys.modules['torch'] = None\nimport text2grad, text2grad.cli\n"
+        "print(text2grad.cli.main(['train', 'run', 'data=data.jsonl']))\n"
+        "try:\n    text2grad.Trainer\nexcept ImportError as problem:\n    print(problem)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    needs = "needs PyTorch and transformers: pip install 'text2grad[train]' (there is no module `torch`)"
+    assert done.stderr == f"text2grad train {needs}\n"
+    assert done.stdout == f"2\ntext2grad.Trainer {needs}\n"
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_old_key_is_told_in_one_plain_line(capsys: pytest.CaptureFixture[str]) -> None:
+    @config.settings
+    class Settings:
+        RENAMED: ClassVar = {"old": "new"}
+        new: str = ""
+        """A text."""
+
+    parser = argparse.ArgumentParser()
+    parsing.add_settings(parser, Settings)
+    resolved = parsing.resolve(parser.parse_args([]), Settings, ["old=x"])
+    assert resolved == Settings("x")
+    assert capsys.readouterr().err == (
+        "text2grad: overrides: `old` is now `new`; the old form works in this version only\n"
+    )
 
 
 def test_version_and_no_words() -> None:

@@ -8,6 +8,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+LOOP = re.findall(r"```py\n(.*?)```", README, re.DOTALL)[0]
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
 
 
@@ -26,6 +27,32 @@ def test_the_python_of_the_readme_gives_what_its_comments_say(block: str) -> Non
         else:
             code += line + "\n"
     assert checked and not code.strip(), "a block ends with what it gives"
+
+
+def test_the_loop_of_the_readme_is_the_loop() -> None:
+    """The README's verbs are those of `Trainer.train`, in the same order."""
+    assert re.findall(r"\b(steps|sample|judge|collate|estimator|update|log)\(", LOOP) == [
+        *("steps", "sample", "judge", "collate", "estimator", "update", "log")
+    ]
+    code = (ROOT / "src" / "text2grad" / "training" / "rl.py").read_text(encoding="utf-8")
+    calls = [
+        "in run.steps(",
+        "self.rollouts.of(",
+        "self.collate(",
+        "self.advantages(",
+        "self.update(",
+        "run.log(metrics |",
+    ]
+    places = [code.index(call) for call in calls]
+    assert places == sorted(places)
+
+
+def test_the_first_screen_has_no_number() -> None:
+    """What it is, two commands, the loop, a critic, where to go: then installation, use, and only then numbers."""
+    first, rest = README.split("## Install", 1)
+    assert "## What was measured" in rest
+    prose = re.sub(r"```.*?```|\[[^]]*\]\([^)]*\)", "", first, flags=re.DOTALL)
+    assert not re.search(r"\d+(\.\d+)? ?(%|times|seconds|updates)", prose)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

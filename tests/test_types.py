@@ -17,11 +17,10 @@ from text2grad.types import (
     Critique,
     Example,
     Message,
+    MetricInfo,
     Missed,
     Quote,
-    RewardedCompletion,
     Rollout,
-    Scoring,
     Span,
 )
 
@@ -44,10 +43,25 @@ NOUNS = [
     CRITIQUE,
     ALIGNMENT,
     EXAMPLE,
-    Scoring(rule="paper", placement="even", scale=0.5),
-    RewardedCompletion(EXAMPLE, COMPLETION, CRITIQUE, ALIGNMENT, (0.0, -1.0, 0.0, 1.0), (0.0,) * 4, (-1.5,) * 4),
-    RewardedCompletion(EXAMPLE, COMPLETION),
-    Rollout((1, 2), (5, 2), (-0.5, -0.25), (0.0, 1.0), values=(0.1, 0.2), truncated=True),
+    MetricInfo("Score", "Mean score.", "higher"),
+    Rollout(
+        EXAMPLE,
+        COMPLETION,
+        index=3,
+        group=1,
+        prompt_ids=(1, 2),
+        logprobs=(-1.5,) * 4,
+        values=(0.5,) * 4,
+        truncated=True,
+        critique=CRITIQUE,
+        alignment=ALIGNMENT,
+        token_rewards=(0.0, -1.0, 0.0, 1.0),
+        verdicts=(-1.0, 0.0, 0.0, 0.0),
+        score=0.25,
+        advantages=(0.0,) * 4,
+        logprobs_after=(-1.0,) * 4,
+    ),
+    Rollout(EXAMPLE, COMPLETION),
 ]
 
 
@@ -67,7 +81,7 @@ def test_nouns_are_frozen(noun: Any) -> None:
         noun.something_new = 1
 
 
-def rewarded(**changes: Any) -> RewardedCompletion:
+def rewarded(**changes: Any) -> Rollout:
     parts: dict[str, Any] = {
         "example": EXAMPLE,
         "completion": COMPLETION,
@@ -75,7 +89,7 @@ def rewarded(**changes: Any) -> RewardedCompletion:
         "alignment": ALIGNMENT,
         "token_rewards": (0.0,) * 4,
     }
-    return RewardedCompletion(**(parts | changes))
+    return Rollout(**(parts | changes))
 
 
 # Classes as somebody without a type checker calls them.
@@ -124,7 +138,10 @@ _Span: Any = Span
             lambda: _Completion("ab", {9, 1}, ((0, 1), (1, 2))),
             "Completion.token_ids: should be a list or a tuple, got set",
         ),
-        (lambda: _Rollout((), (), (), (), truncated="off"), "Rollout.truncated: should be a valid boolean, got 'off'"),
+        (
+            lambda: _Rollout(EXAMPLE, COMPLETION, truncated="off"),
+            "Rollout.truncated: should be a valid boolean, got 'off'",
+        ),
         (lambda: _Example("a", 5), "Example.prompt: should be a valid string, got 5"),
         (lambda: Example("a", "p", columns={"x": "\ud800"}), "columns should hold texts that can be written as UTF-8"),
         (
@@ -133,7 +150,7 @@ _Span: Any = Span
         ),
         (lambda: Example("", "p"), "id: should be a non-empty text"),
         (lambda: Example("a", ()), "prompt: should be a non-empty text or list of messages"),
-        (lambda: Rollout((1,), (2, 3), (-0.1,), (0.0, 0.0)), "logprobs should hold one number per token id, got 1"),
+        (lambda: Rollout(EXAMPLE, COMPLETION, logprobs=(-0.1,)), "logprobs should hold one number per token id, got 1"),
         (lambda: _Message("user"), "Message.content: is required, nothing came"),
         (lambda: _Message("user", "x", name="y"), "Message.name: there is no such field; the fields are role, content"),
     ],
@@ -143,6 +160,12 @@ def test_a_broken_noun_says_what_was_wanted_what_came_and_where(make: Any, messa
         make()
     assert message in str(caught.value)
     assert "pydantic" not in str(caught.value) and "function-" not in str(caught.value)
+
+
+def test_rows_of_older_runs_are_read() -> None:
+    row = {"update": 3, "index": 2, "truncated": False, "example": EXAMPLE.to_json(), "held_out": True}
+    row |= {"completion": COMPLETION.to_json(), "logprobs_before": [-1.0] * 4}
+    assert Rollout.from_json(row) == Rollout(EXAMPLE, COMPLETION, index=2, logprobs=(-1.0,) * 4)
 
 
 def test_every_violation_of_a_row_is_named_with_its_path() -> None:

@@ -21,12 +21,15 @@ from text2grad import __version__
 from text2grad.errors import MissingExtra, Text2GradError
 
 COMMANDS = {
-    "demo": "see a model learn from words: a few minutes, then a report",
+    "demo": "train a small model in a few minutes, and open the report",
     "align": "critiques → spans, no model needed",
     "annotate": "completions → critiques → spans, by people, programs or models",
     "reward-model": "train a model that scores every token and says why",
     "sft": "supervised start of a policy, from given completions",
     "train": "reinforcement learning of a policy, from critiques",
+    "dpo": "preference learning: of two completions the better one becomes likelier",
+    "evaluate": "metrics of any model on a task: greedy, samples, best of n",
+    "generate": "see what a model writes: for a prompt, a file or standard input",
     "env": "versions and devices, for bug reports",
     "report": "run folders → one HTML file: charts, completions, critiques",
 }

@@ -28,7 +28,7 @@ from text2grad.models.offsets import completion_of
 from text2grad.models.sampling import SamplingSettings, make_sampler, uniforms
 from text2grad.report.folders import lines
 from text2grad.tasks.annotated import Annotated
-from text2grad.tasks.bulletin import bulletins
+from text2grad.tasks.bulletin import FACTS_RIGHT, bulletins
 from text2grad.tasks.bulletin_critic import bulletin
 from text2grad.training import demo as _demo
 from text2grad.training.demo_settings import DemoSettings
@@ -152,7 +152,7 @@ def arm(args: argparse.Namespace) -> None:
         tokenizer=tokenizer,
         examples=bulletins(100 + args.seed, _demo.EXAMPLES),
         held_out=bulletins(demo.held_out_seed, demo.held_out, "held_out"),
-        measures={"facts_right": _demo.right},
+        metrics=[FACTS_RIGHT],
         show=True,
     ).train()
     print(f"{args.which} {args.seed}: {time.perf_counter() - began:.0f} s", flush=True)

@@ -10,11 +10,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from text2grad.feedback.align.stems import FUNCTION_WORDS
-from text2grad.feedback.baselines import supported
+from studies.reward_model.baselines import supported
+
 from text2grad.feedback.critics.support import support
 from text2grad.feedback.critics.words import cite
-from text2grad.tasks.marked import annotated
+from text2grad.feedback.text import FUNCTION_WORDS
+from text2grad.tasks.files import marked_row
 from text2grad.types import Critique, Span
 
 Row = dict[str, Any]
@@ -117,7 +118,7 @@ class Replacing:
 
 def _row(row: Row, text: str, said: str, spans: Sequence[Span]) -> Row:
     columns = {"group": row["group"], "passages": row["passages"]}
-    return annotated(row["id"], row["prompt"], text, Critique(said, quotes_only=True), spans, columns)
+    return marked_row(row["id"], row["prompt"], text, Critique(said, quotes_only=True), spans, columns)
 
 
 def _source(row: Row) -> str:

@@ -150,8 +150,7 @@ def test_an_error_that_ends_the_run_loses_no_reply_under_way(fault_server: Start
         ask_now(critic, ["p"] * 6, [f"Ship number {index} left." for index in range(6)], {})
     with sqlite3.connect(tmp_path / "r.sqlite") as base:
         assert base.execute("SELECT count(*) FROM replies").fetchone() == (5,)
-        assert base.execute("SELECT count(*) FROM claims").fetchone() == (0,)
-    assert (critic.tally.requests, critic.tally.lost, critic.tally.tokens_in) == (6, 0, 500)
+    assert (critic.budget.requests, critic.budget.lost, critic.budget.tokens_in) == (6, 0, 500)
 
 
 def test_a_critic_that_is_stopped_can_be_asked_again(fault_server: Start) -> None:
@@ -168,4 +167,4 @@ def test_a_critic_that_is_stopped_can_be_asked_again(fault_server: Start) -> Non
             return await asyncio.wait_for(critic(["p"], ["Ship number 1 left."]), 20)
 
     (found,) = asyncio.run(twice())
-    assert found is not None and (critic.tally.requests, critic.tally.lost) == (2, 1)
+    assert found is not None and (critic.budget.requests, critic.budget.lost) == (2, 1)

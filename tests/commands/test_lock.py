@@ -5,18 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from text2grad.commands._lock import Lock
+from text2grad.errors import RunLocked
+from text2grad.runs.ledger import Lock
 
 
 def test_one_holder_at_a_time_and_no_file_after_it(tmp_path: Path) -> None:
     path = tmp_path / ".lock"
-    with Lock(path):
+    with Lock(path, "busy"):
         assert path.exists()
-        with pytest.raises(BlockingIOError):
-            Lock(path)
+        with pytest.raises(RunLocked, match="busy"):
+            Lock(path, "busy")
         assert path.exists(), "who does not hold it does not remove it"
     assert not path.exists()
-    Lock(path).close()
+    Lock(path, "busy").close()
 
 
 def test_whoever_takes_it_while_another_leaves_it_is_alone_with_it(tmp_path: Path) -> None:
@@ -27,8 +28,8 @@ def test_whoever_takes_it_while_another_leaves_it_is_alone_with_it(tmp_path: Pat
     def work(number: int) -> None:
         for _ in range(300):
             try:
-                lock = Lock(tmp_path / ".lock")
-            except BlockingIOError:
+                lock = Lock(tmp_path / ".lock", "busy")
+            except RunLocked:
                 continue
             inside.append(number)
             assert inside == [number]

@@ -40,7 +40,7 @@ def test_a_folder_of_runs_is_its_runs_and_files_beside_them_are_left_out(
     assert "final score of scalar" in (tmp_path / "demo" / "report.html").read_text(encoding="utf-8")
     assert whole.err.splitlines() == [
         f"{tmp_path / 'demo' / 'cache'}: left out, a folder without metrics.jsonl is no run",
-        f"{start}: left out, a supervised start has no scores",
+        f"{start}: left out, supervised fine-tuning has no scores",
     ]
     monkeypatch.chdir(tmp_path)
     assert main(["report", *(f"demo/{path.name}" for path in sorted((tmp_path / "demo").iterdir()))]) == 0

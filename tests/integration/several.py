@@ -68,7 +68,7 @@ def train_settings(**changed: Any) -> TrainSettings:
 
 def lora() -> TrainSettings:
     policy = PolicySettings(lora=LoraSettings(rank=4), gradient_checkpointing=True)
-    return train_settings(policy=policy, credit=AdvantageSettings(kind="group"), sampling=PLAIN)
+    return train_settings(policy=policy, advantage=AdvantageSettings(estimator="span_rloo"), sampling=PLAIN)
 
 
 PLAIN = SamplingSettings(max_new_tokens=6, batch=4, sampler="plain")
@@ -130,16 +130,19 @@ def main(folder: Path, kind: str) -> None:
         _sharded(kind)
         one = loop(name, folder / name)
         outcome = one.train()
-        parameters = [parameter for _, parameter in one.policy.named_parameters()]
+        parameters = [
+            parameter
+            for _, parameter in (one.model if isinstance(one, RewardModelTrainer) else one.policy).named_parameters()
+        ]
         local = sum(getattr(parameter, "_local_tensor", parameter).numel() for parameter in parameters)
         said = {
             "status": outcome.status,
             "kinds": sorted({type(parameter.data).__name__ for parameter in parameters}),
             "module": type(one.module).__name__,
             "share": local / sum(parameter.numel() for parameter in parameters),
-            "processes": one.others.processes,
+            "processes": one.world.size,
         }
-        (folder / f"{name}-{one.others.rank}.json").write_text(json.dumps(said))
+        (folder / f"{name}-{one.world.rank}.json").write_text(json.dumps(said))
     # Once more, interrupted after update 2 and taken up again.
     _sharded(kind)
     statuses = [loop("gae", folder / "again", callbacks=[_interrupt]).train().status]
@@ -161,7 +164,7 @@ def _sharded(kind: str) -> None:
 
 def _interrupt(one: Any, metrics: Any) -> None:
     """Ctrl-C, in one process only."""
-    if metrics["update"] == 2 and one.others.rank == 1:
+    if metrics["update"] == 2 and one.world.rank == 1:
         os.kill(os.getpid(), signal.SIGINT)
 
 

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 from tests.integration.several import RUNS, loop
 from text2grad import config
 from text2grad.cli import main
-from text2grad.commands.launching import NAMES, launcher, config_file
+from text2grad.commands.launching import NAMES, config_file, launcher
 from text2grad.errors import ConfigError
 from text2grad.models.parallel import Processes
 from text2grad.models.reward.model import RewardModel

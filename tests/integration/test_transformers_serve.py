@@ -1,7 +1,7 @@
 """The model critic against a server that we did not write: `transformers serve` with a small model on loopback.
 
 The model is random, so what it says is no critique: every item must come back unscored, after one repair each, and the
-tally must count what the server counted.
+budget must count what the server counted.
 """
 
 import os
@@ -70,6 +70,6 @@ def test_noise_from_a_real_server_is_unscored(server: tuple[str, str], tmp_path:
     critic = OpenAICritic(name, options)
     found = ask_now(critic, ["Greet.", "Greet."], ["Hello.", "Hi there."], {})
     assert found == [None, None]
-    assert critic.tally.tokens_out > 0 and critic.tally.requests >= 4
+    assert critic.budget.tokens_out > 0 and critic.budget.requests >= 4
     assert ask_now(critic, ["Greet."], ["Hello."], {}) == [None]
-    assert critic.tally.recalled == 2, "the reply and its repair were remembered"
+    assert critic.budget.recalled == 2, "the reply and its repair were remembered"

@@ -175,7 +175,7 @@ def test_what_is_saved_loads_in_plain_transformers(lora: int, tmp_path: Path) ->
     made.save_pretrained(tmp_path, tiny_tokenizer())
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
     with torch.no_grad(), evaluating(made):
-        torch.testing.assert_close(loaded(batch.ids_BS).logits, made.model(batch.ids_BS).logits, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(loaded(batch.ids_BS).logits, made.model(batch.ids_BS).logits, rtol=1e-4, atol=3e-5)
     assert type(loaded).__name__ == "LlamaForCausalLM"
     assert not list(tmp_path.glob("adapter*")), "merged"
     assert all(torch.equal(weight, before[name]) for name, weight in made.state_dict().items()), (

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 import torch
 
+from tests.optim.made import rollout
 from text2grad.models.policy import Policy
 from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.models.tiny import tiny_model
 from text2grad.optim.batch import Batch, collate
-from text2grad.types import Rollout
 
 PROMPTS = ((5, 6, 7, 8, 9), (0, 7), (7,), (30, 31, 32))
 
@@ -22,8 +22,14 @@ def batch(each: int, tokens: int = 6) -> Batch:
         ids = torch.randint(300, (1 + number % tokens,), generator=draw).tolist()
         group = number % len(PROMPTS)
         rows.append(
-            Rollout(
-                PROMPTS[group], tuple(ids), (0.0,) * len(ids), (0.0,) * len(ids), values=(0.0,) * len(ids), group=group
+            rollout(
+                PROMPTS[group],
+                ids,
+                logprobs=(0.0,) * len(ids),
+                token_rewards=(0.0,) * len(ids),
+                values=(0.0,) * len(ids),
+                group=group,
+                index=number,
             )
         )
     return collate(rows)

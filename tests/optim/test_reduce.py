@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from text2grad.optim.reduce import masked_mean, whiten
+from text2grad.runs.world import Alone
 
 MASK = torch.tensor([[True, True, False], [True, True, False]])
 
@@ -44,16 +45,13 @@ def test_nothing_masked_in_is_zero_not_nan() -> None:
     assert not whiten(torch.full((2, 3), float("nan")), nothing_BT).any()
 
 
-class Two:
+class Two(Alone):
     """Two processes with the same numbers."""
 
-    rank, size, is_main = 0, 2, True
+    size = 2
 
     def all_sum(self, numbers: Tensor) -> Tensor:
         return 2 * numbers
-
-    def all_max(self, number: int) -> int:
-        return number
 
 
 @given(st.lists(st.floats(-10, 10, width=32), min_size=2, max_size=30))

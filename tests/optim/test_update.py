@@ -22,7 +22,7 @@ POISONS = [float("nan"), float("inf"), float("-inf"), 1e30]
 def prepared(kind: str = "gae", *, lora: int = 0, **options: Any) -> tuple[Policy, Batch, Advantages]:
     made = policy(lora=lora, value_head=kind == "gae")
     batch = made_batch(made, **options)
-    return made, batch, advantages(batch, batch.rewards_BT, AdvantageSettings(estimator=kind))  # type: ignore[arg-type]
+    return made, batch, advantages(batch, batch.rewards_BT, AdvantageSettings(estimator=kind))
 
 
 def assert_same(first: dict[str, Tensor], second: dict[str, Tensor]) -> None:
@@ -146,7 +146,7 @@ def test_padding_moves_no_gradient(kind: str, poison: float) -> None:
         values_BT=spoilt(batch.values_BT),
         reference_BT=spoilt(batch.reference_BT),
     )
-    again = advantages(poisoned, poisoned.rewards_BT, AdvantageSettings(estimator=kind))  # type: ignore[arg-type]
+    again = advantages(poisoned, poisoned.rewards_BT, AdvantageSettings(estimator=kind))
     returns_BT = None if again.returns_BT is None else spoilt(again.returns_BT)
     came, stats = gradients(made, poisoned, Advantages(spoilt(again.advantages_BT), again.mask_BT, returns_BT))
     assert_same(wanted, came)

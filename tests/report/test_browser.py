@@ -91,7 +91,7 @@ def test_the_keyboard_reaches_every_token(open_page: Open) -> None:
     expect(page.locator("#tip")).to_contain_text("“ ships”")
     assert page.evaluate("document.activeElement.getAttribute('aria-describedby')") == "tip"
     page.keyboard.press("End")
-    expect(page.locator("#tip")).to_contain_text("the decision to stop")
+    expect(page.locator("#tip")).to_contain_text("where the model decided to stop")
     page.keyboard.press("Escape")
     expect(page.locator("#tip")).to_be_hidden()
     page.keyboard.press("Tab")
@@ -177,7 +177,7 @@ def test_another_number_colours_the_tokens_otherwise(open_page: Open) -> None:
     assert colour() != by_reward
     expect(page.locator("#scale-name")).to_have_text("change of log-prob")
     page.select_option("#view", "pairs")
-    expect(page.locator("#count")).to_contain_text("kept no change of log-prob")
+    expect(page.locator("#count")).to_contain_text("has no change of log-prob")
 
 
 def test_each_run_shows_its_own(open_page: Open) -> None:
@@ -281,7 +281,7 @@ def test_what_did_not_fit_is_said(open_page: Open, tmp_path: Path) -> None:
     page_file.write_bytes(build(read_runs([run]), budget=80_000).html)
     page = open_page(page_file)
     page.select_option("#view", "during")
-    expect(page.locator("#count")).to_contain_text(re.compile(r"^(\d+) completions\. Showing \1 of 203: chosen evenly"))
+    expect(page.locator("#count")).to_contain_text(re.compile(r"^(\d+) completions\. Showing \1 of 203: evenly over"))
 
 
 def test_a_run_that_has_only_begun_is_a_page_without_errors(open_page: Open, tmp_path: Path) -> None:

@@ -54,7 +54,9 @@ def test_spread_is_a_band_and_one_run_has_none() -> None:
 
 def test_lines_differ_in_more_than_colour() -> None:
     svg = Chart("t", "n", [line(1.0, 2.0), line(2.0, 1.0, label="b", style=1)]).svg(440, 240)
-    assert "line c0 d0" in svg and "line c1 d1" in svg and "<circle" in svg and "<rect" in svg
+    assert "line c0 d0" in svg and "line c1 d1" in svg
+    marks = re.findall(r'class="mark c(\d)" [^>]* d="([^"]+)"', svg)
+    assert len(set(marks)) == 2 and len({shape for _, shape in marks}) == 2
 
 
 def test_names_at_the_ends_do_not_meet() -> None:

@@ -76,14 +76,6 @@ def test_it_says_how_to_reproduce_each_run(tmp_path: Path) -> None:
         assert fact in html
 
 
-def test_without_run_json_the_command_comes_from_the_settings(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "a", updates=4)
-    (folder / "run.json").unlink()
-    html = html_of(folder)
-    assert f"text2grad train --config {folder}/config.yaml" in html
-    assert "the run does not say how it was started" in html and "no run.json" in html
-
-
 def test_charts_are_there_for_what_was_measured_and_for_nothing_else(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "a", updates=8)
     html = html_of(folder)

@@ -143,16 +143,12 @@ def test_order_does_not_tell_praise_from_blame() -> None:
     ("critique", "comment", "linked"),
     [
         ("It reads badly. “Norwick” is bad.", "bad", [(29, "bad")]),
-        ("“fire” is not right; “Norwick” — right.", "right", [(33, "right")]),
-        ("“Norwick” is not right.", "right", []),
-        ("Neither “fire” nor “Norwick” is right.", "“Norwick” is right", []),
-        ("“fire” is right.", "right", []),
         ("It is bad, bad.", "bad", []),
-        ("So bad. The place “Norwick” is bad.", "bad", [(31, "bad")]),
         ("“fire” is right, but the place is wrong.", "but the place is wrong", [(17, "but the place is wrong")]),
+        ("It is in norwick, which is wrong.", "in norwick, which is wrong", [(9, "norwick")]),
     ],
 )
-def test_a_comment_without_a_quote_is_a_whole_word_not_denied_and_not_of_another_quote(
+def test_a_comment_without_a_quote_is_whole_words_as_often_as_there_are_spans(
     critique: str, comment: str, linked: list[tuple[int, str]]
 ) -> None:
     completion = "A fire in Norwick."

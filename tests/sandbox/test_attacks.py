@@ -197,7 +197,7 @@ ATTACKS = {
 
 def test_an_honest_program_passes(sandbox: Sandbox) -> None:
     report = sandbox.run("def add(a, b):\n    return a + b", TESTS)
-    assert (report.score, {result.verdict for result in report.results}) == (1.0, {"isolated"})
+    assert (report.score, {result.isolation for result in report.results}) == (1.0, {"isolated"})
 
 
 @pytest.mark.parametrize("name", ATTACKS)
@@ -206,8 +206,7 @@ def test_an_attack_is_scored_as_failing(sandbox: Sandbox, name: str) -> None:
     assert report.unusable is None
     assert [result.passed for result in report.results] == [False, False]
     assert report.score == 0.0
-    shared = {"in_process"} if report.results[0].unplain else {"isolated"}
-    assert {result.verdict for result in report.results} == shared
+    assert {result.isolation for result in report.results} == {"isolated"}
     assert all(result.kind != "passed" for result in report.results)
 
 
@@ -293,7 +292,7 @@ def call(name, *arguments):
 )
 def test_no_memory_outside_the_limit(sandbox: Sandbox, call: str) -> None:
     report = sandbox.run(HOARD, [f"assert {call} == (-1, {errno.EPERM})"])
-    assert [(result.verdict, result.got, result.message) for result in report.results if not result.passed] == []
+    assert [(result.isolation, result.got, result.message) for result in report.results if not result.passed] == []
 
 
 def test_nothing_is_left_running() -> None:

@@ -26,9 +26,9 @@ CLASS = IN + "class T(unittest.TestCase):\n    def test_a(self):\n"
         IN + "class A:\n    pass\ndef test_a():\n    for x in f():\n        assert isinstance(x, A) or x > 0\n",
     ],
 )
-def test_an_empty_result_passes_no_loop(sandbox: Sandbox, tests: str | list[str]) -> None:
-    right = sandbox.run("def f():\n    return [1]\nK = [1]", tests, entry_point="f")
-    empty = sandbox.run("def f():\n    return []\nK = []", tests, entry_point="f")
+def test_an_empty_result_passes_no_loop(shared: Sandbox, tests: str | list[str]) -> None:
+    right = shared.run("def f():\n    return [1]\nK = [1]", tests, entry_point="f")
+    empty = shared.run("def f():\n    return []\nK = []", tests, entry_point="f")
     assert (right.score, empty.score) == (1.0, 0.0)
     assert [(result.kind, "nothing was checked" in result.message) for result in empty.results] == [("assertion", True)]
 
@@ -59,35 +59,35 @@ def test_an_empty_result_passes_no_loop(sandbox: Sandbox, tests: str | list[str]
     ],
 )
 def test_what_checks_in_its_own_way_is_passed_by_the_right_program_alone(
-    sandbox: Sandbox, tests: str | list[str]
+    shared: Sandbox, tests: str | list[str]
 ) -> None:
     right = "def f(x):\n    if x < 0:\n        raise ValueError('low')\n    return x + 1"
-    report = sandbox.run(right, tests, entry_point="f")
+    report = shared.run(right, tests, entry_point="f")
     assert [(result.passed, result.message) for result in report.results] == [(True, "")]
-    assert sandbox.run("def f(x):\n    return x", tests, entry_point="f").score == 0.0
+    assert shared.run("def f(x):\n    return x", tests, entry_point="f").score == 0.0
 
 
-def test_mocks_check(sandbox: Sandbox) -> None:
+def test_mocks_check(shared: Sandbox) -> None:
     tests = IN + "from unittest.mock import Mock\ndef test_a():\n    m = Mock()\n    f(m)\n    m.assert_called_once()\n"
-    assert sandbox.run("def f(m):\n    m()", tests).score == 1.0
-    assert sandbox.run("def f(m):\n    pass", tests).score == 0.0
+    assert shared.run("def f(m):\n    m()", tests).score == 1.0
+    assert shared.run("def f(m):\n    pass", tests).score == 0.0
 
 
-def test_in_one_process_too(sandbox: Sandbox) -> None:
+def test_in_one_process_too(shared: Sandbox) -> None:
     tests = "from solution import Box\ndef test_a():\n    box = Box()\n    for x in box.items:\n        assert x == 1\n"
     program = "class Box:\n    def __init__(self):\n        self.items = {}\n"
-    full, empty = sandbox.run(program.format("[1]"), tests), sandbox.run(program.format("[]"), tests)
-    assert (full.score, empty.score, empty.results[0].verdict) == (1.0, 0.0, "in_process")
+    full, empty = shared.run(program.format("[1]"), tests), shared.run(program.format("[]"), tests)
+    assert (full.score, empty.score, empty.results[0].isolation) == (1.0, 0.0, "in_process")
 
 
-def test_a_test_that_can_check_nothing_is_none(sandbox: Sandbox) -> None:
+def test_a_test_that_can_check_nothing_is_none(shared: Sandbox) -> None:
     tests = IN + "def test_a():\n    f()\ndef test_b():\n    assert f() == 1\n"
-    report = sandbox.run("def f(): return 1", tests)
+    report = shared.run("def f(): return 1", tests)
     assert (report.score, [result.name for result in report.results]) == (1.0, ["test_b"])
     assert report.skipped == (("test_a", "checks nothing: no assert, no expected exception"),)
 
 
-def test_a_test_that_never_comes_to_the_program_is_skipped(sandbox: Sandbox) -> None:
+def test_a_test_that_never_comes_to_the_program_is_skipped(shared: Sandbox) -> None:
     tests = IN + "import sys\ndef test_a():\n    if sys.version_info < (3, 0):\n        assert f() == 1\n"
-    report = sandbox.run("def f(): return 1", tests)
+    report = shared.run("def f(): return 1", tests)
     assert (report.score, report.unusable) == (None, "checks nothing, and never asks the program")

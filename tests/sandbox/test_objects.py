@@ -1,4 +1,4 @@
-"""Tests that turn out to need the program's objects while they run: judged in one process then, and marked."""
+"""What a test does with an object of the program decides how it is judged; the program does not."""
 
 import pytest
 
@@ -8,12 +8,6 @@ from text2grad.sandbox import Sandbox
 pytestmark = pytest.mark.system("bwrap")
 
 TIMES = "def times(n):\n    return lambda x: x * n\n"
-V = "class V:\n    def __init__(self, x): self.x = x\n    def __add__(self, o): return V(self.x + o.x)\n"
-V += "    def __eq__(self, o): return isinstance(o, V) and self.x == o.x\n    def __iter__(self): yield self.x\n"
-CARD = "class Card:\n    def __init__(self, n): self.n = n\n    def __str__(self): return f'A{self.n}'\n"
-CARD += "    def __eq__(self, o): return self.n == o.n\ndef draw(n): return Card(n)\n"
-CARD += "def deck(): return [Card(n) for n in range(3)]\n"
-HOLDS = "class Bag:\n    def __iter__(self): return iter([1, 2])\ndef bag(): return Bag()\n"
 STATE = "def state(x):\n    held = [x]\n    return (lambda: held[0]), held.__setitem__\n"
 RETRY = """
 def retry(n):
@@ -52,52 +46,60 @@ RIGHT = {
         "'out'",
         "''",
     ),
-    "a class with one letter": (V, "assert V(1) + V(2) == V(3)", "self.x + o.x", "self.x - o.x"),
-    "its items": (V, "assert list(V(3)) == [3]", "yield self.x", "yield 0"),
-    "unlike plain data": (V, "assert V(1) != 'x' and not V(1) == 1\nassert V(1) + V(1) == V(2)", "self.x + o.x", "0"),
-    "objects of a function": (CARD, "assert draw(3) == draw(3)\nassert draw(3) != draw(4)", "self.n ==", "self.n <="),
-    "its text": (CARD, "assert str(draw(3)) == 'A3'", "A{", "B{"),
-    "a holder": (HOLDS, "assert 2 in bag() and 3 not in bag()", "2]", "3]"),
-    "their number": (CARD, "assert len(deck()) == 3", "range(3)", "range(4)"),
-    "a match": (
-        "import re\ndef f(s): return re.match('ab', s)\n",
-        "assert f('abc')\nassert not f('x')",
-        "match",
-        "sub",
+    "an object of a function": (
+        "class card:\n    def __init__(self, n): self.n = n\ndef draw(n): return card(n)\n",
+        "assert draw(3).n == 3",
+        "= n",
+        "= 2",
     ),
-    "a UUID": ("import uuid\ndef f(): return uuid.UUID(int=5)\n", "assert str(f())[-1] == '5'", "=5", "=4"),
-    "an array": (
-        "import array\ndef f(): return array.array('i', [1, 2])\n",
-        "assert list(f()) == [1, 2]",
-        ", 2",
-        ", 3",
+    "objects in a list": (
+        "class card:\n    def __init__(self, n): self.n = n\ndef deck(): return [card(n) for n in range(3)]\n",
+        "assert [card.n for card in deck()] == [0, 1, 2]",
+        "= n",
+        "= 2",
     ),
-    "a value that is no function": (
-        "import re\nWORD = re.compile('a')\n",
-        "import re\nassert bool(WORD)\nassert re.match(WORD, 'a')",
-        "('a')",
-        "('b')",
+    "a named tuple": (
+        "import collections\nP = collections.namedtuple('P', 'x y')\ndef f(): return P(1, 2)\n",
+        "assert f().y == 2",
+        "P(1, 2)",
+        "P(2, 1)",
     ),
 }
 
 
 @pytest.mark.parametrize("name", RIGHT)
-def test_the_right_program_passes_and_the_wrong_one_does_not(sandbox: Sandbox, name: str) -> None:
+def test_what_a_test_does_with_an_object_says_that_it_needs_it(shared: Sandbox, sandbox: Sandbox, name: str) -> None:
     program, test, old, new = RIGHT[name]
     assert old in program
-    right, wrong = sandbox.run(program, [test]), sandbox.run(program.replace(old, new), [test])
-    assert [(result.passed, result.verdict, result.message) for result in right.results] == [(True, "in_process", "")]
-    assert "not plain data" in right.results[0].unplain
+    right, wrong = shared.run(program, [test]), shared.run(program.replace(old, new), [test])
+    assert [(result.passed, result.isolation, result.message) for result in right.results] == [(True, "in_process", "")]
     assert wrong.score == 0.0
+    assert "needs live objects" in (sandbox.run(program, [test]).unusable or "")
 
 
-def test_only_what_needs_it_shares_a_process(sandbox: Sandbox) -> None:
+@pytest.mark.parametrize("test", ["times(2)\nassert one() == 1", "assert len([times(2)]) == one()"])
+def test_an_object_that_is_not_used_does_not_matter(sandbox: Sandbox, test: str) -> None:
+    (result,) = sandbox.run(TIMES + "def one(): return 1", [test]).results
+    assert (result.passed, result.isolation) == (True, "isolated")
+
+
+def test_only_what_needs_it_shares_a_process(shared: Sandbox) -> None:
     tests = ["double = times(2)\nassert double(4) == 8", "assert one() == 1", "assert times(3)(1) == 3"]
+    report = shared.run(TIMES + "def one(): return 1", tests)
+    assert [(result.passed, result.isolation) for result in report.results] == [
+        (True, "in_process"),
+        (True, "isolated"),
+        (True, "in_process"),
+    ]
+
+
+def test_without_the_setting_they_are_left_out_with_a_reason(sandbox: Sandbox) -> None:
+    tests = ["double = times(2)\nassert double(4) == 8", "assert one() == 1", "print(open)\nassert one() == 1"]
     report = sandbox.run(TIMES + "def one(): return 1", tests)
-    assert [(result.passed, result.verdict, bool(result.unplain)) for result in report.results] == [
-        (True, "in_process", True),
-        (True, "isolated", False),
-        (True, "in_process", False),
+    assert [(result.passed, result.isolation) for result in report.results] == [(True, "isolated")]
+    assert [reason.partition(")")[0] for _, reason in report.skipped] == [
+        "needs live objects (the test calls an object of type function, which is not plain data",
+        "needs live objects (it shares `open` with the program",
     ]
 
 
@@ -134,15 +136,15 @@ LIES = {
 
 
 @pytest.mark.parametrize("name", LIES)
-def test_an_object_that_lies_wins_nothing_by_being_judged_in_one_process(sandbox: Sandbox, name: str) -> None:
-    report = sandbox.run(LIAR + "def f(x): return Any()", [LIES[name]])
-    assert [(result.passed, result.verdict) for result in report.results] == [(False, "in_process")]
-    assert report.results[0].kind != "test_error", report.results[0].message
+def test_an_object_where_the_test_wants_data_has_failed(shared: Sandbox, name: str) -> None:
+    """Even where tests in one process count: no program chooses to be judged in its own."""
+    report = shared.run(LIAR + "def f(x): return Any()", [LIES[name]])
+    assert [(result.passed, result.kind, result.isolation) for result in report.results] == [
+        (False, "not_plain", "isolated")
+    ]
 
 
 def test_a_need_that_a_test_catches_is_remembered(sandbox: Sandbox) -> None:
-    test = "try:\n    times(2)\nexcept BaseException: pass\nassert one() == 1"
+    test = "try:\n    times(2) == 3\nexcept BaseException: pass\nassert one() == 1"
     (result,) = sandbox.run(TIMES + "def one(): return 1", [test]).results
-    assert (result.passed, result.verdict) == (True, "in_process")
-    (result,) = sandbox.run(LIAR + "def times(n): return Any()\ndef one(): return 2", [test]).results
-    assert (result.passed, result.verdict) == (False, "in_process")
+    assert (result.passed, result.kind) == (False, "not_plain")

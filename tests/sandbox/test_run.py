@@ -51,45 +51,43 @@ DIVIDE += "    def pop(self): return self.held.pop()\n\ndef divide(a, b):\n    r
 
 @pytest.mark.system("bwrap")
 class TestFormats:
-    def test_mbpp_asserts_with_their_set_up(self, sandbox: Sandbox) -> None:
-        report = sandbox.run(
-            "def area(r):\n    return 3 * r", ["assert math.floor(area(r)) == 6"], "import math\nr = 2"
-        )
+    def test_mbpp_asserts_with_their_set_up(self, shared: Sandbox) -> None:
+        report = shared.run("def area(r):\n    return 3 * r", ["assert math.floor(area(r)) == 6"], "import math\nr = 2")
         assert report.score == 1.0
 
-    def test_humaneval_asserts_are_tests_of_their_own(self, sandbox: Sandbox) -> None:
+    def test_humaneval_asserts_are_tests_of_their_own(self, shared: Sandbox) -> None:
         tests = "def check(candidate):\n    x = 3\n    assert candidate(x) == 4\n    for k in range(3):\n"
         tests += "        assert candidate(k) == k + 1\n    assert candidate(0) == 2\n\ncheck(up)"
-        report = sandbox.run("def up(x):\n    return x + 1", tests, entry_point="up")
+        report = shared.run("def up(x):\n    return x + 1", tests, entry_point="up")
         assert [result.passed for result in report.results] == [True, True, False]
 
-    def test_kodcode_functions(self, sandbox: Sandbox) -> None:
-        report = sandbox.run(DIVIDE, KODCODE)
-        verdicts = {result.name: result.verdict for result in report.results}
+    def test_kodcode_functions(self, shared: Sandbox) -> None:
+        report = shared.run(DIVIDE, KODCODE)
+        verdicts = {result.name: result.isolation for result in report.results}
         assert report.score == 1.0
         assert {name for name, verdict in verdicts.items() if verdict == "in_process"} == {"test_stack"}
         assert len(verdicts) == 6
         assert [name for name, _ in report.skipped] == ["test_prints"]
 
-    def test_an_item_that_asserts_nothing_is_no_test(self, sandbox: Sandbox) -> None:
-        report = sandbox.run("def f(x):\n    return x", ["x = f(2)", "assert x == 3", "f(1)"])
+    def test_an_item_that_asserts_nothing_is_no_test(self, shared: Sandbox) -> None:
+        report = shared.run("def f(x):\n    return x", ["x = f(2)", "assert x == 3", "f(1)"])
         assert [(result.name, result.passed) for result in report.results] == [("assert x == 3", False)]
 
-    def test_an_entry_point_that_is_no_name(self, sandbox: Sandbox) -> None:
+    def test_an_entry_point_that_is_no_name(self, shared: Sandbox) -> None:
         for name in ("class", "f()", "a.b"):
-            report = sandbox.run("x = 1", "def check(c):\n    assert c(1)", entry_point=name)
+            report = shared.run("x = 1", "def check(c):\n    assert c(1)", entry_point=name)
             assert "should be a name" in (report.unusable or "")
 
-    def test_unittest_classes(self, sandbox: Sandbox) -> None:
+    def test_unittest_classes(self, shared: Sandbox) -> None:
         tests = (
             "import unittest\nfrom solution import f\nclass T(unittest.TestCase):\n    def setUp(self): self.x = 1\n"
         )
         tests += (
             "    def test_a(self): self.assertEqual(f(self.x), 2)\n    def test_b(self): self.assertEqual(f(2), 2)\n"
         )
-        report = sandbox.run("def f(x):\n    return 2", tests + "unittest.main()")
+        report = shared.run("def f(x):\n    return 2", tests + "unittest.main()")
         assert [(result.name, result.passed) for result in report.results] == [("T.test_a", True), ("T.test_b", True)]
-        assert sandbox.run("def f(x):\n    return 3", tests).score == 0.0
+        assert shared.run("def f(x):\n    return 3", tests).score == 0.0
 
     @pytest.mark.parametrize(
         "head",
@@ -99,17 +97,17 @@ class TestFormats:
             "class TestT:\n    def setup_class(cls): cls.x = 1\n",
         ],
     )
-    def test_a_class_is_set_up(self, sandbox: Sandbox, head: str) -> None:
+    def test_a_class_is_set_up(self, shared: Sandbox, head: str) -> None:
         tests = f"from solution import f\n{head}    def test_a(self):\n        assert f(self.x) == 2\n"
-        assert sandbox.run("def f(x):\n    return x + 1", tests).score == 1.0
+        assert shared.run("def f(x):\n    return x + 1", tests).score == 1.0
 
-    def test_plain_code(self, sandbox: Sandbox) -> None:
+    def test_plain_code(self, shared: Sandbox) -> None:
         tests = "seen = f([3, 1])\nassert seen == [1, 3]\ncopy = [2, 1]\nf(copy)\nassert copy == [2, 1]\n"
-        report = sandbox.run("def f(x):\n    return sorted(x)", tests)
+        report = shared.run("def f(x):\n    return sorted(x)", tests)
         assert [result.passed for result in report.results] == [True, True]
 
-    def test_a_function_named_as_a_builtin(self, sandbox: Sandbox) -> None:
-        assert sandbox.run("def sum(a, b):\n    return a * b", ["assert sum(3, 4) == 12"]).score == 1.0
+    def test_a_function_named_as_a_builtin(self, shared: Sandbox) -> None:
+        assert shared.run("def sum(a, b):\n    return a * b", ["assert sum(3, 4) == 12"]).score == 1.0
 
     @pytest.mark.parametrize(
         ("tests", "reason"),
@@ -117,16 +115,16 @@ class TestFormats:
             ("assert f(1 ==", "should be Python"),
             ([], "assert nothing"),
             ("x = 1", "assert nothing"),
-            (["import no_such_module\nassert f(1) == 1"], "import no_such_module"),
+            (["import no_such_module\nassert f(1) == 1"], "No module named 'no_such_module'"),
             ("y = 1 / 0\nassert f(1) == 1", "ZeroDivisionError"),
             ("def check(candidate):\n    assert candidate(1)", "entry_point"),
             ("import pytest\nfrom solution import f\n@pytest.mark.skip\ndef test_f():\n    assert f(1)", "skip"),
         ],
     )
     def test_unusable_tests_say_why_and_score_nothing(
-        self, sandbox: Sandbox, tests: str | list[str], reason: str
+        self, shared: Sandbox, tests: str | list[str], reason: str
     ) -> None:
-        report = sandbox.run("def f(x):\n    return x", tests)
+        report = shared.run("def f(x):\n    return x", tests)
         assert (report.score, report.results) == (None, ())
         assert reason in (report.unusable or "")
 
@@ -145,28 +143,28 @@ class TestFormats:
             "    def test_a(self): self.assertTrue(True)\n",
         ],
     )
-    def test_what_every_program_passes_is_no_test(self, sandbox: Sandbox, tests: str | list[str]) -> None:
+    def test_what_every_program_passes_is_no_test(self, shared: Sandbox, tests: str | list[str]) -> None:
         for program in ("", "def f(*x):\n    return 1"):
-            report = sandbox.run(program, tests)
+            report = shared.run(program, tests)
             assert (report.score, report.results) == (None, ())
             assert report.unusable
 
-    def test_an_assert_about_nothing_counts_for_nothing(self, sandbox: Sandbox) -> None:
+    def test_an_assert_about_nothing_counts_for_nothing(self, shared: Sandbox) -> None:
         tests = (
             "def check(candidate):\n    assert True, 'simple'\n    assert candidate(1) == 1\n    assert True, 'edge'\n"
         )
-        report = sandbox.run("x = 1", tests, entry_point="f")
+        report = shared.run("x = 1", tests, entry_point="f")
         assert (report.score, len(report.results), report.skipped[0]) == (
             0.0,
             1,
             ("assert True, 'simple'", "never uses the program"),
         )
 
-    def test_what_does_not_run_is_skipped_with_a_reason(self, sandbox: Sandbox) -> None:
+    def test_what_does_not_run_is_skipped_with_a_reason(self, shared: Sandbox) -> None:
         tests = (
             "from solution import f\nasync def test_a():\n    assert f(1) == 1\ndef test_b():\n    assert f(1) == 0\n"
         )
-        report = sandbox.run("def f(x):\n    return 0", tests)
+        report = shared.run("def f(x):\n    return 0", tests)
         assert (report.score, [name for name, _ in report.skipped]) == (1.0, ["test_a"])
 
     @pytest.mark.parametrize(
@@ -189,39 +187,39 @@ class TestFormats:
             "    sort([2, 1])\n",
         ],
     )
-    def test_the_program_is_used_in_many_ways(self, sandbox: Sandbox, tests: str | list[str]) -> None:
-        report = sandbox.run("def f(x):\n    x.sort()", tests, entry_point="f")
+    def test_the_program_is_used_in_many_ways(self, shared: Sandbox, tests: str | list[str]) -> None:
+        report = shared.run("def f(x):\n    x.sort()", tests, entry_point="f")
         assert (report.score, len(report.results), report.skipped) == (1.0, 1, ())
-        assert sandbox.run("def f(x):\n    return 3", tests, entry_point="f").score == 0.0
+        assert shared.run("def f(x):\n    return 3", tests, entry_point="f").score == 0.0
 
 
 @pytest.mark.system("bwrap")
 class TestResults:
-    def test_a_wrong_value_says_what_was_expected(self, sandbox: Sandbox) -> None:
-        (result,) = sandbox.run("def f(x):\n    y = x\n    return y", ["assert 4 == f(3), 'no'"]).results
+    def test_a_wrong_value_says_what_was_expected(self, shared: Sandbox) -> None:
+        (result,) = shared.run("def f(x):\n    y = x\n    return y", ["assert 4 == f(3), 'no'"]).results
         assert (result.kind, result.expected, result.got, result.message) == ("mismatch", "4", "3", "no")
         assert result.lines == {2, 3}
 
-    def test_the_side_of_the_program_is_what_came(self, sandbox: Sandbox) -> None:
+    def test_the_side_of_the_program_is_what_came(self, shared: Sandbox) -> None:
         tests = "from solution import f\ndef test_f():\n    assert 4 == f(3)"
-        (result,) = sandbox.run("def f(x):\n    return x", tests).results
+        (result,) = shared.run("def f(x):\n    return x", tests).results
         assert (result.expected, result.got) == ("4", "3")
 
-    def test_an_exception_has_its_frames(self, sandbox: Sandbox) -> None:
+    def test_an_exception_has_its_frames(self, shared: Sandbox) -> None:
         program = "def inner(x):\n    return 1 / x\n\ndef f(x):\n    return inner(x)\n"
-        (result,) = sandbox.run(program, ["assert f(0) == 1"]).results
+        (result,) = shared.run(program, ["assert f(0) == 1"]).results
         assert (result.kind, result.message) == ("error", "ZeroDivisionError: division by zero")
         assert result.frames == (Frame(5, "f"), Frame(2, "inner"))
 
-    def test_lines_are_those_of_the_test_alone(self, sandbox: Sandbox) -> None:
+    def test_lines_are_those_of_the_test_alone(self, shared: Sandbox) -> None:
         program = "def f(x):\n    if x:\n        return 1\n    elif x is None:\n        return 2\n"
         program += "    else:\n        return 3\n"
-        report = sandbox.run(program, ["assert f(1) == 1", "assert f(None) == 2", "assert f(0) == 3"])
+        report = shared.run(program, ["assert f(1) == 1", "assert f(None) == 2", "assert f(0) == 3"])
         assert [sorted(result.lines) for result in report.results] == [[2, 3], [2, 4, 5], [2, 4, 7]]
 
-    def test_after_a_death_the_other_tests_still_run(self, sandbox: Sandbox) -> None:
+    def test_after_a_death_the_other_tests_still_run(self, shared: Sandbox) -> None:
         program = "import os\ndef f(x):\n    return x if x else os._exit(0)"
-        report = sandbox.run(program, ["assert f(1) == 1", "assert f(0) == 0", "assert f(2) == 2"])
+        report = shared.run(program, ["assert f(1) == 1", "assert f(0) == 0", "assert f(2) == 2"])
         assert [(r.passed, r.kind) for r in report.results] == [(True, "passed"), (False, "died"), (True, "passed")]
 
     def test_chances_are_limited(self) -> None:
@@ -240,11 +238,11 @@ class TestResults:
             )
             assert report.score == 0.0
 
-    def test_arguments_changed_in_place_are_seen(self, sandbox: Sandbox) -> None:
+    def test_arguments_changed_in_place_are_seen(self, shared: Sandbox) -> None:
         program = "def f(a, b, c):\n    a.sort()\n    b[0].append(9)\n    c['k'] = {1}\n    del c['old']"
         tests = ["a, b, c = [2, 1], ([3],), {'old': 0}\ninner = b[0]\nf(a, b, c=c)\n"]
         tests[0] += "assert (a, b, inner, c) == ([1, 2], ([3, 9],), [3, 9], {'k': {1}})"
-        assert sandbox.run(program, tests).score == 1.0
+        assert shared.run(program, tests).score == 1.0
 
     @pytest.mark.parametrize(
         ("program", "test"),
@@ -265,17 +263,17 @@ class TestResults:
         ],
     )
     def test_what_is_the_same_object_in_a_test_is_so_in_the_program(
-        self, sandbox: Sandbox, program: str, test: str
+        self, shared: Sandbox, program: str, test: str
     ) -> None:
-        (result,) = sandbox.run(program, [test]).results
-        assert (result.passed, result.verdict, result.got) == (True, "isolated", None)
+        (result,) = shared.run(program, [test]).results
+        assert (result.passed, result.isolation, result.got) == (True, "isolated", None)
 
-    def test_generators_cross_as_their_items(self, sandbox: Sandbox) -> None:
+    def test_generators_cross_as_their_items(self, shared: Sandbox) -> None:
         program = "def up():\n    n = 0\n    while True:\n        yield n\n        n += 1\n\n"
         program += "def one():\n    yield 1\n    1 / 0\n"
         tests = ["u = up()\nassert [next(u), next(u)] == [0, 1]", "assert list(one()) == [1]"]
-        report = sandbox.run(program, tests)
-        assert [(r.passed, r.kind, r.verdict) for r in report.results] == [
+        report = shared.run(program, tests)
+        assert [(r.passed, r.kind, r.isolation) for r in report.results] == [
             (True, "passed", "isolated"),
             (False, "test_error", "isolated"),
         ]
@@ -286,16 +284,16 @@ class TestResults:
             ("class F:\n    def go(self): return 3", "assert F().go() == 3"),
             ("def call(f):\n    return f(2)", "assert call(lambda x: x + 1) == 3"),
             ("def adder(a):\n    return lambda b: a + b", "assert adder(1)(2) == 3"),
-            ("def gen():\n    yield 1", "import types\nassert isinstance(gen(), types.GeneratorType)"),
             ("def same(x):\n    return x", "x = [1]\nassert same(x) is x"),
             (
                 "class Node:\n    def __init__(self): self.next = None",
                 "n = Node()\nassert n != None and n.next == None",
             ),
             ("class Node:\n    pass", "assert Node() != Node()"),
-            ("class LRU(dict): put = dict.__setitem__", "c = LRU()\nc.update(a=1)\nassert c.get('a') == 1"),
+            ("class LRU(dict): put = dict.__setitem__", "c = LRU()\nc.put('a', 1)\nassert c.get('a') == 1"),
+            ("class LRU:\n    def get(self, k): return k", "c = LRU()\nassert c.get('a') == 'a'"),
             ("class A:\n    def count(self): return 1", "a = A()\nassert a.count() == 1"),
-            ("class box:\n    append = pop = lambda *_: 3", "b = box()\nb.append(3)\nassert b.pop() == 3"),
+            ("class box:\n    put = pop = lambda *_: 3", "b = box()\nb.put(3)\nassert b.pop() == 3"),
             (
                 "def words(p):\n    return open(p).read()",
                 "open('/tmp/a', 'w').write('x')\nassert words('/tmp/a') == 'x'",
@@ -309,17 +307,17 @@ class TestResults:
             ("class Bad(ValueError): pass\ndef f(): raise Bad", "try:\n    f()\n    assert 0\nexcept Bad: pass"),
         ],
     )
-    def test_live_objects_are_marked(self, sandbox: Sandbox, program: str, test: str) -> None:
-        report = sandbox.run(program, [test])
-        assert [(result.passed, result.verdict) for result in report.results] == [(True, "in_process")]
+    def test_live_objects_are_marked(self, shared: Sandbox, program: str, test: str) -> None:
+        report = shared.run(program, [test])
+        assert [(result.passed, result.isolation) for result in report.results] == [(True, "in_process")]
 
-    def test_many_at_a_time_keep_their_order(self, sandbox: Sandbox) -> None:
+    def test_many_at_a_time_keep_their_order(self, shared: Sandbox) -> None:
         jobs = [Job(f"def f():\n    return {k}", [f"assert f() == {k % 2}"]) for k in range(6)]
-        assert [report.score for report in sandbox.run_many(jobs)] == [1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
+        assert [report.score for report in shared.run_many(jobs)] == [1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
 
-    def test_a_set_has_the_same_order_in_every_run(self, sandbox: Sandbox) -> None:
+    def test_a_set_has_the_same_order_in_every_run(self, shared: Sandbox) -> None:
         program = "import random\ndef f():\n    return ''.join({'a', 'b', 'c', 'd', 'e'}) + str(random.random())"
-        seen = {sandbox.run(program, ["assert f() == 1"]).results[0].got for _ in range(3)}
+        seen = {shared.run(program, ["assert f() == 1"]).results[0].got for _ in range(3)}
         assert len(seen) == 1
 
     def test_packages_can_be_shown(self, tmp_path: Path) -> None:

@@ -37,10 +37,10 @@ ROUND = "    c.put(1, 2)\n    assert c.get(1) == 2\n"
         "def test_a(one, base):\n    assert f(base[0]) == 2\n",
     ],
 )
-def test_a_test_is_set_up(sandbox: Sandbox, tests: str) -> None:
-    right = sandbox.run(UP, IN.format("f") + tests)
-    assert [(result.passed, result.verdict, result.message) for result in right.results] == [(True, "isolated", "")]
-    assert sandbox.run("def f(x):\n    return x", IN.format("f") + tests).score == 0.0
+def test_a_test_is_set_up(shared: Sandbox, tests: str) -> None:
+    right = shared.run(UP, IN.format("f") + tests)
+    assert [(result.passed, result.isolation, result.message) for result in right.results] == [(True, "isolated", "")]
+    assert shared.run("def f(x):\n    return x", IN.format("f") + tests).score == 0.0
 
 
 @pytest.mark.parametrize(
@@ -52,14 +52,14 @@ def test_a_test_is_set_up(sandbox: Sandbox, tests: str) -> None:
         "@pytest.fixture(autouse=True)\ndef ready(request):\n    request.addfinalizer(lambda: pytest.fail('x'))\n",
     ],
 )
-def test_what_fails_while_tearing_down_fails(sandbox: Sandbox, end: str) -> None:
+def test_what_fails_while_tearing_down_fails(shared: Sandbox, end: str) -> None:
     tests = IN.format("f") + end + "def test_a():\n    assert f(1) == 2\n"
-    assert sandbox.run(UP, tests).score == 0.0
+    assert shared.run(UP, tests).score == 0.0
 
 
-def test_a_failure_says_more_than_the_tearing_down_after_it(sandbox: Sandbox) -> None:
+def test_a_failure_says_more_than_the_tearing_down_after_it(shared: Sandbox) -> None:
     tests = IN.format("f") + "def teardown_module():\n    1 / 0\ndef test_a():\n    assert f(1) == 3\n"
-    (result,) = sandbox.run(UP, tests).results
+    (result,) = shared.run(UP, tests).results
     assert (result.kind, result.expected, result.got) == ("mismatch", "3", "2")
 
 
@@ -75,21 +75,17 @@ def test_a_failure_says_more_than_the_tearing_down_after_it(sandbox: Sandbox) ->
         "def setup_module():\n    global c\n    c = LRU()\ndef test_a():\n" + ROUND,
     ],
 )
-def test_objects_of_the_program_are_found_wherever_they_are_made(sandbox: Sandbox, tests: str) -> None:
-    right = sandbox.run(LRU, IN.format("LRU") + tests)
-    assert [(result.passed, result.verdict, result.message) for result in right.results] == [(True, "in_process", "")]
-    assert sandbox.run(LRU.replace(".get(k)", ".get"), IN.format("LRU") + tests).score == 0.0
+def test_objects_of_the_program_are_found_wherever_they_are_made(shared: Sandbox, tests: str) -> None:
+    right = shared.run(LRU, IN.format("LRU") + tests)
+    assert [(result.passed, result.isolation, result.message) for result in right.results] == [(True, "in_process", "")]
+    assert shared.run(LRU.replace(".get(k)", ".get"), IN.format("LRU") + tests).score == 0.0
 
 
-def test_a_module_under_another_name_is_still_isolated(sandbox: Sandbox) -> None:
-    (result,) = sandbox.run(UP, "import solution as s\ndef test_a():\n    assert 3 == s.f(1)\n").results
-    assert (result.verdict, result.expected, result.got) == ("isolated", "3", "2")
+def test_a_module_under_another_name_is_still_isolated(shared: Sandbox) -> None:
+    (result,) = shared.run(UP, "import solution as s\ndef test_a():\n    assert 3 == s.f(1)\n").results
+    assert (result.isolation, result.expected, result.got) == ("isolated", "3", "2")
 
 
-@pytest.mark.parametrize("fixture", ["recwarn", "nobody"])
-def test_an_unknown_fixture_is_a_reason(sandbox: Sandbox, fixture: str) -> None:
-    tests = (
-        IN.format("f")
-        + f"@pytest.fixture\ndef own({fixture}):\n    return 1\ndef test_a(own):\n    assert f(own) == 2\n"
-    )
-    assert f"needs the fixture '{fixture}'" in (sandbox.run(UP, tests).unusable or "")
+def test_an_unknown_fixture_is_a_reason(sandbox: Sandbox) -> None:
+    tests = "@pytest.fixture\ndef own(nobody):\n    return 1\ndef test_a(own):\n    assert f(own) == 2\n"
+    assert "needs the fixture 'nobody'" in (sandbox.run(UP, IN.format("f") + tests).unusable or "")

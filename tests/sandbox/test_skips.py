@@ -1,4 +1,4 @@
-"""A test that skips itself: before it asked the program it is none, afterwards it has failed."""
+"""A test that skips itself before it asked the program does not count; afterwards it has failed."""
 
 import pytest
 
@@ -27,9 +27,9 @@ WRONG += "    return None\nK = None\n"
         ),
     ],
 )
-def test_no_program_gets_a_test_skipped(sandbox: Sandbox, test: str, verdict: str) -> None:
-    report = sandbox.run(WRONG, f"{IN}def test_a():\n{test}\n{OTHER}")
-    assert [(result.name, result.passed, result.verdict) for result in report.results] == [
+def test_no_program_gets_a_test_skipped(shared: Sandbox, test: str, verdict: str) -> None:
+    report = shared.run(WRONG, f"{IN}def test_a():\n{test}\n{OTHER}")
+    assert [(result.name, result.passed, result.isolation) for result in report.results] == [
         ("test_a", False, verdict),
         ("test_other", True, "isolated"),
     ]
@@ -40,18 +40,40 @@ def test_no_program_gets_a_test_skipped(sandbox: Sandbox, test: str, verdict: st
 @pytest.mark.parametrize(
     ("test", "reason"),
     [
-        ("def test_a():\n    if sys.version_info > (3, 0): pytest.skip('new')\n    assert {}", "skips itself: new"),
-        ("def test_a():\n    pytest.importorskip('nosuch')\n    assert {}", "skips itself: no module 'nosuch'"),
-        ("@pytest.mark.skip\ndef test_a():\n    assert {}", "marked skip"),
-        ("@unittest.skip('x')\ndef test_a():\n    assert {}", "marked skip"),
-        ("@unittest.skipIf(True, 'x')\nclass T(unittest.TestCase):\n    def test_a(self): assert {}", "marked skip"),
+        ("@pytest.mark.skip(reason='x')\ndef test_a():\n    assert {}", "skips itself: x"),
+        ("@pytest.mark.skipif(True, reason='x')\ndef test_a():\n    assert {}", "skips itself: x"),
+        ("@pytest.mark.xfail\ndef test_a():\n    assert {}", "skips itself: marked xfail"),
+        ("@unittest.skip('x')\ndef test_a():\n    assert {}", "skips itself: x"),
         (
-            "class T(unittest.TestCase):\n    def test_a(self):\n        self.skipTest('x'); assert {}",
+            "@unittest.skipIf(True, 'x')\nclass T(unittest.TestCase):\n    def test_a(self): assert {}",
             "skips itself: x",
         ),
     ],
 )
-def test_what_is_skipped_whatever_the_program_is_no_test(sandbox: Sandbox, test: str, reason: str, uses: str) -> None:
-    report = sandbox.run(WRONG, f"{IN}{test.format(uses)}\n{OTHER}")
+def test_what_is_skipped_whatever_the_program_is_no_test(shared: Sandbox, test: str, reason: str, uses: str) -> None:
+    report = shared.run(WRONG, f"{IN}{test.format(uses)}\n{OTHER}")
     assert [(result.name, result.passed) for result in report.results] == [("test_other", True)]
-    assert [said for _, said in report.skipped] == [reason]
+    assert [words for _, words in report.skipped] == [reason]
+
+
+@pytest.mark.parametrize(
+    ("test", "reason"),
+    [
+        ("def test_a():\n    if sys.version_info > (3, 0): pytest.skip('x')\n    assert f(2) == 4", "skips itself: x"),
+        ("def test_a():\n    pytest.importorskip('nosuch')\n    assert f(2) == 4", "could not import 'nosuch'"),
+        (
+            "class T(unittest.TestCase):\n    def test_a(self):\n        self.skipTest('x'); assert f(2) == 4",
+            "itself: x",
+        ),
+    ],
+)
+def test_a_test_may_skip_itself_before_it_asks_the_program(sandbox: Sandbox, test: str, reason: str) -> None:
+    report = sandbox.run(WRONG, f"{IN}{test}\n{OTHER}")
+    assert [(result.name, result.passed) for result in report.results] == [("test_other", True)]
+    assert [reason in words for _, words in report.skipped] == [True]
+
+
+@pytest.mark.parametrize("mark", ["skipif(f(2) is None, reason='x')", "parametrize('x', f(2) or [])"])
+def test_no_program_gets_a_test_marked(sandbox: Sandbox, mark: str) -> None:
+    report = sandbox.run(WRONG, f"{IN}@pytest.mark.{mark}\ndef test_a(x=1):\n    assert f(2) == 4\n")
+    assert [(result.name, result.passed) for result in report.results] == [("test_a", False)]

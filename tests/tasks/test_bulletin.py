@@ -11,7 +11,6 @@ import pytest
 
 from text2grad.errors import InvalidData
 from text2grad.tasks.bulletin import ASK, bulletins, texts
-from text2grad.tasks.bulletin_language import WORDINGS, article
 from text2grad.tasks.bulletin_world import (
     CAUSES,
     DAYS,
@@ -20,6 +19,8 @@ from text2grad.tasks.bulletin_world import (
     PLACES,
     SITES,
     THINGS,
+    WORDINGS,
+    article,
     draw,
     held_out_damage,
     held_out_pair,

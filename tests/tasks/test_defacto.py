@@ -85,7 +85,7 @@ def test_aligning_a_row_again_changes_nothing(tmp_path: Path) -> None:
     ("change", "words"),
     [
         ({"article": None}, "line 1: article should be there as str, got None"),
-        ({"feedback": {}}, "line 1, feedback: explanation should be there as str, the row has nothing"),
+        ({"feedback": {}}, "line 1: feedback: explanation should be there as str, the row has nothing"),
         ({"has_error": 1}, "line 1: has_error should be there as bool, got 1"),
     ],
 )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.models.reward.made import rows
-from tests.training.test_reward_model import settings, start
+from tests.training.test_reward_model import one_thread, settings, start  # noqa: F401
 from text2grad import config
 from text2grad.feedback.labels import Calibration
 from text2grad.runs import read_jsonl

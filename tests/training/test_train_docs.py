@@ -66,5 +66,5 @@ def test_every_setting_that_is_named_exists() -> None:
 
 
 def test_the_settings_that_may_change_are_listed() -> None:
-    free = section("Resume").split("free are those of memory and disk:")[1].split(". Changed data")[0]
+    free = section("Resume").split("they decide memory and disk only:")[1].split(". Changed data")[0]
     assert tuple(re.findall(r"`(.+?)`", free)) == FREE

@@ -1,29 +1,25 @@
-"""`text2grad align`: a file of critiques → a file of spans. Reads lines, calls `align`, writes lines; no model needed.
+"""`text2grad align`: a file of critiques → a file of spans. No model needed.
 
-A line that cannot be read is reported with its number and the reason in `OUT.rejected.jsonl`; the rest is done.
+A line that cannot be read goes to `OUT.rejected.jsonl` with its number and the reason; the rest is aligned.
 """
 
 import argparse
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
 from importlib import resources
-from itertools import chain, islice
+from itertools import chain, count, tee
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from text2grad.commands import parsing
-from text2grad.commands._rejects import check_target, rejects_of, write_rejects
 from text2grad.errors import InvalidData, UsageError
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.runs import encode_row, write_atomic
+from text2grad.runs.ledger import check_target, rejects_of, write_rejects
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from text2grad.feedback.rows import Row
-    from text2grad.models.embed import Embedder
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,16 +50,20 @@ def run(args: argparse.Namespace) -> int:
     if settings is None:
         return 0
     source, target = _files(files, args)
-    console = _console() if args.show else None
-    work = _Work(settings, console)
+    rejected: list[dict[str, Any]] = []
+    done = count()
     with _open(source) as stream:
-        lines = work.lines(stream)
+        lines = _aligned(_rows(stream, settings, rejected), settings, args.show)
+        counted = (line for line, _ in zip(lines, done, strict=False))
+        first = next(counted, None)
         if target is None:
-            for _ in lines:
+            for _ in counted:
                 pass
         else:
-            work.write(target, lines)
-    return work.report(source, target)
+            if first is not None:
+                write_atomic(target, chain([first], counted))
+            write_rejects(target, rejected)
+    return _report(source or "the examples", target, rejected, next(done))
 
 
 def _files(files: list[str], args: argparse.Namespace) -> tuple[str | None, Path | None]:
@@ -97,88 +97,59 @@ def _open(source: str | None) -> "closing[BinaryIO]":
         raise InvalidData(f"{source}: should be a readable file of JSON lines: {problem.strerror}") from None
 
 
-def _console() -> "Console":
-    from text2grad.report.terminal import plain_console
+def _rows(stream: Iterable[bytes], settings: AlignSettings, rejected: list[dict[str, Any]]) -> "Iterator[Row]":
+    """The lines that can be read; the others are put aside with their number and the reason."""
+    from text2grad.feedback.align.ladder import check_sizes
+    from text2grad.feedback.rows import Row, identity
 
-    return plain_console()
+    for number, line in enumerate(stream, 1):
+        if not line.strip():
+            continue
+        try:
+            row = Row.read(line)
+            check_sizes(row.completion, row.critique, settings)
+        except InvalidData as problem:
+            rejected.append({"line": number, "id": identity(line), "reason": str(problem)})
+        else:
+            yield row
 
 
-@dataclass
-class _Work:
-    """One pass over the lines, and the count of what became of them."""
+def _aligned(rows: "Iterator[Row]", settings: AlignSettings, show: bool) -> Iterator[bytes]:
+    """Result lines, in the order of the input; with `show`, each row is printed as soon as it is done."""
+    from text2grad.feedback.align import align_many, segments
 
-    settings: AlignSettings
-    console: "Console | None"
-    done: int = 0
-    rejected: list[dict[str, Any]] = field(default_factory=list)
-
-    def lines(self, stream: Iterable[bytes]) -> Iterator[bytes]:
-        """Result lines, in the order of the input."""
-        from text2grad.feedback.align.batch import AT_ONCE, align_many
-
-        embed = self._embedder()
-        rows = self._rows(stream)
-        # One at a time unless an embedder gains from more: a row is shown as soon as it is done.
-        while chunk := list(islice(rows, AT_ONCE if embed else 1)):
-            found = align_many([row.pair for row in chunk], embed=embed, settings=self.settings)
-            for row, alignment in zip(chunk, found, strict=True):
-                result = row.with_given(alignment)
-                self.done += 1
-                if self.console is not None:
-                    self._show(row, result)
-                yield encode_row({"id": row.id, **result.to_json()})
-
-    def _rows(self, stream: Iterable[bytes]) -> "Iterator[Row]":
-        """The lines that can be read; the others are remembered with their number and the reason."""
-        from text2grad.feedback.align.ladder import check_sizes
-        from text2grad.feedback.rows import Row, identity
-
-        for number, line in enumerate(stream, 1):
-            if not line.strip():
-                continue
-            try:
-                row = Row.read(line)
-                check_sizes(row.completion, row.critique, self.settings)
-            except InvalidData as problem:
-                self.rejected.append({"line": number, "id": identity(line), "reason": str(problem)})
-            else:
-                yield row
-
-    def _embedder(self) -> "Embedder | None":
-        if self.settings.embedder is None:
-            return None
+    embed = None
+    if settings.embedder is not None:
         from text2grad.models.embed import Embedder
 
-        return Embedder(self.settings.embedder)
+        embed = Embedder(settings.embedder)
+    if show:
+        from text2grad.report import terminal
 
-    def _show(self, row: "Row", result: Any) -> None:
-        from text2grad.feedback.align.overlap import segments
-        from text2grad.report.terminal import show
+        console = terminal.plain_console()
+    rows, again = tee(rows)
+    alignments = align_many((row.pair for row in again), embed=embed, settings=settings)
+    for row, alignment in zip(rows, alignments, strict=True):
+        result = row.with_given(alignment)
+        if show:
+            words = row.critique.feedback
+            terminal.show(console, str(row.id), row.completion, words, result, segments(result.spans))
+        yield encode_row({"id": row.id, **result.to_json()})
 
-        assert self.console is not None
-        show(self.console, str(row.id), row.completion, row.critique.feedback, result, segments(result.spans))
 
-    def write(self, target: Path, lines: Iterator[bytes]) -> None:
-        first = next(lines, None)
-        if first is not None:
-            write_atomic(target, chain([first], lines))
-        write_rejects(target, self.rejected)
-
-    def report(self, source: str | None, target: Path | None) -> int:
-        name = source or "the examples"
-        if not self.done and not self.rejected:
-            raise InvalidData(f"{name}: should hold one JSON object a line, got no lines")
-        if self.rejected:
-            print(
-                f"text2grad align: {len(self.rejected)} of {self.done + len(self.rejected)} lines of {name} rejected",
-                file=sys.stderr,
-            )
-            for row in self.rejected[:5]:
-                print(f"  line {row['line']}: {row['reason']}", file=sys.stderr)
-            if len(self.rejected) > 5:
-                print(f"  and {len(self.rejected) - 5} more", file=sys.stderr)
-            if target is not None:
-                print(f"all of them are in {rejects_of(target)}", file=sys.stderr)
-                if not self.done:
-                    print(f"{target} was not written", file=sys.stderr)
-        return 0 if not self.rejected else 1 if self.done else 2
+def _report(name: str, target: Path | None, rejected: list[dict[str, Any]], done: int) -> int:
+    """Say what was rejected. 0: nothing; 1: some lines; 2: all of them."""
+    if not done and not rejected:
+        raise InvalidData(f"{name}: should hold one JSON object a line, got no lines")
+    if not rejected:
+        return 0
+    print(f"text2grad align: {len(rejected)} of {done + len(rejected)} lines of {name} rejected", file=sys.stderr)
+    for row in rejected[:5]:
+        print(f"  line {row['line']}: {row['reason']}", file=sys.stderr)
+    if len(rejected) > 5:
+        print(f"  and {len(rejected) - 5} more", file=sys.stderr)
+    if target is not None:
+        print(f"all of them are in {rejects_of(target)}", file=sys.stderr)
+        if not done:
+            print(f"{target} was not written", file=sys.stderr)
+    return 1 if done else 2

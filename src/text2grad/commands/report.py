@@ -1,4 +1,4 @@
-"""`text2grad report`: run folders → one HTML file that needs nothing else. Reads folders, calls `build`, writes."""
+"""`text2grad report`: run folders → one HTML file. Reads the folders, builds the page, writes it."""
 
 import argparse
 import sys
@@ -15,10 +15,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "runs",
         nargs="*",
         metavar="RUN",
-        help="run folders, or a folder of them; those that differ in the seed alone are one arm",
+        help="run folders, or a folder of them; runs that differ only in the seed form one arm",
     )
     parser.add_argument(
-        "--out", metavar="FILE", help="the page; RUN/report.html for one run, ./report.html for several by default"
+        "--out", metavar="FILE", help="the page; by default RUN/report.html for one run, ./report.html for several"
     )
     parser.add_argument("--open", action="store_true", help="open it in the browser")
 
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     runs = read_runs(folders)
     compared = [run for run in runs if not run.supervised] or runs
     page = build(compared)
-    left_out += [f"{run.path}: left out, a supervised start has no scores" for run in runs if run not in compared]
+    left_out += [f"{run.path}: left out, supervised fine-tuning has no scores" for run in runs if run not in compared]
     for line in left_out:
         print(line, file=sys.stderr)
     try:

@@ -29,7 +29,7 @@ class EvaluateSettings:
     critic: str | None = None
     """Who scores the completions, as in `text2grad train`; null: the task's own critic."""
     samples: Annotated[Int, Ge(0)] = 0
-    """Also sample so many completions of each example; 0: only the greedy ones."""
+    """Also sample so many completions of each example, or `best_of` if that is more; 0: only the greedy ones."""
     best_of: Annotated[Int, Ge(0)] = 0
     """Also pick the best of so many samples of each example; 0: do not."""
     best_of_critic: str | None = None

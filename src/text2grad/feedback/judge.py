@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from text2grad.errors import InvalidData
-from text2grad.feedback.align.batch import Pair, align_many
-from text2grad.feedback.align.project import project
+from text2grad.feedback.align import Pair, align_many
+from text2grad.feedback.align.overlap import project
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.critics.named import CriticSettings, critic_named
 from text2grad.feedback.critics.protocol import Answers, Critic, ask

@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 
 from text2grad._checked import Real
 from text2grad.config import settings
-from text2grad.feedback.align.project import SIGN, owners
-from text2grad.feedback.align.stems import FUNCTION_WORDS
+from text2grad.feedback.align.overlap import SIGN, owners
 from text2grad.feedback.critics.words import UNSPACED, cite, listed
 from text2grad.feedback.rewards import empty_quality, kind_of, quality_at, total_of
+from text2grad.feedback.text import FUNCTION_WORDS
 from text2grad.types import Alignment, Critique, Quote, Verdict
 
 Kind = Literal["score", "verdicts"]

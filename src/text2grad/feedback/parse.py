@@ -1,7 +1,7 @@
-"""Free critique text → clauses with a verdict each, and the quotes in them with what they are quoted for.
+"""Free critique text → clauses with a verdict each, and their quotes with what they are quoted for.
 
 Enters: the words of a critique, and the completion where there is one (it settles how quotation marks pair up).
-Leaves: a `Parsed` critique whose clauses tile it in order. Knows nothing of places in the completion: that is `align`.
+Leaves: a `Parsed` critique, its clauses in order. Knows nothing of places in the completion: that is `align`.
 """
 
 import re
@@ -12,6 +12,7 @@ from typing import Literal
 
 from text2grad.feedback import lexicon
 from text2grad.feedback.quotes import Quoted, find_quotes
+from text2grad.feedback.text import ABBREVIATION
 from text2grad.types import Verdict
 
 Role = Literal["meant", "offered", "source"]
@@ -22,10 +23,7 @@ _SENTENCE_END = re.compile(
     r"(?<=[.!?])[\"'”’)\]]*\s++(?=\x00|[\"'“‘(\[`]?[^\W_])|(?<=[。！？；])|\n++(?:[—–]\s++)?|;\s++"
     r"|(?<![^\S\n])[^\S\n]++[—–]\s++|(?<=[^\d]):\s++(?=[A-Z0-9(])"
 )
-_ABBREVIATION = re.compile(
-    r"(?:\b(?:Mr|Mrs|Ms|Dr|St|Prof|vs|e\.g|i\.e|etc|cf|No|Fig|approx|Sgt|Gen|Sen|Rep|Jr|Sr|[A-Z])\.|"
-    r"^\W*[a-z0-9]{1,2}[.)])\s*$"
-)
+_LIST_MARK = re.compile(r"^\W*[a-z0-9]{1,2}[.)]\s*$")
 _TURN = (
     r"(?:but|however|although|though|whereas|while|yet|except|apart from|even though|nevertheless|unfortunately|"
     r"whilst)\b"
@@ -164,7 +162,9 @@ def _bounded(masked: str) -> Iterator[tuple[int, int]]:
 def _sentences(masked: str) -> Iterator[tuple[int, int]]:
     start = 0
     for gap in _SENTENCE_END.finditer(masked):
-        if _ABBREVIATION.search(masked, max(start, gap.start() - 12), gap.start()) and "\n" not in gap[0]:
+        back = max(start, gap.start() - 12)
+        ends_none = ABBREVIATION.search(masked, back, gap.start()) or _LIST_MARK.search(masked, back, gap.start())
+        if ends_none and "\n" not in gap[0]:
             continue
         if masked[start : gap.start()].strip():
             yield start, gap.start()

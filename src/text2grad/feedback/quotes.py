@@ -11,18 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 _PAIRS = {
-    "“": "”“",
-    "„": "“”",
-    "«": "»",
-    "»": "«",
-    "‹": "›",
-    "「": "」",
-    "『": "』",
-    "《": "》",
-    "〈": "〉",
-    "〝": "〞〟",
+    "“": "”“", "„": "“”", "«": "»", "»": "«", "‹": "›", "「": "」", "『": "』", "《": "》", "〈": "〉", "〝": "〞〟",
     "＂": "＂",
-}
+}  # fmt: skip
 _BLOCK_LINE = r"[ ]{0,3}>(?!>)[^\n]*"
 _OPENING = re.compile(
     rf"(?P<block>^{_BLOCK_LINE}(?:\n{_BLOCK_LINE})*)|`+|\"|[“„«»‹「『《〈〝＂]|(?<!\w)['‘‚](?=\S)", re.M
@@ -56,10 +47,6 @@ class Quoted:
     text: str
     start: int
     end: int
-
-    @property
-    def outer(self) -> tuple[int, int]:
-        return self.start, self.end
 
 
 def find_quotes(critique: str, completion: str = "") -> list[Quoted]:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from text2grad._checked import Real
 from text2grad.config import settings
-from text2grad.feedback.align.project import SIGN, project
+from text2grad.feedback.align.overlap import SIGN, project
 from text2grad.types import Alignment, Completion, Critique
 
 Rewards = NDArray[np.float64]

@@ -1,31 +1,75 @@
-"""One line of a data file → what `align` takes. The format is docs/formats.md's; a line that breaks it says how.
+"""One row of a data file, checked. The format is in docs/formats.md; a row that breaks it says how.
 
-Enters: the bytes of a line. Leaves: a `Row`, or `InvalidData` that names the field, what it takes and what came.
+Enters: the bytes of a line, or the object in it. Leaves: an `Item` (a completion that is to be judged), a `Row` (with
+its critique), or `InvalidData` that names the field, what it takes and what came. `Rejected` is what becomes of a row
+that cannot be used, and `Ids` knows which ids there have been.
 """
 
 import json
-import re
+import sqlite3
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from text2grad._checked import shorten
 from text2grad.errors import InvalidData
-from text2grad.feedback.align.batch import Pair
+from text2grad.feedback.align import Pair
 from text2grad.feedback.align.settings import AlignSettings
+from text2grad.runs import Closable, parse_object
 from text2grad.types import Alignment, Completion, Critique, Span, Verdict
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A row that could not be used."""
+
+    line: int
+    """The line it begins on; in a JSON list, its number, from 1."""
+    id: str | int | None
+    reason: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"line": self.line, "id": self.id, "reason": self.reason}
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A completion that is to be judged."""
+
+    id: str | int
+    completion: str
+    source: str | None
+    revision: str | None
+    verdict: Verdict | None
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> "Item":
+        identity = fields.get("id")
+        if isinstance(identity, bool) or not isinstance(identity, str | int) or identity == "":
+            raise InvalidData(f"id: should be a non-empty text or a whole number, {_came(fields, 'id')}")
+        verdict = fields.get("verdict")
+        if verdict not in (None, "good", "poor", "neutral"):
+            raise InvalidData(f"verdict: should be 'good', 'poor' or 'neutral', got {shorten(verdict)}")
+        return cls(
+            id=identity,
+            completion=_completion(fields),
+            source=_text(fields, "source") or _prompt(fields),
+            revision=_text(fields, "revision"),
+            verdict=verdict,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
+    """A completion with its critique: what `align` takes."""
+
     id: str | int
     completion: str
     critique: Critique
     source: str | None
     revision: str | None
     verdict: Verdict | None
-    spans: tuple[Span, ...]
+    spans: tuple[Span, ...] = ()
     """Given with the data; they stay as they are."""
 
     @classmethod
@@ -33,25 +77,19 @@ class Row:
         return cls.of(read_object(line))
 
     @classmethod
-    def of(cls, row: dict[str, Any]) -> "Row":
-        identity = row.get("id")
-        if isinstance(identity, bool) or not isinstance(identity, str | int) or identity == "":
-            raise InvalidData(f"id: should be a non-empty text or a whole number, {_came(row, 'id')}")
-        completion, critique = _completion(row), _critique(row)
-        if critique.quality and critique.quality[-1][0] > len(completion):
+    def of(cls, fields: Mapping[str, Any]) -> "Row":
+        """A row that brings its critique, and spans if it has any."""
+        item = Item.of(fields)
+        return cls.judged(item, _critique(fields), spans_in(fields, item.completion))
+
+    @classmethod
+    def judged(cls, item: Item, critique: Critique, spans: tuple[Span, ...] = ()) -> "Row":
+        end = critique.quality[-1][0] if critique.quality else 0
+        if end > len(item.completion):
             raise InvalidData(
-                f"critique.quality: should end within the completion's {len(completion)} characters, got "
-                f"{critique.quality[-1][0]}"
+                f"critique.quality: should end within the completion's {len(item.completion)} characters, got {end}"
             )
-        return cls(
-            id=identity,
-            completion=completion,
-            critique=critique,
-            source=_text(row, "source") or _prompt(row),
-            revision=_text(row, "revision"),
-            verdict=_verdict(row),
-            spans=_spans(row, completion),
-        )
+        return cls(item.id, item.completion, critique, item.source, item.revision, item.verdict, spans)
 
     @property
     def pair(self) -> Pair:
@@ -61,76 +99,114 @@ class Row:
         return self.with_given(self.pair.align(settings, None))
 
     def with_given(self, found: Alignment) -> Alignment:
-        """What was found, and the spans that came with the data, as they are; what both have, once: a line that was
-        annotated before stays as it is."""
+        """What was found, beside the spans that came with the data. A span that both have is kept once, as given, so
+        that a row which was annotated before stays as it is."""
         if not self.spans:
             return found
-        there = {(span.start, span.end, span.verdict) for span in self.spans}
-        new = [span for span in found.spans if (span.start, span.end, span.verdict) not in there]
+        given = {(span.start, span.end, span.verdict) for span in self.spans}
+        new = [span for span in found.spans if (span.start, span.end, span.verdict) not in given]
         spans = sorted((*self.spans, *new), key=lambda span: (span.start, span.end))
         return Alignment(tuple(spans), found.missed, found.omissions)
 
 
-def identity(line: bytes) -> Any:
-    """The id of a line that was rejected, if it can still be read; half a surrogate pair in it as an escape."""
-    try:
-        row = json.loads(line.decode("utf-8-sig", "replace"))
-    except (RecursionError, ValueError):
-        return None
-    found = row.get("id") if isinstance(row, dict) else None
-    if isinstance(found, str):
-        return found.encode("utf-8", "backslashreplace").decode()
-    return found if isinstance(found, int) else None
+class Ids(Closable):
+    """Which ids there have been, as texts (7 and "7" are one), in a table that SQLite moves to the disk when it grows:
+    memory stays flat, however many there are.
+
+    >>> with Ids() as ids:
+    ...     row = {"id": 7, "annotator": "ada"}
+    ...     ids.repeated({"id": 7}), ids.repeated(row), row["id"], ids.repeated({"id": "7"})
+    (None, None, '7#ada', 'its id was used before; give each item its own, or name the annotator')
+    """
+
+    def __init__(self) -> None:
+        self._table = sqlite3.connect("", isolation_level=None)
+        self._table.execute("PRAGMA journal_mode=OFF")
+        self._table.execute("CREATE TABLE ids (id TEXT PRIMARY KEY) WITHOUT ROWID")
+
+    def repeated(self, row: dict[str, Any]) -> str | None:
+        """Remember a row's id. If it was used before and the row names its annotator, the id becomes `ID#ANNOTATOR`; if
+        that was used too, the reason to reject the row is returned."""
+        if self._new(row["id"]):
+            return None
+        if row.get("annotator"):
+            row["id"] = f"{row['id']}#{row['annotator']}"
+            if self._new(row["id"]):
+                return None
+        return "its id was used before; give each item its own, or name the annotator"
+
+    def close(self) -> None:
+        self._table.close()
+
+    def _new(self, identity: object) -> bool:
+        text = str(identity).encode("utf-8", "surrogatepass")
+        return self._table.execute("INSERT OR IGNORE INTO ids VALUES (?)", (text,)).rowcount == 1
 
 
-def check_numbers(row: dict[str, Any]) -> None:
-    """Refuse a row that cannot be written again: JSON has no NaN and nothing beyond the numbers."""
+def read_object(line: bytes) -> dict[str, Any]:
+    """The JSON object of a line, its texts such as can be written again."""
+    row = parse_object(line)
+    if b"\\u" in line:
+        check_writable(row, numbers=False)
+    return row
+
+
+def check_writable(row: Mapping[str, Any], *, numbers: bool = True) -> None:
+    """Refuse a row that cannot be written again: UTF-8 has no half of a surrogate pair, and JSON (`numbers`) no NaN."""
     for name, value in row.items():
         try:
-            json.dumps(value, allow_nan=False)
+            json.dumps([name, value], ensure_ascii=False, allow_nan=not numbers).encode()
+        except UnicodeEncodeError:
+            raise InvalidData(
+                "holds half of a surrogate pair, which is no character; write the escape in full or leave it out"
+            ) from None
         except ValueError:
             raise InvalidData(
                 f"{name}: should hold finite numbers, got NaN or one too large; write null, or leave it out"
             ) from None
 
 
-def read_object(line: bytes) -> dict[str, Any]:
-    """The JSON object of a line."""
-    try:
-        text = line.decode("utf-8-sig")
-    except UnicodeDecodeError as problem:
-        raise InvalidData(f"is not UTF-8: {problem.reason} at byte {problem.start}") from None
-    try:
-        row = json.loads(text)
-    except json.JSONDecodeError as problem:
-        raise InvalidData(f"is not JSON: {problem.msg} at character {problem.pos}") from None
-    except (RecursionError, ValueError) as problem:
-        raise InvalidData(f"is not JSON that can be read: {problem}") from None
-    if not isinstance(row, dict):
-        raise InvalidData(f"should be a JSON object, got {shorten(row)}")
-    if "\\u" in text and _SURROGATE.search(json.dumps(row, ensure_ascii=False)):
-        raise InvalidData(
-            "holds half of a surrogate pair, which is no character; write the escape in full or leave it out"
-        )
-    return row
+def identity(line: bytes | Mapping[str, Any]) -> str | int | None:
+    """The id of a row that was rejected, if it can still be read; half a surrogate pair in it as an escape."""
+    row: Any = line
+    if isinstance(line, bytes):
+        try:
+            row = json.loads(line.decode("utf-8-sig", "replace"))
+        except (RecursionError, ValueError):
+            return None
+    known = row.get("id") if isinstance(row, Mapping) else None
+    if isinstance(known, str):
+        return known.encode("utf-8", "backslashreplace").decode()
+    return known if isinstance(known, int) else None
 
 
-def _came(row: dict[str, Any], key: str) -> str:
-    return (
-        f"got {shorten(row[key])}"
-        if key in row
-        else f"nothing came; the line has {', '.join(map(str, row)) or 'no fields'}"
-    )
+def spans_in(row: Mapping[str, Any], completion: str) -> tuple[Span, ...]:
+    """The spans that a row brings, each within the completion."""
+    value = row.get("spans")
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise InvalidData(f"spans: should be a list of objects with start, end and verdict, got {shorten(value)}")
+    spans = tuple(Span.from_json(item) for item in value)
+    for span in spans:
+        span.slice(completion)
+    return spans
 
 
-def _text(row: dict[str, Any], key: str) -> str | None:
+def _came(row: Mapping[str, Any], key: str) -> str:
+    if key in row:
+        return f"got {shorten(row[key])}"
+    return f"nothing came; the line has {', '.join(map(str, row)) or 'no fields'}"
+
+
+def _text(row: Mapping[str, Any], key: str) -> str | None:
     value = row.get(key)
     if value is not None and not isinstance(value, str):
         raise InvalidData(f"{key}: should be a text, {_came(row, key)}")
     return value
 
 
-def _completion(row: dict[str, Any]) -> str:
+def _completion(row: Mapping[str, Any]) -> str:
     value = row.get("completion")
     if isinstance(value, dict):
         value = Completion.from_json(value).text
@@ -141,7 +217,7 @@ def _completion(row: dict[str, Any]) -> str:
     return value
 
 
-def _critique(row: dict[str, Any]) -> Critique:
+def _critique(row: Mapping[str, Any]) -> Critique:
     value = row.get("critique")
     if isinstance(value, dict):
         return Critique.from_json(value)
@@ -152,29 +228,10 @@ def _critique(row: dict[str, Any]) -> Critique:
     return Critique(value)
 
 
-def _prompt(row: dict[str, Any]) -> str | None:
+def _prompt(row: Mapping[str, Any]) -> str | None:
     value = row.get("prompt")
     if isinstance(value, list):
         if not all(isinstance(turn, dict) and isinstance(turn.get("content"), str) for turn in value):
             raise InvalidData(f"prompt: should be a text or a list of messages with `content`, got {shorten(value)}")
         return "\n\n".join(turn["content"] for turn in value)
     return _text(row, "prompt")
-
-
-def _verdict(row: dict[str, Any]) -> Verdict | None:
-    value = row.get("verdict")
-    if value not in (None, "good", "poor", "neutral"):
-        raise InvalidData(f"verdict: should be 'good', 'poor' or 'neutral', got {shorten(value)}")
-    return value
-
-
-def _spans(row: dict[str, Any], completion: str) -> tuple[Span, ...]:
-    value = row.get("spans")
-    if value is None:
-        return ()
-    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-        raise InvalidData(f"spans: should be a list of objects with start, end and verdict, got {shorten(value)}")
-    spans = tuple(Span.from_json(item) for item in value)
-    for span in spans:
-        span.slice(completion)
-    return spans

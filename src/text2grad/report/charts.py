@@ -22,7 +22,6 @@ DRAWN = 300
 ROWS = 40
 """Rows of a chart's table at most."""
 T = TypeVar("T")
-_TABLE_BELOW = "The table below holds the numbers."
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ class Chart:
         places = Markup('data-left="{}" data-right="{}" data-last="{}" data-foot="{}"').format(
             left, width - right, frame.x_ticks[-1], height - frame.bottom
         )
-        return _svg(width, height, f"{self.title}. {self.note} {_TABLE_BELOW}", parts, places)
+        return _svg(width, height, f"{self.title}. {self.note} The table below holds the numbers.", parts, places)
 
     def _panels(self, frame: "_Frame") -> Iterator[tuple["_Frame", Sequence[Line]]]:
         if not self.stacked:
@@ -178,8 +177,7 @@ def ticks(low: float, high: float, wanted: int) -> list[float]:
     True
     """
     if high - low < 1e-9 * max(abs(low), abs(high), 1e-300):
-        # As good as flat.
-        room = abs(low) / 10 or 1.0
+        room = abs(low) / 10 or 1.0  # Flat.
         low, high = low - room, high + room
     rough = (high - low) / wanted
     scale = 10.0 ** math.floor(math.log10(rough))
@@ -242,15 +240,10 @@ def _path(kind: str, places: Iterable[tuple[float, float]], frame: _Frame, end: 
 
 def _mark(style: int, x: float, y: float) -> Markup:
     """A disc, a square, a triangle or a diamond: a cue besides colour."""
-    shapes = (
-        '<circle class="mark c{style}" cx="{x}" cy="{y}" r="3.6"/>',
-        '<rect class="mark c{style}" x="{x3}" y="{y3}" width="6.6" height="6.6"/>',
-        '<path class="mark c{style}" d="M{x} {y4}l4.2 7.4h-8.4z"/>',
-        '<path class="mark c{style}" d="M{x} {y4}l4.4 4.4l-4.4 4.4l-4.4-4.4z"/>',
-    )
-    return Markup(shapes[style % len(shapes)]).format(
-        style=style, x=_px(x), y=_px(y), x3=_px(x - 3.3), y3=_px(y - 3.3), y4=_px(y - 4.4)
-    )
+    disc = "M-3.6 0a3.6 3.6 0 1 0 7.2 0a3.6 3.6 0 1 0-7.2 0z"
+    shapes = (disc, "M-3.3-3.3h6.6v6.6h-6.6z", "M0-4.4l4.2 7.4h-8.4z", "M0-4.4l4.4 4.4l-4.4 4.4l-4.4-4.4z")
+    shape = '<path class="mark c{}" transform="translate({} {})" d="{}"/>'
+    return Markup(shape).format(style, _px(x), _px(y), shapes[style % len(shapes)])
 
 
 def _end_labels(lines: Sequence[Line], frame: _Frame) -> Iterator[Markup]:

@@ -22,8 +22,6 @@ Metrics = dict[int, dict[str, float]]
 """Update → name → number."""
 LARGEST = 1e100
 """Larger numbers are taken for mistakes: sums and differences of them overflow."""
-_SETTINGS = 10_000
-"""A YAML file with more settings than this refers to itself."""
 
 
 @dataclass(frozen=True)
@@ -224,28 +222,18 @@ def _config(path: Path, trouble: list[str]) -> tuple[dict[str, Any], str]:
         trouble.append("no config.yaml, so the settings are not known")
         return {}, ""
     text = path.read_text(encoding="utf-8", errors="replace")
-    settings: dict[str, Any] = {}
     try:
-        tree = yaml.safe_load(text)
-        if isinstance(tree, dict) and _is_finite(tree):
-            settings = flat(tree)
-            str(settings)  # What cannot be printed cannot be compared.
+        # An alias may refer to what it is part of, and has no end then.
+        aliased = any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader))
+        tree = None if aliased else yaml.safe_load(text)
+        settings = flat(tree) if isinstance(tree, dict) else {}
+        str(settings)  # What cannot be printed cannot be compared.
     except (yaml.YAMLError, ValueError, TypeError, RecursionError):
         # An impossible date, an integer of thousands of digits, a key that is no text, endless nesting.
         settings, tree = {}, None
     if not settings and tree != {}:
         trouble.append("config.yaml is no YAML of settings, so it is shown but not compared")
     return settings, text
-
-
-def _is_finite(tree: object) -> bool:
-    """Whether a tree has an end: YAML can refer to itself."""
-    waiting, count = [tree], 0
-    while waiting and count <= _SETTINGS:
-        count += 1
-        node = waiting.pop()
-        waiting += node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
-    return not waiting
 
 
 def _facts(path: Path, trouble: list[str]) -> dict[str, Any]:

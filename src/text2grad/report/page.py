@@ -179,8 +179,7 @@ def _run(run: Run, shown: Shown) -> dict[str, Any]:
         "updates": counted(run.last_update, "update"),
         "facts": [(key, str(run.facts[key])) for key in _FACTS if run.facts.get(key) is not None],
         "data": [(str(key), str(value)) for key, value in data.items()] if isinstance(data, Mapping) else [],
-        "command": command(run),
-        "guessed": not isinstance(run.facts.get("command"), list),
+        "command": _command(run.facts.get("command")),
         "config": run.config_text,
         "warnings": run.warnings[:100],
         "warnings_total": len(run.warnings),
@@ -188,12 +187,11 @@ def _run(run: Run, shown: Shown) -> dict[str, Any]:
     }
 
 
-def command(run: Run) -> str:
-    """What to type to get this run again; from the settings where the run does not say how it was started."""
-    words = run.facts.get("command")
-    if isinstance(words, list) and words:
-        first = Path(str(words[0]))
-        # `python -m text2grad` and the installed script are the same to a reader.
-        ours = first.name == "text2grad" or (first.name, first.parent.name) == ("__main__.py", "text2grad")
-        return shlex.join(["text2grad" if ours else str(words[0]), *map(str, words[1:])])
-    return f"text2grad train --config {shlex.quote(str(run.path / 'config.yaml'))}" if run.config_text else ""
+def _command(words: object) -> str:
+    """What to type to get a run again."""
+    if not isinstance(words, list) or not words:
+        return ""
+    first = Path(str(words[0]))
+    # `python -m text2grad` and the installed script are the same to a reader.
+    ours = first.name == "text2grad" or (first.name, first.parent.name) == ("__main__.py", "text2grad")
+    return shlex.join(["text2grad" if ours else str(words[0]), *map(str, words[1:])])

@@ -1,15 +1,14 @@
 """Which words of a critique are about which span: the links between a critique and its completion, for any display.
 
 Enters: a critique's text, the completion's, their alignment. Leaves: stretches of the critique, in order, without
-overlap. A link needs evidence: the critique contains the span's comment; or a sentence says about several quotes
-("“x” and “y” are right.") what the comment says about one ("“x” is right."); or, without a comment, the words are
-quoted as often as there are spans of them, all with one verdict. Words that could mean two places are not linked.
+overlap. A link needs evidence: the critique contains the span's comment, no more often than spans have it; or a
+sentence says about several quotes ("“x” and “y” are right.") what the comment says about one ("“x” is right."); or,
+without a comment, the words are quoted as often as there are spans of them, all with one verdict. Words that could mean
+two places are not linked.
 """
 
 import re
-import sys
 import unicodedata
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
@@ -21,13 +20,8 @@ _CITED = re.compile(
     r"“([^“”]+)”|\"([^\"]+)\"|«([^«»]+)»|「([^「」]+)」|`([^`]+)`|(?<!\w)['‘]([^'‘’]+)['’](?!\w)",
 )
 _SENTENCE_END = re.compile(r"[.!?](?=\s|$)|\n")
-_CLAUSE_END = re.compile(r"[.!?,;:](?=\s|$)|[\n—–]|\bbut\b")
 _JOINING = re.compile(r"\b\d+ more\b|\band\b", re.IGNORECASE)
 """What only a sentence about several quotes has."""
-_NEGATED = re.compile(
-    r"(?:\b(?:not|never|no|nor|neither|hardly|barely|without)|n['’]t)\s+(?:(?:quite|very|really|entirely|all)\s+)?\W?$",
-    re.IGNORECASE,
-)
 _LACKING = re.compile(
     r"n['’]t\b|\b(?:not|never|no|nor|without|miss\w*|omit\w*|omission|lack\w*|leaves?|left|skips?|forg[eo]t\w*|should|absent)\b",
     re.IGNORECASE,
@@ -48,7 +42,7 @@ class Phrase(NamedTuple):
 
 
 def phrases(critique: str, completion: str, alignment: Alignment) -> list[Phrase]:
-    """The phrase of each span: its words where they are quoted or named, else the clause; then what was missed.
+    """The phrase of each span: its words where they are quoted or named, else its comment; then what was missed.
 
     Of overlapping phrases the shorter stays: it is more specific.
 
@@ -62,11 +56,10 @@ def phrases(critique: str, completion: str, alignment: Alignment) -> list[Phrase
         earlier = linked.get(place)
         linked[place] = Phrase(*place, "span", (*(earlier.indices if earlier else ()), index))
     for index, missed in enumerate(alignment.missed):
-        for place in [place for place in reading.mentions(missed.quote) if place not in linked][:1]:
-            linked[place] = Phrase(*place, "missed", (index,))
+        if free := [place for place in reading.mentions(missed.quote) if place not in linked]:
+            linked[free[0]] = Phrase(*free[0], "missed", (index,))
     for index, words in enumerate(alignment.omissions):
-        free = [place for place in reading.mentions(words) if place not in linked]
-        if free:
+        if free := [place for place in reading.mentions(words) if place not in linked]:
             place = max(free, key=reading.lacking)
             linked[place] = Phrase(*place, "omission", (index,))
     kept: list[Phrase] = []
@@ -101,28 +94,24 @@ def _of_spans(reading: "_Reading", completion: str, spans: Sequence[Span]) -> It
 
 
 class _Reading:
-    """A critique, its quotes, clauses and sentences."""
+    """A critique, its quotes and its sentences."""
 
     def __init__(self, critique: str) -> None:
         self.critique = critique
         self.quotes = _quotes(critique)
-        self.masked = _masked(critique)
-        self.clause_ends = [end.end() for end in _CLAUSE_END.finditer(self.masked)]
-        self.sentence_ends = [end.end() for end in _SENTENCE_END.finditer(self.masked)]
+        self.masked = _CITED.sub(lambda match: "\x00" * len(match[0]), critique)
+        ends = [end.end() for end in _SENTENCE_END.finditer(self.masked)]
+        self.sentences = [(start, end) for start, end in pairwise([0, *ends, len(critique)]) if start < end]
 
     def about(self, comment: str, words: str, spans: int) -> list[Place]:
         """Where the critique says this comment, which so many spans have, about these words."""
-        places = [place for place in _occurrences(comment, self.critique) if not self._is_denied(place[0])]
-        if places:
-            cited = [place for some in places for place in self._first_run(words, *some)]
-            return cited or self._unquoted(places, words, spans)
-        edges = pairwise([0, *self.sentence_ends, len(self.critique)])
-        form = _form(comment, words)
-        alike = [(start, end) for start, end in edges if _form(self.critique[start:end], words) == form]
-        return [place for sentence in alike for place in self._first_run(words, *sentence)]
-
-    def _is_denied(self, start: int) -> bool:
-        return _NEGATED.search(self.critique[max(0, start - 40) : start]) is not None
+        places = list(_occurrences(comment, self.critique))
+        form = _form(comment, words) if not places else ()
+        alike = [place for place in self.sentences if form and _form(self.critique[slice(*place)], words) == form]
+        cited = [place for some in places or alike for place in self._first_run(words, *some)]
+        if cited or len(places) > spans:
+            return cited
+        return [next(self._plainly(words, *place), place) for place in places]
 
     def _first_run(self, words: str, first: int, last: int) -> list[Place]:
         """The quotes of the words that stand together first: “x” contradicts “x” is about the first “x”."""
@@ -130,22 +119,9 @@ class _Reading:
         runs = ([(first + a, first + b) for a, b in run if _cites(text[a:b], words)] for run in _runs(text))
         return next(filter(None, runs), [])
 
-    def _unquoted(self, places: Sequence[Place], words: str, spans: int) -> list[Place]:
-        """Places of a comment that does not quote the words: none whose clause is about another quote, and if there are
-        more than spans, only those whose clause quotes the words."""
-        clauses = [(place, _around(place, self.clause_ends)) for place in places]
-        of_words = [place for place, clause in clauses if self.cited(words, *clause)]
-        free = [place for place, (a, b) in clauses if place in of_words or not self._quoted(a, b, place)]
-        chosen = free if len(free) <= spans else of_words if len(of_words) <= spans else []
-        return [next(self._plainly(words, *place), place) for place in chosen]
-
-    def _quoted(self, first: int, last: int, beside: Place) -> bool:
-        """Whether there are quotes in between, outside of a place."""
-        return any(first <= a and b <= last and not (beside[0] <= a and b <= beside[1]) for a, b in self.quotes)
-
-    def cited(self, words: str, first: int = 0, last: int = sys.maxsize) -> list[Place]:
+    def cited(self, words: str) -> list[Place]:
         """Quotes of these words, or of their beginning and "…"."""
-        return [(a, b) for a, b in self.quotes if first <= a and b <= last and _cites(self.critique[a:b], words)]
+        return [(a, b) for a, b in self.quotes if _cites(self.critique[a:b], words)]
 
     def mentions(self, words: str) -> Iterator[Place]:
         """Quotes of the words, then the words wherever else they stand."""
@@ -155,20 +131,15 @@ class _Reading:
     def lacking(self, place: Place) -> tuple[bool, bool, bool, int]:
         """How much evidence there is that words here are what is left out: not inside another quote, a sentence that
         says so, one that is not about other words; the last of several."""
-        start, end = _around(place, self.sentence_ends)
-        inside = any(a <= place[0] and place[1] <= b and (a, b) != place for a, b in self.quotes)
+        others = [(a, b) for a, b in self.quotes if (a, b) != place]
+        inside = any(a <= place[0] and place[1] <= b for a, b in others)
+        start, end = next((a, b) for a, b in self.sentences if a <= place[0] < b)
         lacks = _LACKING.search(self.masked, start, end) is not None
-        return not inside, lacks, not self._quoted(start, end, place), place[0]
+        return not inside, lacks, not any(start <= a < end for a, _ in others), place[0]
 
     def _plainly(self, words: str, first: int, last: int) -> Iterator[Place]:
         for start, end in _occurrences(words, self.critique[first:last], re.IGNORECASE):
             yield first + start, first + end
-
-
-def _around(place: Place, ends: Sequence[int]) -> Place:
-    """From the last end before a place to the first end at or after its own."""
-    before, behind = bisect_right(ends, place[0]), bisect_right(ends, place[1] - 1)
-    return (ends[before - 1] if before else 0), (ends[behind] if behind < len(ends) else sys.maxsize)
 
 
 def _occurrences(words: str, text: str, flags: int = 0) -> Iterator[Place]:
@@ -189,11 +160,6 @@ def _joins(character: str) -> bool:
 
 def _quotes(text: str) -> list[Place]:
     return [match.span(match.lastindex or 0) for match in _CITED.finditer(text)]
-
-
-def _masked(text: str) -> str:
-    """Without what is quoted, at the same length."""
-    return _CITED.sub(lambda match: "\x00" * len(match[0]), text)
 
 
 @lru_cache(4096)

@@ -100,11 +100,10 @@ Curve = tuple[Arm, list[Point]]
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is said about the arms, and by which measure."""
+    """What is said about the arms."""
 
     key: str
-    measure: str
-    """What the numbers are, in words."""
+    """The metric that they are compared by."""
     headline: str
     sentences: tuple[str, ...]
 
@@ -114,7 +113,7 @@ def compare(arms: Sequence[Arm]) -> Comparison:
     measure = _measure(arms)
     if measure is None:
         names = " and ".join(arm.name for arm in arms)
-        return Comparison("", "", names, ("No scores yet: there is nothing to compare.",))
+        return Comparison("", names, ("No scores yet: there is nothing to compare.",))
     key = measure.key
     curves = [(arm, points) for arm in arms if (points := arm.series(key))]
     curves.sort(key=lambda curve: -measure.sign * curve[1][-1].mean)
@@ -130,7 +129,7 @@ def compare(arms: Sequence[Arm]) -> Comparison:
     silent = [arm.name for arm in arms if not arm.series(key)]
     if silent:
         sentences.append(f"No {measure.name} in {', '.join(silent)}.")
-    return Comparison(key, measure.name, _headline(curves, measure), tuple(sentences))
+    return Comparison(key, _headline(curves, measure), tuple(sentences))
 
 
 def _measure(arms: Sequence[Arm]) -> _Measure | None:

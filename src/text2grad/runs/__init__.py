@@ -10,9 +10,9 @@ from text2grad.runs.folder import (
     cache_folder,
     encode_row,
     no_space_named,
-    read_jsonl,
     write_atomic,
 )
+from text2grad.runs.jsonl import parse_object, read_jsonl, read_rows
 
 __all__ = [
     "MACHINE",
@@ -24,6 +24,8 @@ __all__ = [
     "cache_folder",
     "encode_row",
     "no_space_named",
+    "parse_object",
     "read_jsonl",
+    "read_rows",
     "write_atomic",
 ]

@@ -1,5 +1,4 @@
-"""What a person sees while a run works: a bar, the numbers that matter, the time left; plain lines where there is no
-terminal."""
+"""Progress of a run on the terminal: a bar, the main metrics, the time left. Without a terminal: plain lines."""
 
 import sys
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ class Display(Closable):
     """One line that changes; `note` writes a line above it that stays."""
 
     def __init__(self, what: str, total: int, done: int, *, show: bool, speaks: bool = True) -> None:
-        """`show`: the bar; `speaks`: notes, which are heard without it too."""
+        """`show`: draw the bar. `speaks`: print notes, with or without a bar."""
         self._speaks = speaks
         self._console = Console(stderr=True)
         self._lines = show and not sys.stderr.isatty()
@@ -43,7 +42,7 @@ class Display(Closable):
             self.note(f"{self._what} {done}/{self._total}  {numbers}")
 
     def note(self, words: str) -> None:
-        """As it is: nothing in it is markup, and a command in it can be copied, so it is not broken into lines."""
+        """Printed as it is: no markup, and no line breaks, so that a command in it can be copied."""
         if self._speaks:
             self._console.print(words, highlight=False, markup=False, emoji=False, soft_wrap=True)
 

@@ -31,6 +31,7 @@ from filelock import FileLock, Timeout
 
 from text2grad import config
 from text2grad.errors import InvalidData, RunError, RunLocked
+from text2grad.runs.jsonl import parse_object
 
 ASIDE = ".aside-"
 """Prefix of what is not finished; anything that carries it after a kill is rubbish."""
@@ -137,6 +138,7 @@ class Jsonl(Closable):
     that were in `healed`. `size` is a position to come back to with `rewind`, as a resume from a checkpoint must.
 
     >>> import tempfile, pathlib
+    >>> from text2grad.runs import read_jsonl
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "metrics.jsonl"
     >>> _ = path.write_text('{"step": 1}\\n{"st')
     >>> with Jsonl(path) as rows:
@@ -230,26 +232,12 @@ def encode_row(row: Mapping[str, Any]) -> bytes:
         return json.dumps(row, allow_nan=False).encode() + b"\n"
 
 
-def read_jsonl(path: str | Path) -> Iterator[dict[str, Any]]:
-    """The rows of a JSONL file; a torn last line is passed over, any other broken line is an error with its number."""
-    with Path(path).open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError) as problem:
-                if not line.endswith(b"\n"):
-                    return
-                raise InvalidData(f"{path}, line {number}: should be one JSON object, {problem}") from None
-            if not isinstance(row, dict):
-                raise InvalidData(f"{path}, line {number}: should be a JSON object, got {type(row).__name__}")
-            yield row
-
-
 def _is_row(line: bytes) -> bool:
     try:
-        return isinstance(json.loads(line), dict)
-    except (ValueError, RecursionError):
+        parse_object(line)
+    except InvalidData:
         return False
+    return True
 
 
 class RunFolder(Closable):
@@ -294,13 +282,14 @@ class RunFolder(Closable):
         with aside(path) as scratch:
             scratch.mkdir()
             write(scratch)
-        self.prune()
+        self.prune(path)
         return path
 
-    def prune(self) -> None:
-        """Drop all but the newest checkpoints."""
+    def prune(self, newest: Path | None = None) -> None:
+        """Drop all checkpoints but the last ones and the `newest`."""
         for old in self.checkpoints()[: -self.keep_checkpoints]:
-            shutil.rmtree(old)
+            if old != newest:
+                shutil.rmtree(old)
 
     def checkpoints(self) -> list[Path]:
         """The complete ones, oldest first."""

@@ -78,7 +78,7 @@ _TABLE: tuple[tuple[str, _Better, str, str], ...] = (
     ("update/stopped_early", "neither", "Stopped early", "1 where the KL limit ended the update before its last step."),
     ("update/skipped", "lower", "Skipped steps", "Steps skipped because their gradients were not finite."),
     ("update/tokens", "neither", "Tokens", "Trained tokens per update."),
-    ("update/learning_rate", "neither", "Learning rate", "Learning rate of the update."),
+    ("update/learning_rate", "neither", "Learning rate", "Of the optimizer, after the schedule."),
     ("held_out/score", "higher", "Held-out score", "Mean score on examples that are not trained on."),
     (
         "held_out/critic_score",

@@ -1,7 +1,7 @@
-"""Model-written code, run where it can do no harm and cannot cheat: programs and tests in, verdicts out.
+"""Model-written code, run where it can do no harm and cannot cheat: programs and tests in, results out.
 
-Enters: a program's source, tests as data sets publish them. Leaves: a `Report` with one result a test. Refuses to know
-critics, completions and rewards; imports errors and the standard library. What it promises: docs/sandbox.md.
+Enters: a program's source, tests as data sets publish them. Leaves: a `Report` with one result per test. Refuses to
+know critics, completions and rewards; imports errors, types and the standard library. Promises: docs/sandbox.md.
 """
 
 from text2grad.sandbox.bubble import UnsafeWarning

@@ -2,11 +2,12 @@
 
 Enters: a role for `inside/`, limits, file descriptors to hand on. Leaves: a process. Inside there is Python's own
 library, the C library, an empty /tmp of bounded size, and nothing else: no home, no /etc, no /proc, no shell, no
-network, no environment.
+network, no environment. Processes that run tests see pytest, too, where it is installed.
 """
 
 import compileall
 import functools
+import importlib.util
 import json
 import os
 import shutil
@@ -21,9 +22,12 @@ from text2grad.sandbox import seccomp
 from text2grad.sandbox.results import Limits
 
 INSIDE = Path(__file__).parent / "inside"
-_PLACE = "/inside"
+_PLACE, _PYTEST_PLACE = "/inside", "/pytest"
+_PYTEST = ("pytest", "_pytest", "py", "pluggy", "iniconfig", "packaging", "pygments")
+"""pytest, and what it imports."""
 _MAIN = "__main__.py"
 _FLAGS = ("-S", "-s", "-P", "-B", "-X", "utf8")
+_LAST = ("--remount-ro", "/", "--chdir", "/tmp")
 MISSING = (
     "model-written code runs inside bubblewrap, and there is no `bwrap` on this machine. Install it: "
     "`apt-get install bubblewrap` (Debian, Ubuntu), `dnf install bubblewrap` (Fedora), `pacman -S bubblewrap` (Arch). "
@@ -64,7 +68,9 @@ class Launcher:
         self, role: str, stdin: int, stdout: int, hand_on: Sequence[int] = (), folder: str | None = None
     ) -> subprocess.Popen[bytes]:
         """A process in `role`; it gets these descriptors and no others. `folder`: where it may write if unsafe."""
-        words = [json.dumps(self._rlimits), json.dumps(self.packages), *map(str, hand_on)]
+        pytest = [] if role == "candidate" else _pytest_files()
+        shown = [str(place.parent) if self.unsafe else _PYTEST_PLACE for place in pytest]
+        words = [json.dumps(self._rlimits), json.dumps([*self.packages, *dict.fromkeys(shown)]), *map(str, hand_on)]
         python = [_python(), *_FLAGS]
         if self.unsafe:
             command = [*python, str(INSIDE / _MAIN), role, *words]
@@ -73,8 +79,10 @@ class Launcher:
         try:
             os.write(rules, self._filter)
             os.lseek(rules, 0, os.SEEK_SET)
-            filtered = ["--seccomp", str(rules)] if self._filter else []
-            command = [*self._walls, *filtered, "--", *python, f"{_PLACE}/{_MAIN}", role, *words]
+            extra = ["--seccomp", str(rules)] if self._filter else []
+            for place in pytest:
+                extra += ["--ro-bind", str(place), f"{_PYTEST_PLACE}/{place.name}"]
+            command = [*self._walls, *extra, *_LAST, "--", *python, f"{_PLACE}/{_MAIN}", role, *words]
             return _spawn(command, stdin, stdout, [*hand_on, rules], None, {})
         finally:
             os.close(rules)
@@ -127,7 +135,7 @@ def _walls(limits: Limits, packages: Sequence[str], sized: bool) -> list[str]:
     for folder in packages:
         words += ["--ro-bind", folder, folder]
     words += ["--ro-bind", str(INSIDE), _PLACE, "--dev-bind", "/dev/null", "/dev/null"]
-    return [*words, "--remount-ro", "/", "--chdir", "/tmp"]
+    return words
 
 
 def _needed() -> list[str]:
@@ -136,6 +144,14 @@ def _needed() -> list[str]:
     libraries = [f"{prefix}/{name}" for prefix in prefixes for name in ("lib", "lib64")]
     system = ["/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64", "/etc/ld.so.cache", "/nix/store"]
     return list(dict.fromkeys([_python(), *libraries, *system]))
+
+
+@functools.cache
+def _pytest_files() -> list[Path]:
+    """Packages of pytest as they are installed here; none where it is not."""
+    specs = [importlib.util.find_spec(name) for name in _PYTEST]
+    places = [Path(spec.origin) for spec in specs if spec is not None and spec.origin is not None]
+    return [place.parent if place.name == "__init__.py" else place for place in places] if specs[0] else []
 
 
 @functools.cache

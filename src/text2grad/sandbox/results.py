@@ -1,7 +1,9 @@
-"""What running a program against its tests gives. Plain, frozen records; no behaviour but counting."""
+"""What running a program against its tests gives: plain, frozen records."""
 
 from dataclasses import dataclass
 from typing import Literal
+
+from text2grad.types import Isolation
 
 Kind = Literal[
     "passed",
@@ -16,16 +18,20 @@ Kind = Literal[
     "load",
     "not_run",
 ]
-"""Why a test failed: another value than expected; another failed assert; the program raised; the test code raised on
-what it got; time; the process ended; the result is no plain data; the program does not parse; it fails while it is
-loaded; it was not started, since the program had used up its chances."""
-Verdict = Literal["isolated", "in_process"]
-"""Whether program and test ran in processes that cannot reach each other, or shared one."""
+"""Why a test failed:
+
+- mismatch: another value than expected; assertion: another failed check
+- error: the program raised; test_error: the test raised on what it got
+- timeout, died: the process did not end in time, or ended
+- not_plain: the program gave an object where the test wants data
+- syntax, load: the program does not parse, or raises while it is loaded
+- not_run: the program had used up its chances
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A line of the program that an exception passed through, and the function it stands in."""
+    """A line of the program that an exception passed through, and its function."""
 
     line: int
     function: str
@@ -33,7 +39,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class TestResult:
-    """What one test said."""
+    """The result of one test."""
 
     __test__ = False  # not a test of pytest's
 
@@ -41,27 +47,24 @@ class TestResult:
     """The assert, or the name of the test function."""
     passed: bool
     kind: Kind
-    verdict: Verdict
+    isolation: Isolation
     message: str = ""
     expected: str | None = None
     got: str | None = None
     frames: tuple[Frame, ...] = ()
     """Outermost first, in the program only."""
     lines: frozenset[int] = frozenset()
-    """First lines of the program's statements that this test ran. Told by the program's process: a hint for finding
-    faults, no evidence of passing."""
-    unplain: str = ""
-    """Why an isolated run came to no verdict: what the program gave is no plain data. The test was then run again in
-    one process, by the program's choice rather than the test's."""
+    """First lines of the program's statements that this test ran, as the program's own process reports them: a hint for
+    finding faults, no evidence of passing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All tests of one program. No results: the tests are `unusable`, and say nothing about the program."""
+    """All tests of one program. Without results the tests are `unusable` and say nothing about the program."""
 
     results: tuple[TestResult, ...] = ()
     skipped: tuple[tuple[str, str], ...] = ()
-    """(name, reason) of tests that cannot be run here."""
+    """(name, reason) of tests that do not count."""
     unusable: str | None = None
 
     @property
@@ -79,9 +82,9 @@ class Limits:
     """What one program may use. Sizes in bytes."""
 
     seconds: float = 2.0
-    """Of the processor, for one test."""
+    """Processor time of one test."""
     wall: float = 10.0
-    """Seconds by the clock, for all tests of one program; half of it for one test."""
+    """Clock time of all tests of one program; one test may take half of it."""
     memory: int = 512 << 20
     """Address space of a process."""
     processes: int = 32

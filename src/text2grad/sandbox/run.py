@@ -1,39 +1,40 @@
 """Programs against their tests, many at a time.
 
 Enters: a program's source, tests in any published format. Leaves: a `Report`. Each execution is one or more rounds: a
-tester and a candidate process, each inside walls of its own, joined by two pipes; when the candidate dies or hangs, the
-tests after that one get a new pair. Tests that need live objects come last, in a round where program and tests share
-one process; so do those in which the program gave something that is not plain data. Nothing that a program does raises
-here; only a sandbox that does not work is a `SandboxError`.
+tester and a candidate process, each inside walls of its own, joined by two pipes. When the candidate dies or hangs, the
+tests after that one get a new pair. With `in_process=True`, tests that need live objects come last, in a round where
+program and tests share one process. Nothing that a program does raises here; only a sandbox that does not work is a
+`SandboxError`. What comes from inside the walls is untrusted bytes.
 """
 
-import hashlib
 import json
 import os
-import secrets
 import select
 import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from io import FileIO
 from typing import Any, get_args
 
 from text2grad.errors import SandboxError
 from text2grad.sandbox.bubble import Launcher
 from text2grad.sandbox.formats import Plan, UnusableTests, plan
-from text2grad.sandbox.inside.wire import SIGNATURE
-from text2grad.sandbox.results import Frame, Kind, Limits, Report, TestResult, Verdict
+from text2grad.sandbox.results import Frame, Kind, Limits, Report, TestResult
+from text2grad.types import Isolation
 
 _MOST_EVENTS = 32 << 20
 """Bytes that a tester may report."""
+_LONGEST = 400
+"""Characters of a text that is reported."""
 _START = 30.0
 """Seconds that a process may take to come up, on a busy machine."""
 _KINDS = get_args(Kind)
+_NEEDS = "needs live objects ({}), and such tests count only with in_process=true"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,27 +51,59 @@ class Job:
 class _Round:
     """What came out of one pair of processes."""
 
-    results: dict[int, dict[str, Any]] = field(default_factory=dict)
+    isolation: Isolation
+    names: dict[int, str]
+    """Tests of this round."""
+    results: dict[int, TestResult] = field(default_factory=dict)
     skipped: dict[int, str] = field(default_factory=dict)
-    live: dict[int, str] = field(default_factory=dict)
-    """Tests that need live objects after all; where it was the program that gave one, what it gave."""
-    load: dict[str, Any] | None = None
-    unusable: str | None = None
+    objects: dict[int, str] = field(default_factory=dict)
+    """Tests that need live objects, and why."""
     started: int | None = None
     """The test that was running when the stream ended."""
-    heard: int = 0
-    """Events so far."""
     ready: bool = False
     """Whether the tester came up; before that the program has no part in what happens."""
     done: bool = False
     late: bool = False
+
+    def hear(self, line: bytes) -> None:
+        """One event. Whatever is not exactly one is ignored: a program that shares the process can write here."""
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            return
+        if type(event) is not dict:
+            return
+        self.ready = True
+        self.done = self.done or "done" in event
+        index = next((event[key] for key in ("start", "result", "skipped", "objects") if key in event), None)
+        if type(index) is not int or index not in self.names:
+            return
+        self.started = index if "start" in event else None
+        if "result" in event:
+            self.results[index] = _result(self.names[index], event, self.isolation)
+        elif "skipped" in event:
+            self.skipped[index] = _text(event.get("reason")) or ""
+        elif "objects" in event:
+            self.objects[index] = _text(event.get("reason")) or ""
+
+    def settle(self) -> None:
+        """The test that the end came upon has failed; where nothing at all happened, all have. So each round settles
+        something, and a test that nobody spoke of again never passes."""
+        kind: Kind = "timeout" if self.late else "died"
+        message = "did not end in time" if self.late else "the program ended its own process"
+        ended = [self.started] if self.started is not None else []
+        if not (ended or self.results or self.skipped or self.objects):
+            ended = list(self.names)
+        for index in ended:
+            self.results.setdefault(index, TestResult(self.names[index], False, kind, self.isolation, message))
 
 
 class Sandbox:
     """Runs programs. `unsafe` leaves bubblewrap out, and says so loudly.
 
     `packages` are folders that programs and tests may import from besides the standard library; they can be read, not
-    written. `workers` executions run at a time.
+    written. `workers` executions run at a time. `in_process` runs tests that need live objects, in one process with the
+    program, which can then cheat (docs/sandbox.md); without it they are skipped.
     """
 
     def __init__(
@@ -80,8 +113,9 @@ class Sandbox:
         packages: Sequence[str] = (),
         workers: int | None = None,
         unsafe: bool = False,
+        in_process: bool = False,
     ) -> None:
-        self.limits = limits or Limits()
+        self.limits, self.in_process = limits or Limits(), in_process
         self.workers = workers or max(2, (os.cpu_count() or 1) + 1)
         self._launcher = Launcher(self.limits, packages, unsafe)
 
@@ -94,89 +128,98 @@ class Sandbox:
             return Report(unusable=str(reason))
         except UnicodeEncodeError:
             return Report(unusable="the program: should be text that can be written as UTF-8")
-        return self._execute(program, parts)
+        return _Execution(self, program, parts).report()
 
     def run_many(self, jobs: Iterable[Job]) -> list[Report]:
         """Run them all, `workers` at a time, in order."""
         with ThreadPoolExecutor(self.workers) as pool:
             return list(pool.map(lambda job: self.run(job.program, job.tests, job.setup, job.entry_point), jobs))
 
-    def _execute(self, program: str, parts: Plan) -> Report:
-        results: dict[int, TestResult] = {}
-        skipped: dict[int, str] = {}
-        live = {index: "" for index, unit in enumerate(parts.units) if unit.live}
-        left = [index for index, unit in enumerate(parts.units) if not unit.live]
-        deadline = time.monotonic() + self.limits.wall
-        chances = self.limits.chances
-        for verdict in get_args(Verdict):
-            left = left if verdict == "isolated" else sorted(live)
-            while left:
-                if chances <= 0 or time.monotonic() >= deadline:
-                    said = "not run: too many tests before it did not end or ended the process"
-                    results.update({i: TestResult(parts.units[i].name, False, "not_run", verdict, said) for i in left})
-                    break
-                found = self._round(program, parts, {i: live.get(i, "") for i in left}, verdict, deadline, chances)
-                if found.unusable is not None:
-                    return Report(unusable=found.unusable)
-                settled = _settled(found, parts, left, verdict)
-                results |= {i: replace(result, unplain=live.get(i, "")) for i, result in settled.items()}
-                skipped |= found.skipped
-                live |= found.live
-                chances -= sum(result.kind in ("timeout", "died") for result in settled.values())
-                left = [i for i in left if i not in results and i not in skipped and i not in live]
-                if verdict == "in_process":
-                    left = [i for i in sorted(live) if i not in results and i not in skipped]
-        return _report(parts, results, skipped)
 
-    def _round(
-        self, program: str, parts: Plan, left: dict[int, str], verdict: Verdict, deadline: float, chances: int
-    ) -> _Round:
+class _Execution:
+    """One program against its tests."""
+
+    def __init__(self, sandbox: Sandbox, program: str, parts: Plan) -> None:
+        self.limits, self.launcher, self.in_process = sandbox.limits, sandbox._launcher, sandbox.in_process
+        self.program, self.parts = program, parts
+        self.deadline = time.monotonic() + self.limits.wall
+        self.chances = self.limits.chances
+        self.results: dict[int, TestResult] = {}
+        self.skipped: dict[int, str] = {}
+        self.objects = {index: unit.objects for index, unit in enumerate(parts.units) if unit.objects}
+
+    def report(self) -> Report:
+        units = self.parts.units
+        self._run("isolated", lambda: [index for index in range(len(units)) if index not in self.objects])
+        if self.in_process:
+            self._run("in_process", lambda: sorted(self.objects))
+        else:
+            self.skipped |= {index: _NEEDS.format(reason) for index, reason in self.objects.items()}
+        reasons = (*self.parts.skipped, *((units[index].name, why) for index, why in sorted(self.skipped.items())))
+        if not self.results:
+            return Report(skipped=reasons, unusable="; ".join(dict.fromkeys(reason for _, reason in reasons)))
+        return Report(tuple(self.results[index] for index in sorted(self.results)), reasons)
+
+    def _run(self, isolation: Isolation, wanted: Callable[[], list[int]]) -> None:
+        """Rounds until nothing that is wanted is left."""
+        while left := [index for index in wanted() if index not in self.results and index not in self.skipped]:
+            names = {index: self.parts.units[index].name for index in left}
+            if self.chances <= 0 or time.monotonic() >= self.deadline:
+                message = "not run: too many tests before it did not end or ended the process"
+                self.results |= {i: TestResult(name, False, "not_run", isolation, message) for i, name in names.items()}
+                return
+            ended = self._round(_Round(isolation, names))
+            self.results |= ended.results
+            self.skipped |= ended.skipped
+            self.objects |= ended.objects if isolation == "isolated" else {}
+            self.chances -= sum(result.kind in ("timeout", "died") for result in ended.results.values())
+
+    def _round(self, heard: _Round) -> _Round:
         """Start the processes, hand over the job, listen until the end or the deadline, leave nothing running."""
-        key = secrets.token_hex(16)
-        units = [
-            {"index": i, "source": parts.units[i].source, "function": parts.units[i].function, "chosen": bool(said)}
-            for i, said in left.items()
-        ]
+        parts = self.parts
         job = {
-            "key": key,
-            "program": program,
+            "program": self.program,
             "setup": parts.setup,
-            "names": parts.names,
-            "wanted": [*parts.wanted, "candidate", "solution"],
-            "imports": parts.imports,
-            "units": units,
+            "module": parts.module,
+            "names": dict(parts.names),
+            "wanted": parts.wanted,
+            "units": [
+                {"index": i, "source": parts.units[i].source, "function": parts.units[i].function} for i in heard.names
+            ],
             "seconds": self.limits.seconds,
-            "chances": chances,
-            "wall": min(self.limits.wall / 2, max(0.1, deadline - time.monotonic())),
+            "chances": self.chances,
+            "wall": min(self.limits.wall / 2, max(0.1, self.deadline - time.monotonic())),
         }
         with ExitStack() as stack:
-            folder = stack.enter_context(tempfile.TemporaryDirectory()) if self._launcher.unsafe else None
             processes: list[subprocess.Popen[bytes]] = []
             stack.callback(_end, processes)
-            channel = self._candidate(stack, processes, folder) if verdict == "isolated" else ()
+            channel = self._candidate(stack, processes) if heard.isolation == "isolated" else ()
             job_out, job_in = _pipe(stack)
             events_out, events_in = _pipe(stack)
-            role = "tester" if channel else "live"
-            wire = [end.fileno() for end in channel]
-            tester = self._launcher.start(role, job_out.fileno(), events_in.fileno(), wire, folder)
+            role, wire = "tester" if channel else "in_process", [end.fileno() for end in channel]
+            tester = self.launcher.start(role, job_out.fileno(), events_in.fileno(), wire, self._folder(stack))
             processes.append(tester)
             for end in (job_out, events_in, *channel):
                 end.close()
-            found = _listen(events_out, job_in, json.dumps(job).encode(), key.encode(), deadline)
-            if not found.ready:
-                raise SandboxError(f"a process of the sandbox did not come up: {_said(tester)}")
-        return found
+            _listen(heard, events_out, job_in, json.dumps(job).encode(), self.deadline)
+            if not heard.ready:
+                raise SandboxError(f"a process of the sandbox did not come up: {_last_words(tester)}")
+        heard.settle()
+        return heard
 
-    def _candidate(
-        self, stack: ExitStack, processes: list[subprocess.Popen[bytes]], folder: str | None
-    ) -> tuple[FileIO, FileIO]:
+    def _candidate(self, stack: ExitStack, processes: list[subprocess.Popen[bytes]]) -> tuple[FileIO, FileIO]:
         """Start the program's process; the tester's ends of the two pipes."""
         requests_out, requests_in = _pipe(stack)
         replies_out, replies_in = _pipe(stack)
-        processes.append(self._launcher.start("candidate", requests_out.fileno(), replies_in.fileno(), (), folder))
+        ends = requests_out.fileno(), replies_in.fileno()
+        processes.append(self.launcher.start("candidate", *ends, (), self._folder(stack)))
         requests_out.close()
         replies_in.close()
         return replies_out, requests_in
+
+    def _folder(self, stack: ExitStack) -> str | None:
+        """Where a process may write, if no walls give it a folder of its own."""
+        return stack.enter_context(tempfile.TemporaryDirectory()) if self.launcher.unsafe else None
 
 
 def _pipe(stack: ExitStack) -> tuple[FileIO, FileIO]:
@@ -195,27 +238,27 @@ def _end(processes: Iterable[subprocess.Popen[bytes]]) -> None:
             process.stderr.close()
 
 
-def _said(process: subprocess.Popen[bytes]) -> str:
+def _last_words(process: subprocess.Popen[bytes]) -> str:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    _, said = process.communicate()
-    return said.decode(errors="replace").strip()[-500:] or f"exit status {process.returncode}, no message"
+    _, words = process.communicate()
+    return words.decode(errors="replace").strip()[-500:] or f"exit status {process.returncode}, no message"
 
 
-def _listen(events: FileIO, job_in: FileIO, job: bytes, key: bytes, deadline: float) -> _Round:
-    """Write the job while reading events; a line that is not signed with the key, or not the next one, is ignored. How
-    long a process takes to come up is not the program's doing, and does not count."""
-    found, begun = _Round(), time.monotonic()
+def _listen(heard: _Round, events: FileIO, job_in: FileIO, job: bytes, deadline: float) -> None:
+    """Write the job while reading events. How long a process takes to come up is not the program's doing, and does not
+    count."""
+    begun = time.monotonic()
     os.set_blocking(job_in.fileno(), False)
     poll = select.poll()
     poll.register(events, select.POLLIN)
     poll.register(job_in, select.POLLOUT)
     writing, pending, rest, total = job_in.fileno(), memoryview(job), b"", 0
-    while not found.done:
-        left = (deadline if found.ready else max(deadline, begun + _START)) - time.monotonic()
+    while not heard.done:
+        left = (deadline if heard.ready else max(deadline, begun + _START)) - time.monotonic()
         ready = dict(poll.poll(left * 1000)) if left > 0 else {}
         if not ready:
-            found.late = True
+            heard.late = True
             break
         if writing in ready:
             try:
@@ -233,78 +276,29 @@ def _listen(events: FileIO, job_in: FileIO, job: bytes, key: bytes, deadline: fl
                 break
             *lines, rest = (rest + part).split(b"\n")
             for line in lines:
-                _hear(found, line, key)
-    return found
+                heard.hear(line)
 
 
-def _hear(found: _Round, line: bytes, key: bytes) -> None:
-    signature, said = line[: 2 * SIGNATURE], line[2 * SIGNATURE :]
-    ours = hashlib.blake2b(said, key=key, digest_size=SIGNATURE).hexdigest().encode()
-    if not secrets.compare_digest(signature, ours):
-        return
-    event = json.loads(said)
-    if event["count"] != found.heard:
-        return
-    found.heard += 1
-    found.ready = True
-    if "start" in event:
-        found.started = event["start"]
-    elif "result" in event:
-        found.results[event["result"]["index"]] = event["result"]
-        found.started = None
-    elif "skipped" in event:
-        found.skipped[event["skipped"]] = str(event["reason"])
-        found.started = None
-    elif "live" in event:
-        found.live[event["live"]] = str(event["unplain"])
-        found.started = None
-    elif "load" in event:
-        found.load, found.done = event["load"], True
-    elif "unusable" in event:
-        found.unusable, found.done = str(event["unusable"]), True
-    elif "done" in event:
-        found.done = True
-
-
-def _settled(found: _Round, parts: Plan, left: list[int], verdict: Verdict) -> dict[int, TestResult]:
-    """Results of a round: those reported, the test that the end came upon, and, where nothing at all happened, the
-    failure of all. A test that nobody spoke of again never passes."""
-    names = {index: parts.units[index].name for index in left}
-    settled = {i: _result(names[i], raw, verdict) for i, raw in found.results.items() if i in names}
-    ended = "timeout" if found.late else "died"
-    said = "did not end in time" if found.late else "the program ended its own process"
-    if found.load is not None:
-        settled |= {i: _result(names[i], {**found.load, "passed": False}, verdict) for i in left if i not in settled}
-    elif found.started in names and found.started not in settled:
-        settled[found.started] = _result(names[found.started], {"kind": ended, "message": said}, verdict)
-    elif not (settled or found.skipped or found.live):
-        settled = {i: _result(names[i], {"kind": ended, "message": said}, verdict) for i in left}
-    return settled
-
-
-def _result(name: str, raw: dict[str, Any], verdict: Verdict) -> TestResult:
-    passed = raw.get("passed") is True and raw.get("kind") == "passed"
-    kind: Any = raw["kind"] if raw.get("kind") in _KINDS and (passed or raw["kind"] != "passed") else "died"
+def _result(name: str, event: dict[str, Any], isolation: Isolation) -> TestResult:
+    """A result as it was reported, with everything that is not of the right type left out."""
+    kind: Kind = event["kind"] if event.get("kind") in _KINDS else "died"
+    frames, ran = (
+        [*value][:100_000] if type(value) is list else [] for value in (event.get("frames"), event.get("ran"))
+    )
+    pairs = [pair for pair in frames if type(pair) is list and len(pair) == 2 and type(pair[0]) is int]
     return TestResult(
         name=name,
-        passed=passed,
+        passed=kind == "passed",
         kind=kind,
-        verdict=verdict,
-        message=_writable(raw.get("message")) or "",
-        expected=_writable(raw.get("expected")),
-        got=_writable(raw.get("got")),
-        frames=tuple(Frame(int(line), _writable(function) or "") for line, function in raw.get("frames") or ()),
-        lines=frozenset(raw.get("ran") or ()),
+        isolation=isolation,
+        message=_text(event.get("message")) or "",
+        expected=_text(event.get("expected")),
+        got=_text(event.get("got")),
+        frames=tuple(Frame(line, _text(function) or "") for line, function in pairs),
+        lines=frozenset(line for line in ran if type(line) is int),
     )
 
 
-def _writable(text: Any) -> str | None:
+def _text(value: Any) -> str | None:
     """Text that can go into a file: a program may raise half a surrogate pair."""
-    return None if text is None else str(text).encode("utf-8", "replace").decode()
-
-
-def _report(parts: Plan, results: dict[int, TestResult], skipped: dict[int, str]) -> Report:
-    reasons = (*parts.skipped, *((parts.units[index].name, reason) for index, reason in sorted(skipped.items())))
-    if not results:
-        return Report(skipped=reasons, unusable="; ".join(dict.fromkeys(reason for _, reason in reasons)))
-    return Report(tuple(results[index] for index in sorted(results)), reasons)
+    return value[:_LONGEST].encode("utf-8", "replace").decode() if type(value) is str else None

@@ -1,7 +1,4 @@
-"""Annotated completions from a JSONL file, as `text2grad annotate` writes them: prompt, completion, critique, spans.
-
-What a reward model learns from. The first bad line is an error with its number: training data should be right.
-"""
+"""Completions with located critiques, as `text2grad annotate` writes them to a JSONL file: what reward models learn."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from text2grad.errors import InvalidData
-from text2grad.feedback.rows import Row, read_object
+from text2grad.feedback.rows import Row
+from text2grad.tasks.files import read_each
 from text2grad.types import Alignment, Critique, Message
 
 LARGEST = 1e12
-"""Scores beyond it are mistakes, and their squares and sums would become no numbers."""
+"""Scores beyond it are mistakes, and their squares and sums would not be finite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +28,8 @@ class Annotated:
     """What it was read from, with the other columns."""
 
     def __post_init__(self) -> None:
-        said = self.critique
-        for number in (*(value for _, value in said.quality or ()), said.score or 0.0):
+        quality = [value for _, value in self.critique.quality or ()]
+        for number in (*quality, self.critique.score or 0.0):
             if abs(number) > LARGEST:
                 raise InvalidData(
                     f"row {self.id!r}: a score should be within ±{LARGEST:g} to be learned from, got {number:g}"
@@ -51,26 +49,15 @@ class Annotated:
 
 def load_annotated(path: str | Path) -> list[Annotated]:
     """All of them, in the order of the file."""
-    path = Path(path).expanduser()
-    if not path.is_file():
-        raise InvalidData(f"{path}: should be a JSONL file of annotated completions, and there is no such file")
-    found = []
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            try:
-                found.append(Annotated.of(read_object(line)))
-            except InvalidData as problem:
-                raise InvalidData(f"{path}, line {number}: {problem}") from None
-    if not found:
+    rows = list(read_each(path, "annotated completions", lambda _, row: Annotated.of(row)))
+    if not rows:
         raise InvalidData(f"{path}: should hold at least one annotated completion, got an empty file")
-    return found
+    return rows
 
 
 def split_by_prompt(rows: Sequence[Annotated], share: float, seed: int) -> tuple[list[Annotated], list[Annotated]]:
     """(to learn from, held out): about `share` of the prompts is held out, each with all its completions. Which ones
-    depends on the prompt and the seed alone, so that more data moves none."""
+    depends on the prompt and the seed alone, so more data moves none to the other side."""
     held = {key for key in map(prompt_key, rows) if _fraction(key, seed) < share}
     if not held or len(held) == len({prompt_key(row) for row in rows}):
         ranked = sorted({prompt_key(row) for row in rows}, key=lambda key: _fraction(key, seed))
@@ -91,7 +78,7 @@ def digest_of(rows: Iterable[Annotated]) -> str:
 
 
 def prompt_key(row: Annotated) -> str:
-    """What rows of the same prompt share; as a text or as a chat of one message, it is the same."""
+    """The same for rows with the same prompt, be it a text or a chat of one message."""
     chat = row.prompt if isinstance(row.prompt, tuple) else ()
     return repr(chat[0].content if len(chat) == 1 else row.prompt)
 

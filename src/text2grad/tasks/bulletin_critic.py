@@ -1,15 +1,15 @@
 """The critic of bulletins: it knows the facts, and says in plain English what is right, wrong, left out and garbled.
 
-Enters: the column `facts` (slot → values that are right; a slot that is not there has nothing right to say). Leaves: a
-`Critique` that quotes the completion with exact places, with Q of the completion as its score, and as its quality Q of
-the prefixes that end at 0, at every quote's boundaries and at the end. Facts of None: not scored.
+Enters: the column `facts` (slot → values that are right; a slot that is not there has no right value). Leaves: a
+`Critique` that quotes the completion at exact places. Its score is Q of the completion; its quality is Q of the
+prefixes that end at 0, at every boundary of a quote, and at the end. Facts of None: not scored.
 
-Q = mean over the facts (right 1, unsaid −`unsaid`, wrong −`wrong`; an invented one is taken off like a wrong one)
+Q = mean over the facts (right 1, unsaid −`unsaid`, wrong −`wrong`; an invented fact costs as much as a wrong one)
     − `unfinished`, unless a whole sentence has just ended
     − `language` · x / (x + `patience`), for x words that do not fit
 
-What is said of a slot first, counts. Saying it again earns nothing and its words count as not fitting; saying something
-else makes the slot wrong for good. So neither silence, nor guessing twice, nor babble pays; docs/demo-task.md says why.
+The first statement about a slot counts. Stating it again earns nothing and its words count as not fitting; stating
+something else makes the slot wrong for good. So silence, guessing twice and babble do not pay (docs/demo-task.md).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,27 +47,27 @@ _MOST = 8
 
 @settings
 class BulletinSettings:
-    """What Q gives and takes; a right fact is worth 1, so a bulletin that says all and no more has Q = 1."""
+    """What Q gives and takes. A right fact is worth 1, so a bulletin that states all facts and no more has Q = 1."""
 
     wrong: Annotated[Real, Ge(0)] = 1.0
-    """Taken for a wrong fact. More than `unsaid`, or lying would cost nothing; not much more, or silence would be best
-    for a policy that is right less often than not: with 1 and 0.6, saying pays from one chance in five."""
+    """Cost of a wrong fact. More than `unsaid`, or lying would cost nothing. Not much more, or silence would be best
+    for a policy that is right less than half of the time: with 1 and 0.6, a guess pays from one chance in five."""
     unsaid: Annotated[Real, Ge(0)] = 0.6
-    """Taken for a fact left out."""
+    """Cost of a fact that is left out."""
     unfinished: Annotated[Real, Ge(0)] = 0.05
-    """Taken where the text does not end with the end of a whole sentence; the empty text does not either."""
+    """Cost of a text that does not end with a whole sentence; the empty text does not either."""
     language: Annotated[Real, Ge(0)] = 2.0
-    """The most that words that do not fit can cost, together: more than all right facts give."""
+    """Upper limit of what all words that do not fit cost together: more than all right facts give."""
     patience: Annotated[Real, Gt(0)] = 40.0
-    """So many words that do not fit cost half of `language`; the first costs `language` / (`patience` + 1)."""
+    """This many words that do not fit cost half of `language`; the first costs `language` / (`patience` + 1)."""
 
 
 class BulletinCritic:
     """`critic(prompts, completions, facts=[…])`.
 
     >>> facts = {"what": ["fire", "blaze"], "where": ["Norwick"], "damage": ["7 houses"], "cause": ["a candle"]}
-    >>> (said,) = BulletinCritic()([""], ["A fire in Norwick damaged 9 houses."], facts=[facts])
-    >>> said.feedback
+    >>> (critique,) = BulletinCritic()([""], ["A fire in Norwick damaged 9 houses."], facts=[facts])
+    >>> critique.feedback
     '“fire” and “Norwick” are right. “9 houses” is wrong: the report says 7 houses. It does not say why.'
     """
 
@@ -77,11 +77,11 @@ class BulletinCritic:
         self.settings = settings or BulletinSettings()
 
     def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]) -> Critiques:  # noqa: ARG002
-        found: Critiques = []
-        for item, completion in enumerate(completions):
-            facts = column_at(columns, "facts", item)
-            found.append(None if facts is None else self.judge(completion, _checked_facts(facts, item)))
-        return found
+        facts = [column_at(columns, "facts", item) for item in range(len(completions))]
+        return Critiques(
+            None if truth is None else self.judge(completion, _checked_facts(truth, item))
+            for item, (completion, truth) in enumerate(zip(completions, facts, strict=True))
+        )
 
     def judge(self, completion: str, facts: Facts) -> Critique | None:
         """One completion against its facts; None where it holds half a surrogate pair, which cannot be quoted."""
@@ -103,7 +103,7 @@ class BulletinCritic:
                 quotes.append(Quote(quoted, verdict, None, comment, start))
             quality[end] = tally.quality(reading, last)
         score = quality[len(completion)] = tally.quality(reading, len(reading.starts))
-        omissions = [_QUESTIONS[slot] for slot in SLOTS if slot in facts and slot not in tally.said]
+        omissions = [_QUESTIONS[slot] for slot in SLOTS if slot in facts and slot not in tally.stated]
         finished = len(reading.starts) in reading.whole
         return Critique(
             _feedback(quotes, omissions, finished),
@@ -121,7 +121,7 @@ class Tally:
     def __init__(self, facts: Facts, settings: BulletinSettings) -> None:
         self.facts = facts
         self.settings = settings
-        self.said: dict[str, tuple[str, str]] = {}
+        self.stated: dict[str, tuple[str, str]] = {}
         """Slot → value and words of its first mention."""
         self.right: set[str] = set()
         self.wrong: set[str] = set()
@@ -133,8 +133,8 @@ class Tally:
         slot, value = mention.slot, mention.value
         accepted = self.facts.get(slot, ())
         truth = f"the report says {accepted[0]}" if accepted else f"the report does not say {_QUESTIONS[slot]}"
-        if slot in self.said:
-            before, words = self.said[slot]
+        if slot in self.stated:
+            before, words = self.stated[slot]
             self.misfits += mention.last - mention.first
             if value == before or (slot in self.right and value in accepted):
                 return "poor", f"{_cited(quoted)} is said again."
@@ -143,7 +143,7 @@ class Tally:
             if value in accepted:
                 return "poor", f"{_cited(quoted)} comes too late: {_cited(words)} was said before."
             return "poor", f"{_cited(quoted)} contradicts {_cited(words)}: {truth}."
-        self.said[slot] = value, quoted
+        self.stated[slot] = value, quoted
         self.unsaid -= slot in self.facts
         self.misfits += misfits
         if value in accepted:
@@ -200,18 +200,20 @@ def _feedback(quotes: Sequence[Quote], omissions: Sequence[str], finished: bool)
     if not quotes:
         return "It says nothing."
     plain = [cite(quote.text) for quote in quotes if quote.verdict == "good"]
-    said = []
+    sentences = []
     if plain:
-        said.append(f"{listed(plain, len(SLOTS))} {'is' if len(plain) == 1 else 'are'} right.")
+        sentences.append(f"{listed(plain, len(SLOTS))} {'is' if len(plain) == 1 else 'are'} right.")
     faults = list(dict.fromkeys(quote.comment for quote in quotes if not quote.comment.endswith("is right.")))
-    said += faults[:_MOST]
+    sentences += faults[:_MOST]
     if (more := len(faults) - _MOST) > 0:
-        said.append("There is one more fault." if more == 1 else f"There are {more} more faults.")
+        sentences.append("There is one more fault." if more == 1 else f"There are {more} more faults.")
     if omissions:
-        said.append(f"It does not say {', '.join(omissions[:-1])}{' or ' if omissions[1:] else ''}{omissions[-1]}.")
+        sentences.append(
+            f"It does not say {', '.join(omissions[:-1])}{' or ' if omissions[1:] else ''}{omissions[-1]}."
+        )
     if not finished:
-        said.append("It is not a whole sentence.")
-    return " ".join(said)
+        sentences.append("It is not a whole sentence.")
+    return " ".join(sentences)
 
 
 def _cited(quoted: str) -> str:

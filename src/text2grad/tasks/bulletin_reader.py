@@ -1,41 +1,30 @@
-"""What a text says, read as a bulletin: the facts it states, where, and the words that do not fit.
+"""Reads a text as a bulletin: the facts it states, where, and the words that do not fit.
 
-Enters: any text. Leaves: a `Reading`. It goes once from left to right and never looks ahead, so what it says of a
-prefix is what it would say of that prefix as a text of its own. It does not know which facts are right, and it knows
-grammar only as far as three words in a row go: a word fits if some template has it behind the two before it. A sentence
-is whole if it has what happened and its verb, and if its end fits.
+Enters: any text. Leaves: a `Reading`. It reads once from left to right and never looks ahead, so what it says about a
+prefix is what it would say about that prefix alone. It does not know which facts are right. Of grammar it knows three
+words in a row: a word fits if some template has it after the two words before it. A sentence is whole if it has an
+incident and a verb, and if its end fits.
 
-Each word becomes one character, of its class or of its own; facts are then found by one expression over those
-characters, and what fits is looked up in a set.
+Each word becomes one character: its class, or one of its own. Facts are found by one regular expression over these
+characters; what fits is looked up in a set.
 """
 
 import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from text2grad.tasks.bulletin_language import SENTENCES, article, capital
-from text2grad.tasks.bulletin_world import (
-    CAUSES,
-    DAYS,
-    KINDS,
-    PARTS,
-    PLACES,
-    SITES,
-    THINGS,
-    State,
-    closed_phrase,
-    people_phrase,
-)
+from text2grad.tasks import bulletin_world as world
+from text2grad.tasks.bulletin_world import CAUSES, KINDS, State, article, capital, closed_phrase, people_phrase
 
 SLOTS = ("what", "where", "day", "part", "damage", "people", "cause", "closed")
 UNKNOWN, START = "?", "^"
 _CODES: dict[str, str] = {
     **{name: "V" if article(name) == "an" else "K" for names, _ in KINDS for name in names},
-    **dict.fromkeys(PLACES, "P"),
-    **dict.fromkeys(DAYS, "D"),
-    **dict.fromkeys(PARTS, "T"),
-    **dict.fromkeys(THINGS, "G"),
-    **dict.fromkeys(SITES, "S"),
+    **dict.fromkeys(world.PLACES, "P"),
+    **dict.fromkeys(world.DAYS, "D"),
+    **dict.fromkeys(world.PARTS, "T"),
+    **dict.fromkeys(world.THINGS, "G"),
+    **dict.fromkeys(world.SITES, "S"),
 }
 """A word → its class; K and V are what happened, apart by their article. Other words of bulletins join as their own."""
 _HOLES = {
@@ -70,7 +59,7 @@ def _own_code(word: str) -> str:
 
 def _coded_templates() -> Iterator[str]:
     """The templates as strings of codes, with both articles."""
-    for text in SENTENCES:
+    for text in world.SENTENCES:
         for a, name in (("a", "K"), ("an", "V")):
             words = text.replace("{a what}", f"{a} {name}").replace("{A what}", f"{capital(a)} {name}").split()
             yield "".join(_HOLES.get(word) or _own_code(word) for word in words)
@@ -184,22 +173,22 @@ def read(text: str) -> Reading:
 
 
 def _misfits(codes: str) -> list[bool]:
-    """Which words do not follow from the two before them. Behind a misfit the word before is enough, and behind an
-    unknown word any known one will do: one slip is counted once."""
+    """Which words do not fit after the two before them. After a misfit the one word before decides, and after an
+    unknown word any known one fits: so one slip counts once."""
     padded = START * 2 + codes
-    found: list[bool] = []
+    misfits: list[bool] = []
     misfit = False
     for index, code in enumerate(codes):
         if not misfit:
             misfit = padded[index : index + 3] not in TRIPLES
         else:
             misfit = code == UNKNOWN or (padded[index + 1] != UNKNOWN and padded[index + 1 : index + 3] not in PAIRS)
-        found.append(misfit)
-    return found
+        misfits.append(misfit)
+    return misfits
 
 
 def _whole(codes: str) -> set[int]:
-    found = set()
+    ends = set()
     begin = 0
     while (end := codes.find(STOP, begin)) >= 0:
         if (
@@ -207,9 +196,9 @@ def _whole(codes: str) -> set[int]:
             and _SUBJECTS.search(codes, begin, end)
             and codes[end - 2 : end + 1] in TRIPLES
         ):
-            found.add(end + 1)
+            ends.add(end + 1)
         begin = end + 1
-    return found
+    return ends
 
 
 def _value(slot: str, words: list[str]) -> str:

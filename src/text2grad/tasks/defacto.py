@@ -16,36 +16,43 @@ from text2grad.feedback.align.revision import changed
 from text2grad.feedback.align.settings import RevisionSettings
 from text2grad.feedback.people import Rejected
 from text2grad.tasks.annotated import Annotated
-from text2grad.tasks.examples import json_rows
-from text2grad.tasks.marked import annotated, existing, fields, group_of
+from text2grad.tasks.files import fields, group_of, marked_row, read_each
 from text2grad.tasks.task import Task, task_of_files
 from text2grad.types import Critique, Example, Span
 
 INSTRUCTION = "Summarise the article in one sentence. Say nothing that it does not say."
-_FIELDS = {"article": str, "candidate": str, "doc_id": int, "has_error": bool, "feedback": dict}
 
 
 def read_defacto(path: str | Path) -> Iterator[dict[str, Any] | Rejected]:
     """Rows in the order of the file. The critique is the person's explanation; `passages` is the article, `reference`
     the published summary, `critique.revision` the corrected one."""
-    for line, row in json_rows(existing(path)):
-        where = f"{path}, line {line}"
-        fields(row, _FIELDS, where)
-        fields(row["feedback"], {"explanation": str}, f"{where}, feedback")
+
+    def read(line: int, row: dict[str, Any]) -> dict[str, Any] | Rejected:
+        _check(row)
         try:
-            yield _read(row, line)
+            return _read(row, line)
         except InvalidData as problem:
-            yield Rejected(line, _identity(row), str(problem))
+            return Rejected(line, _identity(row), str(problem))
+
+    return read_each(path, "DeFacto", read)
 
 
 def defacto_examples(path: str | Path) -> Iterator[Example]:
     """One example per article. The reference is the summary that people made right: their correction, or the candidate
     where they found no error. The published `abstract` often says what the article does not, so it is a column."""
-    for line, row in json_rows(existing(path)):
-        fields(row, _FIELDS, f"{path}, line {line}")
+
+    def read(_: int, row: dict[str, Any]) -> Example:
+        _check(row)
         article, reference = row["article"], row["feedback"].get("summary") if row["has_error"] else row["candidate"]
         columns = {"group": group_of(article), "passages": [article], "abstract": row.get("abstract")}
-        yield Example(_identity(row), defacto_prompt(article), reference or None, columns)
+        return Example(_identity(row), defacto_prompt(article), reference or None, columns)
+
+    return read_each(path, "DeFacto", read)
+
+
+def _check(row: dict[str, Any]) -> None:
+    fields(row, {"article": str, "candidate": str, "doc_id": int, "has_error": bool, "feedback": dict})
+    fields(row["feedback"], {"explanation": str}, "feedback: ")
 
 
 def defacto_task(data: str = "", held_out: str = "") -> Task:
@@ -74,9 +81,9 @@ def _read(row: dict[str, Any], line: int) -> dict[str, Any] | Rejected:
         spans = [Span(start, end, "poor", provenance="revision") for start, end in places]
     else:
         spans, revision = [Span(0, len(text), "good")], None
-    said = Critique(row["feedback"]["explanation"], omissions=tuple(added), revision=revision, quotes_only=True)
+    critique = Critique(row["feedback"]["explanation"], omissions=tuple(added), revision=revision, quotes_only=True)
     columns = {"group": group_of(article), "passages": [article], "reference": row.get("abstract")}
-    return annotated(_identity(row), defacto_prompt(article), text, said, spans, columns)
+    return marked_row(_identity(row), defacto_prompt(article), text, critique, spans, columns)
 
 
 def _identity(row: dict[str, Any]) -> str:

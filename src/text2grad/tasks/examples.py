@@ -1,12 +1,10 @@
-"""Examples from a JSONL file: `{"id", "prompt", "reference"?, …columns}`, one a line.
+"""Examples from a JSONL file: `{"id", "prompt", "reference"?, …columns}`, one per line.
 
-`prompt` is a text or a list of messages; `messages` is taken for it too, as many data sets call it. A conversation that
-ends with an assistant turn is one whose last turn is to be written anew: it becomes the reference if there is none.
-Training data should be right: the first bad line is an error with its number.
+`prompt` is a text or a list of messages; the name `messages` is accepted too. Where a conversation ends with an
+assistant turn, that turn is to be written anew: it becomes the reference if there is none.
 """
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -14,6 +12,7 @@ import numpy as np
 
 from text2grad.errors import InvalidData
 from text2grad.tasks.annotated import load_annotated
+from text2grad.tasks.files import read_each
 from text2grad.tasks.task import Task, task_of_files
 from text2grad.types import Example
 
@@ -23,45 +22,22 @@ _OWN = ("id", "prompt", "messages", "reference")
 
 def load_examples(path: str | Path) -> list[Example]:
     """All of them, in the order of the file."""
-    path = Path(path).expanduser()
-    if not path.is_file():
-        raise InvalidData(f"{path}: should be a JSONL file of examples, and there is no such file")
-    found: list[Example] = []
-    seen: dict[str, int] = {}
-    for number, row in json_rows(path):
-        try:
-            example = example_of(row, f"line-{number}")
-        except InvalidData as problem:
-            raise InvalidData(f"{path}, line {number}: {problem}") from None
-        if example.id in seen:
-            raise InvalidData(
-                f"{path}, line {number}: the id {example.id!r} stands already in line {seen[example.id]}; give each "
-                f"example its own"
-            )
-        seen[example.id] = number
-        found.append(example)
-    if not found:
+    lines: dict[str, int] = {}
+
+    def read(number: int, row: dict[str, Any]) -> Example:
+        example = example_of(row, f"line-{number}")
+        if (first := lines.setdefault(example.id, number)) != number:
+            raise InvalidData(f"the id {example.id!r} is already in line {first}; give each example its own")
+        return example
+
+    examples = list(read_each(path, "examples", read))
+    if not examples:
         raise InvalidData(f"{path}: should hold at least one example, got an empty file")
-    return found
-
-
-def json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line, object). Empty lines are passed over, and nothing else: a last line that was cut off is an error too."""
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError) as problem:
-                raise InvalidData(f"{path}, line {number}: should be one JSON object, {problem}") from None
-            if not isinstance(row, dict):
-                raise InvalidData(f"{path}, line {number}: should be a JSON object, got {type(row).__name__}")
-            yield number, row
+    return examples
 
 
 def example_of(row: dict[str, Any], default_id: str) -> Example:
-    """One row; `completion` and other columns go to the critic by name."""
+    """The example of one row; `completion` and other columns go to the critic by name."""
     prompt, reference = row.get("prompt"), row.get("reference")
     if prompt is None and (prompt := row.get("messages")) is None:
         raise InvalidData(f"should have a `prompt` (a text, or a list of messages), got {', '.join(row) or 'nothing'}")
@@ -85,28 +61,16 @@ def jsonl_task(data: str = "", held_out: str = "") -> Task:
 
 
 class Stream(Generic[T]):
-    """The examples without end: the file again and again, each time in a new order, all of it given by the seed."""
+    """The examples without end: all of them again and again, each time in a new order that the seed decides."""
 
     def __init__(self, examples: Sequence[T], seed: int) -> None:
         self.examples, self.seed = list(examples), seed
         self._turn, self._order = -1, [0]
 
     def at(self, place: int) -> T:
-        """The example at this place, from 0 on."""
+        """The example at this place, counted from 0."""
         turn, offset = divmod(place, len(self.examples))
         if turn != self._turn:
             order = np.random.default_rng([self.seed, turn]).permutation(len(self.examples))
             self._turn, self._order = turn, order.tolist()
         return self.examples[self._order[offset]]
-
-
-def columns_of(examples: list[Example]) -> dict[str, list[Any]]:
-    """What critics take by name, one list a column; None where an example lacks it."""
-    names = dict.fromkeys(name for example in examples for name in example.columns)
-    columns = {name: [example.columns.get(name) for example in examples] for name in names}
-    if any(example.reference is not None for example in examples):
-        columns["reference"] = [
-            example.reference if example.reference is not None else example.columns.get("reference")
-            for example in examples
-        ]
-    return columns

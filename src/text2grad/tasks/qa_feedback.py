@@ -17,7 +17,7 @@ from typing import Any, Literal
 from text2grad.errors import InvalidData
 from text2grad.feedback.critics.words import cite
 from text2grad.tasks.annotated import Annotated
-from text2grad.tasks.marked import annotated, existing, fields, group_of
+from text2grad.tasks.files import existing, fields, group_of, marked_row
 from text2grad.tasks.task import Task, task_of_files
 from text2grad.types import Critique, Example, Span
 
@@ -43,7 +43,7 @@ def read_qa_feedback(
         raise InvalidData(f"poor: should be among {', '.join(KINDS)}, got {', '.join(unknown)}")
     for index, row in _items(path, half):
         where = f"{path}, item {index}"
-        fields(row["feedback"], {"errors": list, "missing-info": list}, f"{where}, feedback")
+        fields(row["feedback"], {"errors": list, "missing-info": list}, f"{where}, feedback: ")
         try:
             yield _read(row, index, frozenset(poor))
         except (InvalidData, LookupError, TypeError) as problem:
@@ -76,14 +76,14 @@ def _annotated(path: str, half: Half | None = None) -> Iterator[Annotated]:
 
 def _items(path: str | Path, half: Half | None) -> Iterator[tuple[int, dict[str, Any]]]:
     try:
-        rows = json.loads(existing(path).read_text(encoding="utf-8"))
+        rows = json.loads(existing(path, "a JSON file of QA-Feedback").read_text(encoding="utf-8"))
     except ValueError as problem:
         raise InvalidData(f"{path}: should be a JSON list, {problem}") from None
     if not isinstance(rows, list):
         raise InvalidData(f"{path}: should be a JSON list, got {type(rows).__name__}")
     for index, row in enumerate(rows):
         if half is None or (index % 2 == 1) == (half == "odd"):
-            fields(row, _FIELDS, f"{path}, item {index}")
+            fields(row, _FIELDS, f"{path}, item {index}: ")
             yield index, row
 
 
@@ -118,7 +118,7 @@ def _read(row: dict[str, Any], index: int, poor: frozenset[str]) -> dict[str, An
         "question": row["question"],
         "reference": row.get("gold"),
     }
-    return annotated(f"qa-{index}", qa_prompt(row["question"], passages), text, critique, spans, columns)
+    return marked_row(f"qa-{index}", qa_prompt(row["question"], passages), text, critique, spans, columns)
 
 
 def _grounds(mark: dict[str, Any], row: dict[str, Any]) -> str:

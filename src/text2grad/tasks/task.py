@@ -149,13 +149,10 @@ def open_task(
     try:
         inspect.signature(made).bind(**given)
     except TypeError as problem:
-        reads = [key if key in ("data", "held_out") else f"task_options.{key}" for key in _parameters(made)]
+        keys = inspect.signature(made).parameters
+        reads = [key if key in ("data", "held_out") else f"task_options.{key}" for key in keys]
         raise ConfigError(f"task={name}: {problem}; it reads {', '.join(reads) if reads else 'no settings'}") from None
     task = made(**given)
     if not isinstance(task, Task):
         raise ConfigError(f"task={name}: should make a Task, got {type(task).__name__}")
     return task
-
-
-def _parameters(made: Callable[..., Any]) -> list[str]:
-    return list(inspect.signature(made).parameters)

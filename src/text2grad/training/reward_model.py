@@ -41,7 +41,7 @@ from text2grad.tasks.examples import Stream
 from text2grad.tasks.task import Task, open_task
 from text2grad.training.losswatch import LossWatch
 from text2grad.training.settings import NO_BEST, RewardModelSettings
-from text2grad.training.setup import Callback, Clock, digests, make_optimizer, model_writer, set_rate, start
+from text2grad.training.setup import Callback, Clock, file_digests, make_optimizer, model_writer, set_rate, start
 from text2grad.training.state import TrainingState
 from text2grad.types import MetricInfo
 
@@ -134,7 +134,7 @@ class RewardModelTrainer(Closable):
             template, self._previous = read_card(settings.model)
             settings = replace(settings, template=continued(settings.template, template, settings.model))
         self.settings = settings
-        data = digests(("rows", settings.data, None), ("held-out", settings.held_out, None))
+        data = file_digests(settings.data if rows is None else "", settings.held_out if held_out is None else "")
         data |= {name: digest_of(given) for name, given in (("rows", rows), ("held-out", held_out)) if given}
         session = start(
             settings,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from text2grad.feedback.align.boundaries import settle
+from text2grad.feedback.align.locate import settle
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from text2grad import align
-from text2grad.feedback.align.code_lines import code_lines
+from text2grad.feedback.align.code import code_lines
 
 TOTAL = """def total(n):
     answer = 0

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from rapidfuzz.distance import OSA
 
 from text2grad import align
-from text2grad.feedback.align.fuzzy import fuzzy
+from text2grad.feedback.align.locate import fuzzy
 from text2grad.feedback.align.settings import QuoteSettings
-from text2grad.feedback.align.text import Text, fold
+from text2grad.feedback.text import Text, fold
 
 STORY = (
     "The old lighthouse keeper, who had never learned to swim, counted twelve boats and three whales before breakfast."

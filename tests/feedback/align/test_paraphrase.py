@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from text2grad import Alignment, align
-from text2grad.feedback.align.evidence import COLUMNS, Support, tokens_of
-from text2grad.feedback.align.paraphrase import _with_units
-from text2grad.feedback.align.said import mentions_of
-from text2grad.feedback.align.sentences import Index, named_units
-from text2grad.feedback.align.tagger import WordTagger, line_scorer, word_tagger
+from text2grad.errors import InvalidData
+from text2grad.feedback.align.evidence import COLUMNS, Support, mentions_of, tokens_of
+from text2grad.feedback.align.paraphrase import Prose, named_parts
+from text2grad.feedback.align.scorer import word_scorer
+from text2grad.feedback.text import sentences
 
 SOURCE = (
     "The city council of Marlow approved a 12 million euro plan on Tuesday to restore the old tram line. Mayor "
@@ -97,15 +97,6 @@ def test_a_quote_that_is_not_there_does_not_fall_through_to_paraphrase() -> None
     assert len(alignment.missed) == 1
 
 
-@pytest.mark.parametrize(("word", "unit"), [("90", "minutes"), ("seven", "kilometres"), ("90", "guests")])
-def test_a_number_brings_its_unit(word: str, unit: str) -> None:
-    text = f"The walk to the quay took {word} {unit}."
-    tokens = tokens_of(text)
-    chosen = _with_units(text, tokens, np.array([token.text == word for token in tokens]))
-    assert bool(chosen[-1]) == (unit != "guests")
-    assert chosen[:-2].sum() == 0
-
-
 def test_a_named_sentence_is_taken_whole() -> None:
     assert words(found("The last sentence is weak."), "poor") == "The line carried millions of passengers every year"
 
@@ -130,10 +121,10 @@ def test_mentions_know_what_is_held_against() -> None:
 
 
 def test_a_clause_goes_to_the_sentence_that_has_its_rarer_words() -> None:
-    sentences = [tokens_of(text) for text in ("The dam broke at noon.", "The mayor spoke at noon.", "The dam is old.")]
-    index = Index(sentences, None)
-    assert index.about("The mayor did not speak of the dam.", False)[0] == 1
-    assert index.about("Nothing here.", False) == []
+    text = "The dam broke at noon. The mayor spoke at noon. The dam is old."
+    prose = Prose(text, sentences(text), None)
+    assert prose.about("The mayor did not speak of the dam.")[0] == 1
+    assert prose.about("Nothing here.") == []
 
 
 @pytest.mark.parametrize(
@@ -154,8 +145,8 @@ def test_a_clause_goes_to_the_sentence_that_has_its_rarer_words() -> None:
         ("the opening ceremony", None),
     ],
 )
-def test_named_units(clause: str, expected: list[tuple[int, int]] | None) -> None:
-    named = named_units(clause, [(0, 1), (2, 3), (4, 5), (6, 7)], [(0, 3), (4, 7)])
+def test_named_parts(clause: str, expected: list[tuple[int, int]] | None) -> None:
+    named = named_parts(clause, [(0, 1), (2, 3), (4, 5), (6, 7)], [(0, 3), (4, 7)])
     assert (named and list(named.places)) == expected
 
 
@@ -181,17 +172,10 @@ def test_support_holds_words_and_their_forms() -> None:
 
 
 def test_the_shipped_weights_know_the_columns() -> None:
-    assert word_tagger().columns == COLUMNS
-    assert line_scorer().columns[0] == "names"
-
-
-def test_sentences_are_scored_alike_alone_and_together() -> None:
-    tagger: WordTagger = word_tagger()
-    draw = np.random.default_rng(0)
-    sentences = [draw.random((length, len(COLUMNS)), dtype=np.float32) for length in (3, 1, 7)]
-    together = tagger(sentences)
-    for rows, chances in zip(sentences, together, strict=True):
-        np.testing.assert_allclose(tagger([rows])[0], chances, rtol=1e-4, atol=1e-5)
+    rows = np.zeros((3, len(COLUMNS)), dtype=np.float32)
+    assert word_scorer(COLUMNS)(rows).shape == (3,)
+    with pytest.raises(InvalidData, match="differs in meant"):
+        word_scorer(COLUMNS[1:])
 
 
 _PIECES = [*"ab .,!?\n\"'“”«»`()[]{}=+-:;0123456789éß漢字🙂\u200f\u202e\u0000"]

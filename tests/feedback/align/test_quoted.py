@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from text2grad import Alignment, AlignSettings, Critique, Quote, align
 from text2grad.config import build
+from text2grad.feedback.align.locate import exact, normalised
 from text2grad.feedback.align.overlap import precedence, segments
-from text2grad.feedback.align.places import exact, normalised
-from text2grad.feedback.align.text import Text, fold
+from text2grad.feedback.text import Text, fold
 from text2grad.types import Span, Verdict
 
 SHIPS = "Nine ships left on Tuesday. They came back on Tuesday."

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from tests.conftest import Start
 from text2grad.errors import BudgetSpent, InvalidData
-from text2grad.feedback.critics.budget import BudgetSettings, Cost, Tally, most_of
+from text2grad.feedback.critics.budget import Budget, BudgetSettings, Cost, most_of
 from text2grad.feedback.critics.openai import OpenAICritic, OpenAISettings
 from text2grad.feedback.critics.protocol import ask_now
+from text2grad.runs import read_jsonl
 
 COSTS = st.builds(Cost, st.integers(0, 50), st.integers(0, 50))
 
@@ -27,16 +28,16 @@ def test_no_limit_is_passed_by_requests_under_way(
     planned: list[tuple[Cost, float | None]], limit: int, together: int
 ) -> None:
     """Each request costs at most what was set aside for it; None: its reply is lost."""
-    tally = Tally(BudgetSettings(tokens=limit, money=limit * 2e-6, price_in=1.0, price_out=3.0, requests=20))
+    budget = Budget(BudgetSettings(tokens=limit, money=limit * 2e-6, price_in=1.0, price_out=3.0, requests=20))
     spent = []
 
     async def ask(places: asyncio.Semaphore, most: Cost, share: float | None) -> None:
         async with places:
-            number = await tally.reserve(most)
+            number = await budget.reserve(most)
             await asyncio.sleep(0)
             cost = None if share is None else Cost(int(most.tokens_in * share), int(most.tokens_out * share))
             spent.append(cost or most)
-            tally.settle(number, cost)
+            budget.settle(number, cost)
 
     async def everything() -> list[Any]:
         places = asyncio.Semaphore(together)
@@ -44,50 +45,50 @@ def test_no_limit_is_passed_by_requests_under_way(
 
     problems = [each for each in asyncio.run(everything()) if each is not None]
     assert all(isinstance(problem, BudgetSpent) for problem in problems)
-    assert tally.tokens_in + tally.tokens_out == sum(cost.tokens_in + cost.tokens_out for cost in spent) <= limit
-    assert tally.money <= limit * 2e-6 + 1e-12 and tally.requests == len(spent) <= 20
+    assert budget.tokens_in + budget.tokens_out == sum(cost.tokens_in + cost.tokens_out for cost in spent) <= limit
+    assert budget.money <= limit * 2e-6 + 1e-12 and budget.requests == len(spent) <= 20
 
 
 def test_one_that_does_not_fit_waits_for_those_under_way() -> None:
     """100 set aside of 150; the second needs 100, too, and fits when the first has cost 40."""
-    tally = Tally(BudgetSettings(tokens=150))
+    budget = Budget(BudgetSettings(tokens=150))
 
     async def both() -> None:
-        first = await tally.reserve(Cost(50, 50))
-        second = asyncio.create_task(tally.reserve(Cost(50, 50)))
+        first = await budget.reserve(Cost(50, 50))
+        second = asyncio.create_task(budget.reserve(Cost(50, 50)))
         await asyncio.sleep(0.01)
         assert not second.done()
-        tally.settle(first, Cost(30, 10))
-        tally.settle(await second, Cost(30, 10))
+        budget.settle(first, Cost(30, 10))
+        budget.settle(await second, Cost(30, 10))
 
     asyncio.run(both())
-    assert (tally.requests, tally.tokens_in, tally.tokens_out) == (2, 60, 20)
+    assert (budget.requests, budget.tokens_in, budget.tokens_out) == (2, 60, 20)
     with pytest.raises(BudgetSpent, match=r"80 of 150 tokens, .* may take 100\..*budget\.tokens to at least 180"):
-        asyncio.run(tally.reserve(Cost(50, 50)))
+        asyncio.run(budget.reserve(Cost(50, 50)))
 
 
-def test_a_journal_gives_the_count_back_wherever_it_breaks_off() -> None:
+def test_a_journal_gives_the_count_back_wherever_it_breaks_off(tmp_path: Path) -> None:
     """By hand: three sent, one done for 7 + 5, one refused for nothing, one under way with 10 + 20 set aside."""
-    told: list[dict[str, Any]] = []
-    tally = Tally(BudgetSettings(), told.append)
+    budget = Budget(BudgetSettings())
 
     async def work() -> None:
-        numbers = [await tally.reserve(Cost(10, 20), again=again) for again in (False, False, True)]
-        tally.settle(numbers[0], Cost(7, 5))
-        tally.settle(numbers[1], Cost(0, 0))
-        tally.refuse()
+        numbers = [await budget.reserve(Cost(10, 20), again=again) for again in (False, False, True)]
+        budget.settle(numbers[0], Cost(7, 5))
+        budget.settle(numbers[1], Cost(0, 0))
+        budget.refuse()
 
-    asyncio.run(work())
-    told = json.loads(json.dumps(told))
-    again = Tally(BudgetSettings())
+    with budget.kept_beside(tmp_path / "out.jsonl"):
+        asyncio.run(work())
+    told = list(read_jsonl(tmp_path / "out.jsonl.spent"))[1:]
+    again = Budget(BudgetSettings())
     again.restore(told)
     assert (again.requests, again.retries, again.refused, again.lost) == (3, 1, 1, 1)
     assert (again.tokens_in, again.tokens_out, again.earlier) == (17, 25, 3)
-    third = Tally(BudgetSettings())
+    third = Budget(BudgetSettings())
     third.restore([again.total()])
     assert third.total() == again.total()
     for length in range(len(told)):
-        cut = Tally(BudgetSettings())
+        cut = Budget(BudgetSettings())
         cut.restore(told[:length])
         assert cut.requests == min(length, 3), "a request that was sent is never forgotten"
     with pytest.raises(InvalidData, match="what was spent in earlier runs"):
@@ -108,10 +109,12 @@ def test_a_server_is_never_asked_for_more_than_the_budget_allows(
     with pytest.raises(BudgetSpent):
         ask_now(critic, ["p"] * 40, completions, {})
     asked = len((tmp_path / "log").read_text().splitlines())
-    assert 2 <= asked == critic.tally.requests and (asked == most or not most)
-    tally = critic.tally
-    assert limits.get("tokens", 1e9) >= tally.tokens_in + tally.tokens_out and tally.money <= limits.get("money", 1e9)
-    assert tally.lost == 0 and tally.tokens_in == 100 * asked, "every reply was waited for, and counted as it is"
+    assert 2 <= asked == critic.budget.requests and (asked == most or not most)
+    budget = critic.budget
+    assert limits.get("tokens", 1e9) >= budget.tokens_in + budget.tokens_out and budget.money <= limits.get(
+        "money", 1e9
+    )
+    assert budget.lost == 0 and budget.tokens_in == 100 * asked, "every reply was waited for, and counted as it is"
 
 
 def test_a_lost_reply_counts_in_full_and_a_servers_error_for_nothing(fault_server: Start) -> None:
@@ -122,11 +125,11 @@ def test_a_lost_reply_counts_in_full_and_a_servers_error_for_nothing(fault_serve
         critic = OpenAICritic("m", OpenAISettings(**options))  # type: ignore[arg-type]
         with pytest.raises(Exception, match="gave up"):
             ask_now(critic, ["p"], ["Ship number 1 left."], {})
-        assert (critic.tally.requests, critic.tally.lost, bool(critic.tally.tokens_in)) == (1, lost, bool(lost))
+        assert (critic.budget.requests, critic.budget.lost, bool(critic.budget.tokens_in)) == (1, lost, bool(lost))
     critic = OpenAICritic("m", OpenAISettings(base_url="http://127.0.0.1:9/v1", **options))  # type: ignore[arg-type]
     with pytest.raises(Exception, match="gave up"):
         ask_now(critic, ["p"], ["Ship number 1 left."], {})
-    assert critic.tally.lost == 0, "what never reached a server is not on its bill"
+    assert critic.budget.lost == 0, "what never reached a server is not on its bill"
 
 
 def test_what_a_question_may_cost() -> None:

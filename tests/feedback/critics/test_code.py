@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from text2grad.feedback.annotate import annotate
 
 from text2grad.errors import ConfigError, SandboxError
 from text2grad.feedback.align import AlignSettings, align
-from text2grad.feedback.annotate import annotate
 from text2grad.feedback.critics import ask_now
 from text2grad.feedback.critics.code import CodeCritic, CodeSettings, _job
 from text2grad.feedback.critics.source import find
@@ -25,7 +25,7 @@ ADD = ["assert add(2, 3) == 5", "assert add(0, 0) == 0", "assert add(4, 1) == 5"
 
 @pytest.fixture(scope="session")
 def critic() -> CodeCritic:
-    return CodeCritic(CodeSettings(seconds=0.4, wall=4.0))
+    return CodeCritic(CodeSettings(seconds=0.4, wall=4.0, in_process=True))
 
 
 def said(
@@ -256,17 +256,18 @@ class TestColumns:
 
     def test_tests_that_share_the_process_can_be_left_out(self, critic: CodeCritic) -> None:
         program = "class Box:\n    def one(self): return 1\n\ndef two(): return 2\n"
-        strict = CodeCritic(CodeSettings(in_process=False), critic.sandbox)
+        strict = CodeCritic(CodeSettings(seconds=0.4, wall=4.0))
         live, plain = "assert Box().one() == 1", "assert two() == 3"
         assert said(critic, program, [live, plain]).score == 0.5
         assert said(strict, program, [live, plain]).score == 0.0
-        assert said(strict, program, [live]) is None
+        answers = strict(["p"], [program], tests=[[live]])
+        assert answers == [None]
+        assert "needs live objects (it uses the class `Box`), and such tests count only with" in answers.reasons[0]
 
     @pytest.mark.parametrize("gives", ["object()", "lambda: 3", "(lambda v: [v := [v] for _ in range(400)][-1])(1)"])
     def test_leaving_them_out_is_no_way_out_of_a_test(self, critic: CodeCritic, gives: str) -> None:
         program = f"def one(): return 1\n\ndef give(): return {gives}\n\ndef take(x): return 3\n"
-        strict = CodeCritic(CodeSettings(in_process=False), critic.sandbox)
-        critique = said(strict, program, ["assert one() == 1", "assert take(give()) == 4"])
+        critique = said(critic, program, ["assert one() == 1", "assert take(give()) == 4"])
         assert (critique.score, critique.verdict) == (0.5, "isolated")
 
     def test_a_broken_sandbox_is_no_score(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 from text2grad.errors import CriticError
 from text2grad.feedback.critics.compose import FirstThatAnswers, Weighted, merged
 from text2grad.feedback.critics.named import CriticSettings, critic_named, sources_of
-from text2grad.feedback.critics.protocol import Answers, ask_now
+from text2grad.feedback.critics.protocol import Critiques, ask_now
 from text2grad.types import Critique, Quote
 
 
@@ -132,7 +132,7 @@ def test_names_and_expressions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_why_nobody_answered_is_told_by_each() -> None:
     def silent(prompts: Sequence[Any], completions: Sequence[str], **_: Any) -> Any:  # noqa: ARG001
-        found = Answers()
+        found = Critiques()
         for completion in completions:
             found.add(Critique("fine") if completion == "x" else None, f"cannot read {completion}")
         return found

@@ -14,14 +14,14 @@ from text2grad.errors import BudgetSpent, CriticError
 from text2grad.feedback.align import align
 from text2grad.feedback.critics.budget import BudgetSettings
 from text2grad.feedback.critics.openai import OpenAICritic, OpenAISettings, _read
-from text2grad.feedback.critics.protocol import Answers, ask_now
+from text2grad.feedback.critics.protocol import Critiques, ask_now
 from text2grad.types import Critique
 
 COMPLETIONS = [f"Ship number {index} left the harbour at noon." for index in range(6)]
 PROMPTS = ["Summarise the log."] * len(COMPLETIONS)
 
 
-def judge(options: OpenAISettings, completions: list[str] = COMPLETIONS) -> tuple[Answers, OpenAICritic]:
+def judge(options: OpenAISettings, completions: list[str] = COMPLETIONS) -> tuple[Critiques, OpenAICritic]:
     critic = OpenAICritic("m", options)
     return ask_now(critic, PROMPTS[: len(completions)], completions, {}), critic
 
@@ -35,8 +35,8 @@ def test_a_healthy_server_is_asked_once_an_item(fault_server: Start) -> None:
     found, critic = judge(quick())
     assert [critique.quotes[0].text for critique in found if critique] == [f"Ship number {i}" for i in range(6)]
     assert {critique.score for critique in found if critique} == {0.75}
-    assert (critic.tally.requests, critic.tally.retries) == (6, 0)
-    assert (critic.tally.tokens_in, critic.tally.tokens_out) == (600, 300)
+    assert (critic.budget.requests, critic.budget.retries) == (6, 0)
+    assert (critic.budget.tokens_in, critic.budget.tokens_out) == (600, 300)
 
 
 @pytest.mark.parametrize("faults", ["429", "500", "slow", "reset", "no-choices", "429,500,reset", "400-format"])
@@ -44,7 +44,7 @@ def test_faults_that_pass_are_waited_for(fault_server: Start, faults: str) -> No
     fault_server(faults)
     found, critic = judge(quick())
     assert all(critique is not None and critique.score == 0.75 for critique in found)
-    assert critic.tally.requests >= len(COMPLETIONS) + 1
+    assert critic.budget.requests >= len(COMPLETIONS) + 1
 
 
 @pytest.mark.parametrize("faults", ["not-json", "cut-json", "empty", "cut-praise", "cut-injected"])
@@ -52,7 +52,7 @@ def test_an_unreadable_reply_is_asked_for_once_more(fault_server: Start, faults:
     fault_server(faults)
     found, critic = judge(quick())
     assert all(critique is not None and critique.score == 0.75 for critique in found)
-    assert critic.tally.requests == 2 * len(COMPLETIONS)
+    assert critic.budget.requests == 2 * len(COMPLETIONS)
     log = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     assert {row["messages"] for row in log if row["turn"] == 1} == {4}, (
         "the repair shows what came and why it will not do"
@@ -64,7 +64,7 @@ def test_a_server_that_never_makes_sense_scores_nothing(fault_server: Start, fau
     fault_server(faults)
     found, critic = judge(quick())
     assert found == [None] * len(COMPLETIONS)
-    assert critic.tally.requests == 2 * len(COMPLETIONS), "one repair, not more"
+    assert critic.budget.requests == 2 * len(COMPLETIONS), "one repair, not more"
     why = "it is empty" if "empty" in faults else "it holds no JSON object"
     assert set(found.reasons.values()) == {f"the model's reply cannot be read ({why}), nor its repair ({why})"}
 
@@ -79,7 +79,7 @@ def test_replies_that_are_always_cut_off_keep_blame_and_lose_praise(fault_server
 def test_praise_in_replies_that_are_always_cut_off_reaches_no_token(fault_server: Start) -> None:
     fault_server("always-cut-praise")
     found, critic = judge(quick())
-    assert found == [None] * len(COMPLETIONS) and critic.tally.requests == 2 * len(COMPLETIONS)
+    assert found == [None] * len(COMPLETIONS) and critic.budget.requests == 2 * len(COMPLETIONS)
     assert "it was cut off at the length limit" in found.reasons[0]
     fault_server("always-cut-injected")
     for completion, critique in zip(COMPLETIONS, judge(quick())[0], strict=True):
@@ -128,7 +128,7 @@ def test_what_arrived_is_never_paid_again(fault_server: Start) -> None:
     fault_server()
     _, first = judge(quick())
     found, second = judge(quick())
-    assert (first.tally.requests, second.tally.requests, second.tally.recalled) == (6, 0, 6)
+    assert (first.budget.requests, second.budget.requests, second.budget.recalled) == (6, 0, 6)
     assert all(critique is not None for critique in found)
 
 
@@ -141,7 +141,7 @@ def test_a_spent_budget_stops_and_a_larger_one_goes_on(fault_server: Start, limi
     with pytest.raises(BudgetSpent, match=f"the budget is spent: .* {name}.*run the same command again"):
         judge(quick(concurrency=1, budget=BudgetSettings(**limits)))
     _, critic = judge(quick())
-    assert critic.tally.recalled == 3 and critic.tally.requests + critic.tally.recalled == 6
+    assert critic.budget.recalled == 3 and critic.budget.requests + critic.budget.recalled == 6
 
 
 def test_no_more_requests_than_asked_for_are_under_way(fault_server: Start, tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_a_body_that_is_no_reply_is_tried_again_and_ends_the_run_if_it_stays(fau
     fault_server(f"{fault},{fault}")
     found, critic = judge(quick())
     assert all(critique is not None and critique.score == 0.75 for critique in found)
-    assert (critic.tally.requests, critic.tally.retries) == (18, 12)
+    assert (critic.budget.requests, critic.budget.retries) == (18, 12)
     fault_server(f"always-{fault}")
     with pytest.raises(CriticError, match=r"gave up after 2 tries .* run the same command again"):
         judge(quick(retries=1))
@@ -197,7 +197,7 @@ def test_odd_counts_of_tokens_do_not_matter_and_missing_ones_are_estimated(fault
     fault_server("always-odd-usage")
     found, critic = judge(quick())
     assert all(critique is not None for critique in found)
-    assert critic.tally.tokens_in > 100 and critic.tally.tokens_out > 100
+    assert critic.budget.tokens_in > 100 and critic.budget.tokens_out > 100
     with pytest.raises(BudgetSpent):
         judge(quick(concurrency=1, cache=str(tmp_path / "none.sqlite"), budget=BudgetSettings(tokens=500)))
 
@@ -206,7 +206,7 @@ def test_one_question_that_the_server_refuses_leaves_the_others(fault_server: St
     fault_server("refuse-3")
     found, critic = judge(quick(concurrency=1))
     assert [critique is None for critique in found] == [False, False, False, True, False, False]
-    assert critic.tally.refused == 1
+    assert critic.budget.refused == 1
     assert set(found.reasons) == {3} and "context_length_exceeded" in found.reasons[3]
 
 
@@ -215,7 +215,7 @@ def test_another_server_is_another_question(fault_server: Start) -> None:
     _, first = judge(quick())
     fault_server()
     _, second = judge(quick())
-    assert (first.tally.requests, second.tally.requests) == (6, 6)
+    assert (first.budget.requests, second.budget.requests) == (6, 6)
 
 
 def test_a_missing_key_and_a_missing_model_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

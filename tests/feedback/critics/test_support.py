@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from text2grad import align
 from text2grad.errors import InvalidData
 from text2grad.feedback.critics import ask_now
-from text2grad.feedback.critics import evidence as held
+from text2grad.feedback.critics import support as held
 from text2grad.feedback.critics.facts import facts_of, same_value
 from text2grad.feedback.critics.support import SupportCritic, SupportSettings
 from text2grad.types import Critique
@@ -105,27 +105,6 @@ def test_the_same_said_otherwise_is_not_poor(same: str) -> None:
 )
 def test_another_number_date_unit_or_name_is_poor(other: str, quoted: list[str]) -> None:
     assert poor(other) == quoted
-
-
-def test_an_abbreviation_of_what_the_passages_spell_out_is_there() -> None:
-    passage = (
-        "The International Monetary Fund said on Monday that the shortage in the northern provinces was over for good, "
-    )
-    passage += "and that prices would soon fall."
-    assert poor("The shortage was over, the IMF said.", passages=[passage]) == []
-    assert poor("The shortage was over, the OECD said.", passages=[passage]) == ["OECD"]
-
-
-def test_half_a_name_is_held_against_the_other_half() -> None:
-    critique = judge("The album Fjord by singer Peter Vekas came out on 23 April 2016.")
-    assert critique is not None
-    assert critique.feedback == "“Peter” is not supported: passage 1 says “Jorun Vekas”."
-    passage = (
-        "The council met on Monday to hear what Mr Carr had to say about the harbour and the ships that had left it."
-    )
-    assert [
-        q.comment for q in (judge("At the harbour, Jimmy Carr met the council.", [passage]) or critique).quotes
-    ] == ["“Jimmy” is in no passage."]
 
 
 def test_the_first_word_of_a_sentence_is_a_name_if_the_second_is_too() -> None:

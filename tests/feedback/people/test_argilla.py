@@ -62,20 +62,16 @@ def test_responses_are_read_in_the_units_that_are_set(row: dict[str, Any], units
             assert places(found) == places(row), "where both units count alike, no setting is needed"
 
 
-@given(st.lists(marked_rows(), min_size=1, max_size=3, unique_by=lambda row: str(row["id"])), st.booleans())
-def test_a_suggestion_that_is_submitted_as_it_is_comes_back_exactly(rows: list[dict[str, Any]], older: bool) -> None:
-    """With the settings that nobody touched, whatever the Unicode; the 1.x form of the records, too."""
+@given(st.lists(marked_rows(), min_size=1, max_size=3, unique_by=lambda row: str(row["id"])))
+def test_a_suggestion_that_is_submitted_as_it_is_comes_back_exactly(rows: list[dict[str, Any]]) -> None:
+    """With the settings that nobody touched, whatever the Unicode."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "records.json"
         write_argilla(rows, path)
         records = json.loads(path.read_text(encoding="utf-8"))
         for each in records:
             values = {name: {"value": said["value"]} for name, said in each["suggestions"].items()}
-            if older:
-                said = [{"question_name": name, **one} for name, one in each["suggestions"].items()]
-                each |= {"suggestions": said, "responses": [{"user_id": "ada", "values": values}]}
-            else:
-                each["responses"] = {name: [{"user_id": "ada", **one}] for name, one in values.items()}
+            each["responses"] = {name: [{"user_id": "ada", **one}] for name, one in values.items()}
         found = read(Path(folder), records)
     assert [places(row) for row in found if isinstance(row, dict)] == [places(row) for row in rows], found
 
@@ -134,16 +130,20 @@ def test_each_response_is_a_row_of_its_own(tmp_path: Path) -> None:
     assert (bob["id"], bob["critique"], bob["spans"], bob["unread"]) == ("r1#bob", "Fine.", [], ["rating"])
 
 
-def test_records_of_the_older_version(tmp_path: Path) -> None:
-    values = {"spans": {"value": [span(5, 10)]}, "critique": {"value": "Wrong count."}}
-    responses = [
-        {"user_id": "ada", "status": "submitted", "values": values},
-        {"user_id": "bob", "status": "discarded", "values": {}},
-    ]
-    ada, bob = read(tmp_path, [record(responses, suggestions=[])], units="utf16")
+def test_a_response_that_was_not_submitted_is_rejected(tmp_path: Path) -> None:
+    responses = {
+        "spans": [{"value": [span(5, 10)], "user_id": "ada", "status": "submitted"}],
+        "critique": [{"value": "Hm.", "user_id": "bob", "status": "discarded"}],
+    }
+    ada, bob = read(tmp_path, [record(responses)], units="utf16")
     assert (ada["id"], places(ada)) == ("r1#ada", [(3, 8, "poor")])
     assert isinstance(bob, Rejected)
     assert (bob.id, bob.reason) == ("r1#bob", "the response of bob is discarded, not submitted")
+
+
+def test_records_of_the_older_version_are_rejected_with_what_to_do(tmp_path: Path) -> None:
+    (back,) = read(tmp_path, [record([{"user_id": "ada", "values": {}}])])
+    assert isinstance(back, Rejected) and "records of Argilla 1 are read by Argilla 2" in back.reason
 
 
 def test_what_cannot_be_read_says_why(tmp_path: Path) -> None:

@@ -213,29 +213,6 @@ def test_what_cannot_be_read_says_why(tmp_path: Path) -> None:
     assert places(row) == [(0, 1, "poor")]
 
 
-def test_json_min_holds_data_and_controls_side_by_side(tmp_path: Path) -> None:
-    item = {
-        "completion": FLAMINGO,
-        "text2grad_id": "news-1",
-        "shown": "Summarise.",
-        "prompt": "Summarise.",
-        "id": 12,
-        "spans": [{"start": 5, "end": 10, "text": "Seven", "labels": ["poor"]}],
-        "comment": "it is nine",
-        "critique": "A wrong count.",
-        "annotator": 3,
-        "annotation_id": 7,
-        "created_at": "…",
-        "updated_at": "…",
-        "lead_time": 2.5,
-    }
-    (row,) = read(tmp_path, [item])
-    assert (row["id"], row["prompt"], row["annotator"]) == ("news-1", "Summarise.", "3")
-    assert places(row) == [(3, 8, "poor")]
-    assert row["critique"] == "A wrong count. it is nine", "which region a comment is on, JSON-MIN does not say"
-    Row.read(encode_row(row))
-
-
 def test_the_only_text_of_a_task_is_the_completion(tmp_path: Path) -> None:
     item = task([region(3, 8, text="Seven")])
     item["data"] = {"text": FLAMINGO}
@@ -270,21 +247,7 @@ def test_rows_that_cannot_be_shown_are_refused_before_anything_is_written(tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "noted",
-    [{}, {"annotation_id": 4, "annotator": 2}, {"annotation_id": 4, "created_at": "2026-01-01"}, {"annotator": 2}],
-)
-def test_json_min_with_few_columns_is_known(tmp_path: Path, noted: dict[str, Any]) -> None:
-    """As an export with hidden columns has it; the first item has nothing marked."""
-    empty = {"id": 8, "completion": "Six ships left.", "critique": "Fine.", **noted}
-    marked = {"start": 5, "end": 10, "text": "Seven", "labels": ["poor"]}
-    _, row = read(tmp_path, [empty, {"id": 9, "completion": FLAMINGO, "spans": [marked], **noted}])
-    assert isinstance(row, dict), row
-    assert (places(row), row["critique"]) == ([(3, 8, "poor")], "Marked: 1 poor.")
-    assert row.get("annotator") == (str(noted["annotator"]) if "annotator" in noted else None)
-
-
-def test_rows_of_our_own_are_not_taken_for_json_min(tmp_path: Path) -> None:
+def test_rows_of_our_own_are_not_taken_for_an_export(tmp_path: Path) -> None:
     mine = {"id": 1, "completion": "Six.", "critique": "x", "spans": [{"start": 0, "end": 3, "verdict": "good"}]}
     (row,) = read(tmp_path, [{**mine, "annotator": "ada", "created_at": "2026-01-01"}])
     assert places(row) == [(0, 3, "good")] and row["created_at"] == "2026-01-01"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from text2grad import config
 from text2grad.errors import InvalidData
 from text2grad.feedback.people import PeopleSettings, Rejected, read_people
-from text2grad.feedback.people.items import CORRECTED
+from text2grad.feedback.people.common import CORRECTED
 
 HEADER = "id,prompt,completion,critique,revision\r\n"
 SHIPS = {"id": "7", "completion": "Seven ships left.", "critique": "It is nine."}

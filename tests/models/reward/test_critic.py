@@ -85,13 +85,15 @@ def test_caution_wants_scores_and_says_so_where_there_are_none(checkpoint: Path)
     critic = RewardCritic(checkpoint, sure(caution=0.5))
     assert critic.model.calibration.kind == "score"
     critic.model.calibration = replace(critic.model.calibration, kind="verdicts")
-    with pytest.raises(CriticError, match=r"critics\.learned\.caution is taken off scores, and this .* verdicts alone"):
+    with pytest.raises(
+        CriticError, match=r"critics\.learned\.caution is subtracted from scores, and this .* verdicts alone"
+    ):
         RewardCritic(checkpoint, sure(caution=0.5), loaded=(critic.model, critic.tokenizer))
 
 
 @pytest.mark.parametrize("more", [{"caution": 1.0}, {"confidence": 0.5}])
 def test_what_is_about_the_head_is_refused_where_it_is_not_asked(checkpoint: Path, more: dict[str, Any]) -> None:
-    with pytest.raises(CriticError, match=r"with critics\.learned\.by=generation it is not asked; leave them out"):
+    with pytest.raises(CriticError, match=r"which critics\.learned\.by=generation does not use; leave them out"):
         RewardCritic(checkpoint, LearnedSettings(by="generation", **more))
 
 

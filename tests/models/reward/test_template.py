@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from text2grad.errors import ConfigError, InvalidData
 from text2grad.feedback.align import align
 from text2grad.feedback.replies import read_reply
+from text2grad.models.reward.model import label_batch
 from text2grad.models.reward.template import LEAST, Reader, Template, continued, written
 from text2grad.models.tiny import tiny_tokenizer
 from text2grad.types import Alignment, Critique, Message, Quote, Span
@@ -44,7 +45,8 @@ def test_the_second_reading_is_the_first_and_its_characters_are_those_of_the_tex
     again = TOKENIZER("\n\nAgain:\n").input_ids
     assert list(found.ids[found.first : found.first + len(ids)]) == ids
     assert list(found.ids[found.first - len(again) - len(ids) : found.first]) == [*ids, *again]
-    assert found.positions == [*range(found.first, found.first + len(ids)), len(found.ids) - 1]
+    where = label_batch([found], "cpu").position_N.tolist()
+    assert where == [*range(found.first, found.first + len(ids)), len(found.ids) - 1]
     covered = {place for start, end in found.offsets.tolist() for place in range(start, end)}
     assert len(found.offsets) == len(ids) and covered == set(range(len(completion)))
 
@@ -59,7 +61,7 @@ def test_a_long_prompt_loses_its_middle_and_nothing_else(length: int, size: int)
     twice, after, gap = (TOKENIZER(part).input_ids for part in (completion, "\n\nCritique:\n", " […] "))
     room = 100 - sum(map(len, [*parts, after])) - 2 * len(twice)
     if room < 0:
-        with pytest.raises(InvalidData, match=rf"has {len(twice)} tokens.*max_tokens=120.*critique has 20"):
+        with pytest.raises(InvalidData, match=rf"has {len(twice)} tokens.*max_tokens=120.*critique_tokens=20"):
             reader(template).encode(prompt, completion)
         return
     if len(ids) > room and room - len(gap) < LEAST:
@@ -122,7 +124,7 @@ def test_many_are_one_call_of_the_tokenizer_and_a_prompt_that_comes_again_is_rea
 
 def test_an_empty_completion_has_a_stop_to_judge() -> None:
     found = reader().encode("Q", "")
-    assert found.positions == [len(found.ids) - 1] and found.offsets.shape == (0, 2)
+    assert label_batch([found], "cpu").position_N.tolist() == [len(found.ids) - 1] and found.offsets.shape == (0, 2)
 
 
 def test_what_spells_a_special_token_is_text_to_the_judge() -> None:

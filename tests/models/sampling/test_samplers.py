@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.models.sampling import makers
 from tests.models.sampling.makers import END, KINDS, PAD, build, some_prompts, some_uniforms, with_lora
 from text2grad.errors import ConfigError, InvalidData
-from text2grad.models.sampling import Sampled, Sampler, SamplingSettings, make_sampler
+from text2grad.models.sampling import ModelSampler, Sampled, SamplingSettings, make_sampler
 
 SAMPLERS = ("plain", "fast")
 LENGTHS = (5, 1, 17, 5, 9, 30, 2)
@@ -20,7 +20,7 @@ LENGTHS = (5, 1, 17, 5, 9, 30, 2)
 
 def make(
     model: Any, sampler: str, *, end_ids: Sequence[int] = (END,), value_head: Any = None, **fields: Any
-) -> Sampler:
+) -> ModelSampler:
     chosen: dict[str, Any] = {"sampler": sampler, "max_new_tokens": 12, "batch": 4} | fields
     return make_sampler(model, SamplingSettings(**chosen), end_ids=end_ids, pad_id=PAD, value_head=value_head)
 

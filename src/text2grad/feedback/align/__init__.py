@@ -1,4 +1,4 @@
-"""Critique → spans: `align` is the verb, `AlignSettings` its settings. Each rung of the ladder is a file beside this.
+"""Critique → spans: `align` is the verb, `AlignSettings` its settings, `ladder` the order in which evidence is tried.
 
 The names are imported when first asked for: the settings alone, which `--help` prints, need no numpy.
 """
@@ -7,13 +7,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from text2grad.feedback.align.batch import Pair, align_many
-    from text2grad.feedback.align.ladder import align
+    from text2grad.feedback.align.ladder import Pair, align, align_many
+    from text2grad.feedback.align.overlap import SIGN, owners, project, segments
     from text2grad.feedback.align.settings import AlignSettings
 
-__all__ = ["AlignSettings", "Pair", "align", "align_many"]
+__all__ = ["SIGN", "AlignSettings", "Pair", "align", "align_many", "owners", "project", "segments"]
 
-_HOMES = {"AlignSettings": "settings", "Pair": "batch", "align": "ladder", "align_many": "batch"}
+_HOMES = {
+    "AlignSettings": "settings",
+    **dict.fromkeys(("Pair", "align", "align_many"), "ladder"),
+    **dict.fromkeys(("SIGN", "owners", "project", "segments"), "overlap"),
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,54 +1,184 @@
-"""Evidence, word by word, that a critique is about a word of the completion: numbers with names, nothing decided yet.
+"""Evidence, word by word, that a critique is about a word of the completion: named numbers, nothing decided yet.
 
-Enters: the completion, the parsed critique, the source where there is one. Leaves: the words with their places, and
-one row of numbers per word. The numbers: whether the critique's words meet it (as meant, or as held against it),
-whether the source supports it, of which kind it is and whether that kind is named, and how it stands among its
-neighbours.
+Enters: the words of a sentence, the clauses about it, the source where there is one. Leaves: one row of numbers per
+word: whether the clauses' words meet it (as meant, or as compared with it), whether the source supports it, whether it
+is of a kind that is named ("the first name", "the number of dead"), and how it stands among its neighbours.
 """
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
-from rapidfuzz.distance import Levenshtein
 
-from text2grad.feedback.align import cues
-from text2grad.feedback.align.said import Mention
-from text2grad.feedback.align.stems import CRITIC_WORDS, FUNCTION_WORDS, stem, wordset
+from text2grad.feedback import lexicon
+from text2grad.feedback.lexicon import CRITIC_WORDS
+from text2grad.feedback.parse import Clause
+from text2grad.feedback.text import COMPOUND, FUNCTION_WORDS, WORD, Place, stem, word_set
 
-TOKEN = re.compile(r"[£$€#@]?[^\W_]+(?:[-'’.,/:&][^\W_]+)*%?")
-_PART = re.compile(r"[^\W_]+")
-_DETERMINERS = wordset("a an the his her its their this that these those some any")
-_PREPOSITIONS = wordset(
-    "in on at to for from by with of into over after before during against about between under through as"
+# ---- Kinds of things that critics name instead of the words themselves -----------------------------------------------
+
+_NAMED = {
+    "first_name": r"(?:first|fore|given|full|christian|whole|complete)[- ]?names?|forenames?|names? in full",
+    "name": r"names?|named|identity|who (?:he|she|they|it)|title",
+    "role": r"position|job|titles?|roles?|occupation|profession|rank|status|career|former|ex-\w+|works? as|designation",
+    "place": r"locations?|located|places?|where|countr\w+|cit(?:y|ies)|towns?|count(?:y|ies)|regions?|areas?|venues?|"
+    r"nationalit\w+|province|address|set in|takes? place|geograph\w+|setting",
+    "time": r"when|dates?|days?|years?|months?|weeks?|times?|timing|seasons?|duration|how long|lengths?|periods?|"
+    r"centur\w+|hours?|minutes?|decades?|time ?frame|deadline",
+    "number": r"numbers?|how many|how much|amounts?|figures?|scores?|percent\w*|costs?|prices?|totals?|counts?|values?|"
+    r"statistics?|sizes?|sums?|quantit\w+|rate|margin|number of \w+|lengths?|distances?|measurements?",
+    "age": r"ages?|aged|years? old|how old|year-old",
+    "group": r"clubs?|teams?|part(?:y|ies)|compan\w+|organi[sz]ations?|leagues?|competitions?|tournaments?|events?|"
+    r"cups?|festivals?|shows?|programmes?|programs?|bands?|agenc\w+|division|affiliation|opponents?|brand|publisher",
+    "cause": r"why|reasons?|causes?|caused|motives?|because|due to|circumstances",
+}
+"""Kind → how a clause names it. General English: a kind that is missing here only means that a critique has to use the
+words themselves."""
+_KINDS = re.compile("|".join(rf"(?P<{kind}>\b(?:{words})\b)" for kind, words in _NAMED.items()), re.IGNORECASE)
+_ROLES = word_set("""
+actor actress ambassador analyst artist author ballerina bishop boss bowler boxer broadcaster businessman
+businesswoman captain chairman chairwoman champion chancellor chef chief coach columnist comedian commander
+commissioner conductor constable councillor cricketer critic cyclist dancer defender deputy designer director doctor
+driver editor engineer executive ex fighter fisherman flanker footballer former forward founder fullback full-back
+gardener general goalkeeper golfer governor guard guitarist head host hooker inspector inventor jockey journalist
+judge keeper king lawyer lead leader lieutenant lock magician maker manager mayor midfielder minister model musician
+nurse officer official opener owner painter peer photographer pilot player poet politician presenter president
+priest prime prince princess principal producer professor prop queen racer rapper reporter researcher scientist
+scrum-half secretary senator sergeant singer singer-songwriter skipper soldier spinner spokesman spokeswoman star
+stowaway striker student superintendent swimmer teacher teenager trainer veteran vice winger winner writer
+centre-back full-time left-back right-back fly-half
+""")
+_TIMES = word_set("""
+monday tuesday wednesday thursday friday saturday sunday january february march april may june july august september
+october november december today yesterday tomorrow tonight week weeks month months year years day days hour hours
+minute minutes second seconds decade decades century season seasons weekend morning evening afternoon night noon
+midnight spring summer autumn winter annual daily weekly monthly yearly last next this ago since recent recently
+previous previously late early end start ever
+""")
+_NUMBERS = word_set("""
+zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
+eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred hundreds thousand thousands million
+millions billion billions dozen dozens half third quarter first second fourth fifth sixth seventh eighth ninth tenth
+once twice several many few more most least record number
+""")
+_IN_PLACE = word_set("in at near from outside inside around across off into to")
+_CAUSES = word_set("because due over after following since amid as for by")
+
+
+def kinds_in(words: str) -> set[str]:
+    """The kinds that a clause names.
+
+    >>> sorted(kinds_in("his first name and the number of dead"))
+    ['first_name', 'number']
+    """
+    return {match.lastgroup for match in _KINDS.finditer(words) if match.lastgroup}
+
+
+def without_kinds(words: str) -> str:
+    """A clause without the words that only name a kind."""
+    return _KINDS.sub(" ", words)
+
+
+# ---- What a clause talks about ---------------------------------------------------------------------------------------
+
+_TO_MEANT = re.compile(
+    rf"\b(?:instead of|rather than|as opposed to|not just|as stated in the|,? not(?! only))\b|"
+    rf"{lexicon.COMPLETION_SAYS.pattern}",
+    re.IGNORECASE,
 )
-_VERBS = wordset("is are was were be been being has have had will would can could may might says said say did does do")
+_TO_COMPARED = re.compile(
+    r"\b(?:should (?:actually |really |instead |rather |probably )?(?:be|have been|say|read|have said|state|use|return)"
+    r"|but (?:rather|actually|in fact)|in fact|in reality|actually|the correct \w+ (?:is|are|was|would be|being)"
+    r"|only (?:that|says|states|mentions|said|mentioned)|(?:whereas|when) in \w+"
+    r"|(?:replace|replaced|replacing|change|changed|changing|modify|correct)\b[^.]{0,120}?\b(?:with|to|by)\b"
+    r"(?! the summary)|instead(?! of)|to say|to read|to be|it (?:is|was) (?:really|actually|just|only))\b",
+    re.IGNORECASE,
+)
+_ALL = re.compile(
+    r"\b(?:everything|entire(?:ly)?|whole|completely|totally|all of|none of|nothing|any of|most of|the summary is "
+    r"(?:not|wrong|incorrect)|rest of)\b",
+    re.IGNORECASE,
+)
+_DENIES = re.compile(
+    r"\b(?:not?|n['’]t|never|nowhere|un(?:supported|verified|mentioned)|absent|makes? up|made up|adds?|"
+    r"hallucinat\w+|fabricat\w+|invent\w+)\b",
+    re.IGNORECASE,
+)
 
-BASE = (
-    "meant", "meant_count", "surface", "against", "good", "quoted", "unsupported", "supported", "no_source",
-    "phrase_unsupported", "function", "critic_word", "capital", "first_capital", "number", "time", "role",
-    "determiner", "preposition", "verb", "pair_left", "pair_right", "comma_before", "comma_after", "first", "last",
-    "name_start", "name_inside", "after_place", "hyphen", "kind_first_name", "kind_name", "kind_role", "kind_place",
-    "kind_time", "kind_number", "kind_age", "kind_group", "kind_cause", "rare", "place_said", "negated", "demanded",
-    "claimed", "alias", "rival", "abbreviated", "ed", "ing", "ly", "plural", "length",
-)  # fmt: skip
-DISTANT = ("left_meant", "right_meant", "left_unsupported", "right_unsupported", "meant_near")
-WHOLE = (
-    "matched", "matched_share", "unsupported_share", "unsupported_matched", "words", "said_words", "says_all",
-    "denies_source", "cue_first_name", "cue_name", "cue_role", "cue_place", "cue_time", "cue_number", "cue_age",
-    "cue_group", "cue_cause", "any_kind",
-)  # fmt: skip
-COLUMNS = (*BASE, *DISTANT, *WHOLE)
 
-_AT = {name: index for index, name in enumerate(BASE)}
-MET = [_AT[name] for name in ("meant", "alias")]
-POINTING = [*MET, _AT["quoted"], *(_AT[f"kind_{kind}"] for kind in cues.KINDS)]
-UNSUPPORTED = _AT["unsupported"]
-DENIES = COLUMNS.index("denies_source")
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """A content word of a clause."""
+
+    stem: str
+    meant: bool
+    """Not a word of the source, or of a better version, that the completion is compared with."""
+
+
+def mentions_of(text: str) -> list[Mention]:
+    """Read a clause from left to right; each turn of phrase says what the words behind it are there for.
+
+    >>> [(m.stem, m.meant) for m in mentions_of("It says seven ships, but the source says nine.")]
+    [('seven', True), ('ship', True), ('nine', False)]
+    """
+    sources = list(lexicon.SOURCE_SAYS.finditer(text))
+    spoken = {match.end() for match in sources}
+    # "The source text says": the source speaks, although a text speaks too.
+    turns = [(match.end(), True) for match in _TO_MEANT.finditer(text) if match.end() not in spoken]
+    turns += [(match.end(), False) for match in _TO_COMPARED.finditer(text)]
+    turns += [(match.end(), False) for match in sources if not lexicon.negated(text, match)]
+    turns.sort(reverse=True)
+    mentions = []
+    meant = True
+    for match in WORD.finditer(text):
+        word = match[0].lower()
+        if word not in FUNCTION_WORDS and word not in CRITIC_WORDS:
+            while turns and turns[-1][0] <= match.start():
+                meant = turns.pop()[1]
+            mentions.append(Mention(stem(word), meant))
+    return mentions
+
+
+@dataclass(frozen=True, slots=True)
+class _Talk:
+    """What the clauses about one sentence say together."""
+
+    meant: dict[str, set[int]]
+    """Stem → the clauses that mean it."""
+    compared: set[str]
+    surfaces: set[str]
+    pairs: set[tuple[str, str]]
+    """Stems that follow each other in the critique, function words apart."""
+    kinds: set[str]
+    says_all: bool
+    denies: bool
+    words: int
+
+    @classmethod
+    def of(cls, clauses: Sequence[Clause]) -> "_Talk":
+        meant: dict[str, set[int]] = {}
+        compared: set[str] = set()
+        pairs: set[tuple[str, str]] = set()
+        surfaces: list[str] = []
+        for number, clause in enumerate(clauses):
+            for mention in mentions_of(clause.plain):
+                if mention.meant:
+                    meant.setdefault(mention.stem, set()).add(number)
+                else:
+                    compared.add(mention.stem)
+            words = [match[0].lower() for match in COMPOUND.finditer(clause.plain)]
+            surfaces += words
+            pairs.update(pairwise(stem(word) for word in words if word not in FUNCTION_WORDS))
+        text = " . ".join(clause.plain for clause in clauses)
+        flags = bool(_ALL.search(text)), bool(_DENIES.search(text))
+        return cls(meant, compared, set(surfaces), pairs, kinds_in(text), *flags, len(surfaces))
+
+
+# ---- The completion's words, and what the source supports ------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,254 +188,168 @@ class Token:
     text: str
     lower: str
     stems: tuple[str, ...]
-
-
-@dataclass(slots=True)
-class Met:
-    """How a critique brings up one stem, over all clauses that mean it."""
-
-    clauses: set[int] = field(default_factory=set)
-    place: float = 0.0
-    negated: bool = False
-    demanded: bool = False
-    claimed: bool = False
-
-    def add(self, clause: int, mention: Mention) -> None:
-        self.clauses.add(clause)
-        self.place = max(self.place, mention.place)
-        self.negated = self.negated or mention.negated
-        self.demanded = self.demanded or mention.demanded
-        self.claimed = self.claimed or mention.claimed
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """What the clauses that concern one stretch say together."""
-
-    meant: dict[str, Met]
-    """Stem → how it is meant."""
-    against: frozenset[str]
-    good: frozenset[str]
-    surfaces: frozenset[str]
-    pairs: frozenset[tuple[str, str]]
-    """Stems that follow each other in the critique, small words apart."""
-    kinds: frozenset[str]
-    says_all: bool
-    denies_source: bool
-    words: int
+    """Of its parts, then of the whole."""
 
 
 @lru_cache(maxsize=32_768)
 def _stems(lower: str) -> tuple[str, ...]:
-    parts = tuple(stem(part) for part in _PART.findall(lower))
+    parts = tuple(stem(part) for part in re.findall(r"[^\W_]+", lower))
     whole = stem(lower)
-    return parts if len(parts) == 1 and parts[0] == whole else (*parts, whole)
+    return parts if parts == (whole,) else (*parts, whole)
 
 
 def tokens_of(raw: str, start: int = 0, end: int | None = None) -> list[Token]:
     """The words of a stretch, hyphenated ones whole, with their currency and per cent signs."""
-    found = []
-    for match in TOKEN.finditer(raw, start, len(raw) if end is None else end):
-        lower = match[0].lower()
-        found.append(Token(match.start(), match.end(), match[0], lower, _stems(lower)))
-    return found
+    matches = COMPOUND.finditer(raw, start, len(raw) if end is None else end)
+    return [Token(m.start(), m.end(), m[0], m[0].lower(), _stems(m[0].lower())) for m in matches]
 
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """The source, ready to be asked whether it supports a word or two words in a row."""
+    """The source, ready to be asked whether it supports a word."""
 
     stems: frozenset[str]
-    pairs: frozenset[tuple[str, str]]
 
     @classmethod
     def of(cls, source: str) -> "Support":
-        words = [_stems(word) for word in TOKEN.findall(source.lower())]
-        stems = frozenset(part for parts in words for part in parts)
-        content = [parts[-1] for parts in words if parts[-1] not in FUNCTION_WORDS]
-        return cls(stems, frozenset(pairwise(content)))
+        return cls(frozenset(part for word in COMPOUND.findall(source.lower()) for part in _stems(word)))
 
     def holds(self, token: Token) -> bool:
         return token.stems[-1] in self.stems or all(part in self.stems for part in token.stems[:-1] or token.stems)
 
 
+# ---- Rows ------------------------------------------------------------------------------------------------------------
+
+
 def evidence(
-    raw: str, tokens: Sequence[Token], said: Said, support: Support | None, quoted: Sequence[tuple[int, int]] = ()
+    raw: str, tokens: Sequence[Token], clauses: Sequence[Clause], support: Support | None, quoted: Sequence[Place] = ()
 ) -> NDArray[np.float32]:
-    """One row per token, one column per name in `COLUMNS`."""
-    scene = _Scene.of(raw, tokens, said, support)
-    base = np.array([_row(scene, index, quoted) for index in range(len(tokens))], dtype=np.float32).reshape(
-        -1, len(BASE)
-    )
-    return np.hstack([base, _distant(base), np.tile(_whole(base, said), (len(tokens), 1))])
+    """One row per word of a sentence, one column per name in `COLUMNS`."""
+    return np.array(list(_columns(raw, tokens, _Talk.of(clauses), support, quoted).values()), dtype=np.float32).T
 
 
-@dataclass(frozen=True, slots=True)
-class _Scene:
-    """All that the rows of one stretch share."""
+def _columns(
+    raw: str, tokens: Sequence[Token], talk: _Talk, support: Support | None, quoted: Sequence[Place]
+) -> dict[str, NDArray[np.float32]]:
+    size = len(tokens)
+    lower = [token.lower for token in tokens]
+    content = np.array([word not in FUNCTION_WORDS for word in lower], dtype=bool)
+    gaps = ["."] + [raw[a.end : b.start] for a, b in pairwise(tokens)] + ["."]
+    clauses = [talk.meant.get(next((p for p in token.stems if p in talk.meant), ""), set()) for token in tokens]
+    meant = np.array([len(c) for c in clauses]) * content
+    unsupported = content & [support is not None and not support.holds(token) for token in tokens]
+    supported = content & ~unsupported & (support is not None)
+    capital = np.array([token.text[0].isupper() for token in tokens])
+    joined = np.array([gap == " " for gap in gaps])
+    after_capital = np.append(False, capital[:-1]) & joined[:-1]
+    before_capital = np.append(capital[1:], False) & joined[1:]
+    in_place = capital & [k > 0 and lower[k - 1] in _IN_PLACE for k in range(size)]
+    whole = [token.stems[-1] for token in tokens]
+    left = [_pair(whole, content, k, -1) for k in range(size)]
+    right = [_pair(whole, content, k, 1) for k in range(size)]
 
-    raw: str
-    tokens: Sequence[Token]
-    said: Said
-    support: Support | None
-    met: list[Met | None]
-    unsupported: list[bool]
-    aliased: list[bool]
-    decided: set[int]
-    """Clauses that meet an unsupported word: their supported words are more likely context."""
-    expansions: set[int]
-    """Tokens that an abbreviation in brackets behind them stands for."""
+    def near(hits: NDArray[np.bool_], name: str) -> dict[str, NDArray[np.float32]]:
+        return {f"left_{name}": _nearness(hits), f"right_{name}": _nearness(hits[::-1])[::-1]}
 
-    @classmethod
-    def of(cls, raw: str, tokens: Sequence[Token], said: Said, support: Support | None) -> "_Scene":
-        aliases = _aliases(tokens, said)
-        met: list[Met | None] = []
-        aliased = []
-        for token in tokens:
-            direct = aliases_met = None
-            if token.lower not in FUNCTION_WORDS:
-                direct = next((said.meant[part] for part in token.stems if part in said.meant), None)
-                if direct is None:
-                    aliases_met = next((said.meant[aliases[part]] for part in token.stems if part in aliases), None)
-            met.append(direct or aliases_met)
-            aliased.append(aliases_met is not None)
-        unsupported = [
-            support is not None and token.lower not in FUNCTION_WORDS and not support.holds(token) for token in tokens
-        ]
-        decided = {clause for hit, lone in zip(met, unsupported, strict=True) if hit and lone for clause in hit.clauses}
-        return cls(raw, tokens, said, support, met, unsupported, aliased, decided, _expansions(raw, tokens))
-
-
-def _aliases(tokens: Sequence[Token], said: Said) -> dict[str, str]:
-    """Stem of the completion → stem of the critique that is the same word misspelt, or of the same family."""
-    ours = {part for token in tokens for part in token.stems if len(part) >= 5}
-    by_head: dict[str, list[str]] = {}
-    for part in ours:
-        by_head.setdefault(part[:2], []).append(part)
-    found = {}
-    for wanted in said.meant:
-        if len(wanted) < 5 or wanted in ours:
-            continue
-        for part in by_head.get(wanted[:2], ()):
-            shared = 5 if len(wanted) < 8 else 6
-            if part[:shared] == wanted[:shared] or Levenshtein.distance(part, wanted, score_cutoff=2) <= (
-                1 if len(wanted) < 8 else 2
-            ):
-                found[part] = wanted
-    return found
-
-
-def _expansions(raw: str, tokens: Sequence[Token]) -> set[int]:
-    """Indices of the words whose initials stand in brackets behind them: "British Transport Police (BTP)"."""
-    found: set[int] = set()
-    for index, token in enumerate(tokens):
-        if index >= 2 and token.text.isupper() and len(token.text) >= 2 and raw[token.start - 1] == "(":
-            reach = range(max(0, index - len(token.text) - 2), index)
-            initials = "".join(tokens[k].text[0] for k in reach if tokens[k].text[0].isupper())
-            if initials.endswith((token.text, token.text[:-1])):
-                start = next((k for k in reversed(reach) if _initials(tokens, k, index) == token.text), None)
-                found.update(range(start if start is not None else index - len(token.text), index))
-    return found
-
-
-def _initials(tokens: Sequence[Token], start: int, end: int) -> str:
-    return "".join(tokens[k].text[0] for k in range(start, end) if tokens[k].text[0].isupper())
+    kinds = _kinds_of(tokens, gaps, capital, after_capital, before_capital, in_place, content)
+    named = {kind: kinds[kind] & (kind in talk.kinds) for kind in _NAMED}
+    count = max(1, int(content.sum()))
+    # Of the sentence as a whole, the same in every row.
+    overall = {
+        "matched": min((meant > 0).sum(), 8) / 4,
+        "matched_share": (meant > 0).sum() / count,
+        "unsupported_share": unsupported.sum() / count,
+        "unsupported_matched": min(((meant > 0) & unsupported).sum(), 4) / 2,
+        "words": min(size, 60) / 30,
+        "said_words": min(talk.words, 40) / 20,
+        "says_all": talk.says_all,
+        "denies_source": talk.denies,
+        **{f"cue_{kind}": kind in talk.kinds for kind in _NAMED},
+        "any_kind": any(column.any() for column in named.values()),
+    }
+    return {
+        "meant": meant > 0,
+        "meant_count": meant,
+        "surface": content & [word in talk.surfaces for word in lower],
+        "compared": content & (meant == 0) & [any(p in talk.compared for p in token.stems) for token in tokens],
+        "quoted": [any(a <= token.start and token.end <= b for a, b in quoted) for token in tokens],
+        "unsupported": unsupported,
+        "supported": supported,
+        "no_source": np.full(size, support is None),
+        "function": ~content,
+        "critic_word": [word in CRITIC_WORDS for word in lower],
+        "capital": capital & (np.arange(size) > 0),
+        "first_capital": capital & (np.arange(size) == 0),
+        "pair_left": content & [pair in talk.pairs for pair in left],
+        "pair_right": content & [pair in talk.pairs for pair in right],
+        "comma_before": ["," in gap for gap in gaps[:-1]],
+        "comma_after": ["," in gap for gap in gaps[1:]],
+        "first": np.arange(size) == 0,
+        "last": np.arange(size) == size - 1,
+        "name_start": capital & before_capital & ~after_capital,
+        "name_inside": capital & after_capital,
+        "in_place": in_place,
+        **{f"kind_{kind}": column for kind, column in named.items()},
+        **near(meant > 0, "meant"),
+        **near(unsupported, "unsupported"),
+        "meant_near": np.convolve(meant > 0, np.ones(7))[3 : 3 + size],
+        **{name: np.full(size, value) for name, value in overall.items()},
+    }
 
 
-def _row(scene: _Scene, index: int, quoted: Sequence[tuple[int, int]]) -> list[float]:
-    raw, tokens, said, support = scene.raw, scene.tokens, scene.said, scene.support
-    token = tokens[index]
-    before = tokens[index - 1] if index else None
-    after = tokens[index + 1] if index + 1 < len(tokens) else None
-    small = token.lower in FUNCTION_WORDS
-    gap_before = raw[before.end : token.start] if before else "."
-    gap_after = raw[token.end : after.start] if after else "."
-    capital = token.text[0].isupper()
-    met = scene.met[index]
-    year = len(token.text) == 4 and token.text.isdigit() and token.text[:2] in ("18", "19", "20")
-    number = (token.text[0].isdigit() and not year) or token.text[0] in "£$€" or token.lower in cues.NUMBER_WORDS
-    next_capital = after is not None and after.text[0].isupper() and gap_after == " "
-    last_capital = before is not None and before.text[0].isupper() and gap_before == " "
-    time = year or token.lower in cues.TIME_WORDS
-    role = not capital and (token.lower in cues.ROLE_WORDS or (next_capital and not small))
-    named = capital and (index > 0 or next_capital or last_capital)
-    after_place = before is not None and before.lower in cues.PLACE_PREPOSITIONS and capital
-    unsupported = scene.unsupported[index]
-    pair = (_previous_content(tokens, index), token.stems[-1])
-    kinds = said.kinds
-    expansion = index in scene.expansions
-    rival = met is not None and not unsupported and bool(met.clauses & scene.decided)
-    return [
-        met is not None, len(met.clauses) if met else 0, not small and token.lower in said.surfaces,
-        not small and met is None and any(p in said.against for p in token.stems),
-        not small and met is None and any(p in said.good for p in token.stems),
-        any(a <= token.start and token.end <= b for a, b in quoted),
-        unsupported, support is not None and not small and not unsupported, support is None,
-        support is not None and not small and not unsupported and pair[0] is not None and pair not in support.pairs,
-        small, token.lower in CRITIC_WORDS, capital and index > 0, capital and index == 0, number, time, role,
-        token.lower in _DETERMINERS, token.lower in _PREPOSITIONS, token.lower in _VERBS,
-        not small and pair in said.pairs, not small and (token.stems[-1], _next_content(tokens, index)) in said.pairs,
-        "," in gap_before, "," in gap_after, index == 0, after is None, capital and next_capital and not last_capital,
-        capital and last_capital, after_place, "-" in token.text,
-        "first_name" in kinds and (expansion or (capital and next_capital and not last_capital)),
-        "name" in kinds and named,
-        "role" in kinds and role, "place" in kinds and (after_place or named), "time" in kinds and time,
-        "number" in kinds and number, "age" in kinds and ("year-old" in token.lower or (number and "-" in gap_after)),
-        "group" in kinds and capital, "cause" in kinds and token.lower in cues.CAUSE_WORDS,
-        not small and token.lower not in CRITIC_WORDS and len(token.lower) > 6,
-        met.place if met else 0, bool(met and met.negated), bool(met and met.demanded), bool(met and met.claimed),
-        scene.aliased[index], rival, expansion, token.lower.endswith("ed"), token.lower.endswith("ing"),
-        token.lower.endswith("ly"), token.lower.endswith("s"), min(len(token.text), 12) / 6,
-    ]  # fmt: skip
-
-
-def _previous_content(tokens: Sequence[Token], index: int) -> str | None:
-    for token in reversed(tokens[max(0, index - 3) : index]):
-        if token.lower not in FUNCTION_WORDS:
-            return token.stems[-1]
+def _pair(stems: Sequence[str], content: NDArray[np.bool_], index: int, step: int) -> tuple[str, str] | None:
+    """A word with the nearest content word on one side, at most three away, in the order of the text."""
+    for other in range(index + step, index + 4 * step, step):
+        if 0 <= other < len(stems) and content[other]:
+            return (stems[other], stems[index]) if step < 0 else (stems[index], stems[other])
     return None
 
 
-def _next_content(tokens: Sequence[Token], index: int) -> str | None:
-    for token in tokens[index + 1 : index + 4]:
-        if token.lower not in FUNCTION_WORDS:
-            return token.stems[-1]
-    return None
+def _nearness(hits: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """1 for the word behind a hit, fading to 0 with the distance to the last one."""
+    places = np.arange(len(hits))
+    last = np.maximum.accumulate(np.where(hits, places, -np.inf))
+    distance = np.minimum(places - np.append(-np.inf, last[:-1]), 1e6)
+    near: NDArray[np.float32] = (1 / distance).astype(np.float32)
+    return near
 
 
-def _distant(base: NDArray[np.float32]) -> NDArray[np.float32]:
-    """How near the nearest meant and unsupported words are, 1 for the next word, fading to 0."""
-    length = len(base)
-    columns = []
-    for name in ("meant", "unsupported"):
-        hits = base[:, _AT[name]] > 0
-        for order in (slice(None), slice(None, None, -1)):
-            distance = np.full(length, np.inf)
-            last = -np.inf
-            for index, hit in enumerate(hits[order]):
-                distance[index] = index - last
-                if hit:
-                    last = index
-            columns.append(1.0 / np.minimum(distance, 1e6)[order])
-    meant = base[:, _AT["meant"]]
-    near = (
-        np.convolve(meant, np.ones(7, dtype=np.float32), mode="same")[:length]
-        if length >= 7
-        else np.full(length, meant.sum())
-    )
-    return np.stack([*columns, near], axis=1).astype(np.float32)
+def _kinds_of(
+    tokens: Sequence[Token],
+    gaps: Sequence[str],
+    capital: NDArray[np.bool_],
+    after_capital: NDArray[np.bool_],
+    before_capital: NDArray[np.bool_],
+    in_place: NDArray[np.bool_],
+    content: NDArray[np.bool_],
+) -> dict[str, NDArray[np.bool_]]:
+    """Kind → which words are of it."""
+    lower = [token.lower for token in tokens]
+    year = np.array([bool(re.fullmatch(r"(?:18|19|20)\d\d", word)) for word in lower], dtype=bool)
+    digits = np.array([word[0].isdigit() or word[0] in "£$€" for word in lower], dtype=bool)
+    number = (digits & ~year) | [word in _NUMBERS for word in lower]
+    name = capital & ((np.arange(len(tokens)) > 0) | before_capital | after_capital)
+    return {
+        "first_name": capital & before_capital & ~after_capital,
+        "name": name,
+        "role": ~capital & ([word in _ROLES for word in lower] | (before_capital & content)),
+        "place": in_place | name,
+        "time": year | [word in _TIMES for word in lower],
+        "number": number,
+        "age": ["year-old" in word for word in lower] | (number & ["-" in gap for gap in gaps[1:]]),
+        "group": capital,
+        "cause": np.array([word in _CAUSES for word in lower], dtype=bool),
+    }
 
 
-def _whole(base: NDArray[np.float32], said: Said) -> NDArray[np.float32]:
-    content = max(1.0, float((1 - base[:, _AT["function"]]).sum()))
-    matched, unsupported = base[:, _AT["meant"]], base[:, _AT["unsupported"]]
-    kinds = base[:, _AT["kind_first_name"] : _AT["kind_cause"] + 1]
-    return np.array(
-        [
-            min(matched.sum(), 8) / 4, matched.sum() / content, unsupported.sum() / content,
-            min((matched * unsupported).sum(), 4) / 2,
-            min(len(base), 60) / 30, min(said.words, 40) / 20, said.says_all, said.denies_source,
-            *(kind in said.kinds for kind in cues.KINDS), kinds.any(),
-        ],
-        dtype=np.float32,
-    )  # fmt: skip
+COLUMNS = tuple(_columns("a", tokens_of("a"), _Talk.of([]), None, ()))
+_MET, _QUOTED, _LONE, _DENIED = (COLUMNS.index(name) for name in ("meant", "quoted", "unsupported", "denies_source"))
+_POINTING = [_MET, _QUOTED, *(COLUMNS.index(f"kind_{kind}") for kind in _NAMED)]
+
+
+def points(rows: NDArray[np.float32], *, praise: bool) -> bool:
+    """Whether anything in a sentence is met by the critique's words, is of a kind that it names, or is what it denies
+    the source. Without any of that the scorer would only guess. For praise only words count."""
+    if praise:
+        return bool(rows[:, _MET].any())
+    return bool(rows[:, _POINTING].any() or (rows[:, _LONE] * rows[:, _DENIED]).any())

@@ -1,36 +1,39 @@
 """The whole of alignment: a completion and a critique in, spans, missed quotes and omissions out.
 
 Enters: characters only; a `Completion`'s text or a string, a `Critique` or its words, optionally the source, a
-revision, an embedder. Leaves: an `Alignment`. Refuses to know tokens (see `project`), models (an embedder is a
-callable) and files."""
+revision, an embedder. Leaves: an `Alignment`. Refuses to know tokens (see `overlap`), models (an embedder is a
+callable) and files. The rungs, strongest first: quotes (`locate`), a corrected version (`revision`), references to code
+(`code`), paraphrase (`paraphrase`). What is said to be missing is set apart before the last two (`omissions`).
+"""
 
-from collections.abc import Callable, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 
 import numpy as np
 from numpy.typing import NDArray
 
 from text2grad.errors import InvalidData
-from text2grad.feedback.align import quoted
-from text2grad.feedback.align.boundaries import settle
+from text2grad.feedback.align import code, locate
 from text2grad.feedback.align.evidence import Support
-from text2grad.feedback.align.paraphrase import Similarity
-from text2grad.feedback.align.quoted import Wanted
+from text2grad.feedback.align.omissions import split_omissions
+from text2grad.feedback.align.paraphrase import Prose, Similarity, paraphrases
 from text2grad.feedback.align.revision import changed
-from text2grad.feedback.align.roles import refusals
 from text2grad.feedback.align.settings import AlignSettings
-from text2grad.feedback.align.stems import content_stems
-from text2grad.feedback.align.text import Text
-from text2grad.feedback.align.unquoted import from_clauses, split_omissions
+from text2grad.feedback.lexicon import content_stems
 from text2grad.feedback.parse import Clause, Parsed, parse, remainders
 from text2grad.feedback.quotes import tracebacks
+from text2grad.feedback.text import Place, Text
 from text2grad.types import Alignment, Completion, Critique, Missed, Span, Verdict
 
 Embedder = Callable[[Sequence[str]], NDArray[np.float32]]
 """Texts → one row each, of length one. Lives in `models`; here it is only called."""
-
+_AT_ONCE = 256
+"""Pairs that `align_many` reads before their texts are embedded together."""
 _DEFAULT = AlignSettings()
+_FENCE = re.compile(r"^```[^\n]*\n(.*?)(?:^```[^\n]*$|\Z)", re.DOTALL | re.MULTILINE)
 
 
 def align(
@@ -54,32 +57,85 @@ def align(
     [('on Tuesday', 'poor', 'exact')]
     """
     text = completion.text if isinstance(completion, Completion) else completion
-    said = critique if isinstance(critique, Critique) else Critique(critique)
-    check_sizes(text, said, settings)
-    if said.quotes or said.quotes_only:
-        return _given_quotes(Text(text), said, settings, Text(source) if source else None)
-    ready = prepare(text, said.feedback, source, settings, verdict)
-    revised = _from_revision(ready, revision or said.revision, settings)
-    clauses = ready.clauses
-    if revised:
-        # A correction says what was wrong better than any paraphrase of the blame; praise it does not know.
-        clauses = [clause for clause in clauses if clause.verdict == "good"]
-    default = verdict or settings.verdict
-    loose = from_clauses(
-        ready.text,
-        said.feedback,
-        clauses,
-        default,
-        ready.source,
-        ready.support,
-        settings,
-        ready.spans,
-        similarity(embed),
-    )
+    critique = critique if isinstance(critique, Critique) else Critique(critique)
+    check_sizes(text, critique, settings)
+    if critique.quotes or critique.quotes_only:
+        return _given_quotes(Text(text), critique, settings, Text(source) if source else None)
+    ready = prepare(text, critique.feedback, source, settings, verdict)
+    revised = _from_revision(ready, revision or critique.revision, settings)
+    # A correction says what was wrong better than any paraphrase of the blame; praise it does not know.
+    clauses = [clause for clause in ready.clauses if clause.verdict == "good" or not revised]
+    known = [*ready.spans, *revised]
+    loose = _from_clauses(ready, clauses, verdict or settings.verdict, settings, embed)
     # A quote or a correction says better what is meant than anything that was only gathered from words.
-    loose = [span for span in loose if not any(_overlaps(span, known) for known in (*ready.spans, *revised))]
-    omissions = tuple(dict.fromkeys((*said.omissions, *ready.omissions)))
-    return Alignment(_ordered([*ready.spans, *revised, *loose]), tuple(ready.missed), omissions)
+    loose = [span for span in loose if not any(span.start < at.end and at.start < span.end for at in known)]
+    omissions = tuple(dict.fromkeys((*critique.omissions, *ready.omissions)))
+    return Alignment(_ordered([*known, *loose]), tuple(ready.missed), omissions)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """What `align` takes, as one thing."""
+
+    completion: str | Completion
+    critique: str | Critique
+    source: str | None = None
+    revision: str | None = None
+    verdict: Verdict | None = None
+
+    def align(self, settings: AlignSettings, embed: Embedder | None) -> Alignment:
+        given = {"source": self.source, "revision": self.revision}
+        return align(self.completion, self.critique, **given, verdict=self.verdict, embed=embed, settings=settings)
+
+
+def align_many(
+    pairs: Iterable[Pair], *, embed: Embedder | None = None, settings: AlignSettings = _DEFAULT
+) -> Iterator[Alignment]:
+    """Alignments in the order of the pairs, the same as one by one. With an embedder, each pair is read once to learn
+    which texts it asks about; all of them are embedded together; the pairs that asked are read again.
+
+    >>> [len(found.spans) for found in align_many([Pair("Nine ships.", 'The "Nine" is right.'), Pair("x", '"y"?')])]
+    [1, 0]
+    """
+    if embed is None:
+        yield from (pair.align(settings, None) for pair in pairs)
+        return
+    waiting = iter(pairs)
+    while chunk := list(islice(waiting, _AT_ONCE)):
+        asked: list[list[str]] = [[] for _ in chunk]
+        first = [pair.align(settings, _asking(texts)) for pair, texts in zip(chunk, asked, strict=True)]
+        texts = list(dict.fromkeys(text for texts in asked for text in texts))
+        rows = dict(zip(texts, embed(texts), strict=True)) if texts else {}
+
+        def known(texts: Sequence[str], rows: dict[str, NDArray[np.float32]] = rows) -> NDArray[np.float32]:
+            return np.stack([rows[text] for text in texts])
+
+        for pair, texts, alignment in zip(chunk, asked, first, strict=True):
+            yield pair.align(settings, known) if texts else alignment
+
+
+def _asking(asked: list[str]) -> Embedder:
+    """An embedder that only remembers what it was asked."""
+
+    def embed(texts: Sequence[str]) -> NDArray[np.float32]:
+        asked.extend(texts)
+        return np.zeros((len(texts), 1), dtype=np.float32)
+
+    return embed
+
+
+def check_sizes(text: str, critique: Critique, settings: AlignSettings) -> None:
+    """Raise `InvalidData` for what is too large to be meant."""
+    limits = settings.limits
+    for name, length, limit in (
+        ("critique", len(critique.feedback) + sum(len(quote.text) for quote in critique.quotes), limits.critique),
+        ("completion", len(text), limits.completion),
+    ):
+        if length > limit:
+            raise InvalidData(
+                f"{name}: should have at most {limit:,} characters, got {length:,}; if that is meant, set "
+                f"align.limits.{name} higher (in text2grad align it is limits.{name})"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +143,9 @@ class Ready:
     """A critique after the rungs for quotes: what they found, and the clauses that they left open."""
 
     text: Text
-    source: Text | None
+    critique: str
+    functions: frozenset[str]
+    """Functions that the prompt begins and the completion goes on with."""
     parsed: Parsed
     spans: list[Span]
     missed: list[Missed]
@@ -95,6 +153,10 @@ class Ready:
     clauses: list[Clause]
     support: Support | None
     """What the source supports."""
+
+    @property
+    def quoted(self) -> list[Place]:
+        return [(span.start, span.end) for span in self.spans]
 
 
 def prepare(
@@ -106,64 +168,27 @@ def prepare(
     spans, missed, settled = _from_quotes(text, parsed, verdict or settings.verdict, settings, origin)
     support = Support.of(source) if source else None
     traces = tracebacks(critique)
-    said = [c for c in parsed.clauses if not any(start <= c.start and c.end <= end + 1 for start, end in traces)]
-    clauses = [part for clause in said for part in (remainders(clause) if clause in settled else [clause])]
-    there, gone = split_omissions(clauses, text, support)
-    return Ready(text, origin, parsed, spans, missed, [missing for _, missing in gone], there, support)
+    own = [c for c in parsed.clauses if not any(start <= c.start and c.end <= end + 1 for start, end in traces)]
+    clauses = [part for clause in own for part in (remainders(clause) if clause in settled else [clause])]
+    there, missing = split_omissions(clauses, completion, support)
+    return Ready(text, critique, code.functions_in(source or ""), parsed, spans, missed, missing, there, support)
 
 
-def similarity(embed: Embedder | None) -> Similarity | None:
-    """How alike a clause and some windows are, from an embedder whose rows are of length one."""
-    if embed is None:
-        return None
-
-    def similar(clause: str, windows: Sequence[str]) -> NDArray[np.float32]:
-        rows = np.asarray(embed([clause, *windows]), dtype=np.float32)
-        alike: NDArray[np.float32] = rows[1:] @ rows[0]
-        return alike
-
-    return similar
-
-
-def _overlaps(span: Span, known: Span) -> bool:
-    return span.start < known.end and known.start < span.end
-
-
-def check_sizes(text: str, said: Critique, settings: AlignSettings) -> None:
-    """Raise `InvalidData` for what is too large to be meant."""
-    limits = settings.limits
-    for name, length, limit in (
-        ("critique", len(said.feedback) + sum(len(quote.text) for quote in said.quotes), limits.critique),
-        ("completion", len(text), limits.completion),
-    ):
-        if length > limit:
-            raise InvalidData(
-                f"{name}: should have at most {limit:,} characters, got {length:,}; if that is meant, set "
-                f"align.limits.{name} higher (in text2grad align it is limits.{name})"
-            )
-
-
-def _given_quotes(text: Text, said: Critique, settings: AlignSettings, source: Text | None) -> Alignment:
+def _given_quotes(text: Text, critique: Critique, settings: AlignSettings, source: Text | None) -> Alignment:
     """Quotes that came as data. The same text quoted several times means its places one after the other."""
     spans: list[Span] = []
     missed: list[Missed] = []
-    seen: dict[str, int] = {}
-    counts: dict[str, int] = {}
-    for quote in said.quotes:
-        counts[quote.text] = counts.get(quote.text, 0) + 1
-    for quote in said.quotes:
-        turn = seen[quote.text] = seen.get(quote.text, -1) + 1
-        hint = quote.start
+    counts = Counter(quote.text for quote in critique.quotes)
+    turns: Counter[str] = Counter()
+    for quote in critique.quotes:
+        turn, hint = turns[quote.text], quote.start
+        turns[quote.text] += 1
         if hint is None and counts[quote.text] > 1:
-            places = quoted.locate(text, quote.text, settings.quotes)[0]
+            places = locate.locate(text, quote.text, settings.quotes)[0]
             hint = places[turn][0] if turn < len(places) else None
-        wanted = Wanted(quote.text, quote.verdict, quote.severity, quote.comment, f"{quote.comment} \x00", hint)
-        found = quoted.place(text, wanted, settings.quotes, source)
-        if isinstance(found, Missed):
-            missed.append(found)
-        else:
-            spans.extend(found)
-    return Alignment(_ordered(spans), tuple(missed), said.omissions)
+        wanted = locate.Wanted(quote.text, quote.verdict, quote.severity, quote.comment, f"{quote.comment} \x00", hint)
+        _add(locate.place(text, wanted, settings.quotes, source), spans, missed)
+    return Alignment(_ordered(spans), tuple(missed), critique.omissions)
 
 
 def _from_quotes(
@@ -175,47 +200,100 @@ def _from_quotes(
     settled: set[Clause] = set()
     for _, sentence in groupby(parsed.clauses, key=lambda clause: clause.sentence):
         cited = [(clause, quote) for clause in sentence for quote in clause.quotes]
-        refused = refusals(text, [quote for _, quote in cited], source, settings.quotes)
+        refused = locate.refusals(text, [quote for _, quote in cited], source, settings.quotes)
         for (clause, quote), reason in zip(cited, refused, strict=True):
             if reason is not None:
                 missed.append(Missed(quote.text, reason))
                 continue
-            verdict = clause.verdict or default
-            found = quoted.place(text, quoted.wanted_of(clause, quote, verdict), settings.quotes, source)
+            wanted = locate.Wanted.of(clause, quote, clause.verdict or default)
+            _add(locate.place(text, wanted, settings.quotes, source), spans, missed)
             # Found or not, the quote is what the clause is about: its other words are about the quote.
             settled.add(clause)
-            if isinstance(found, Missed):
-                missed.append(found)
-            else:
-                spans.extend(found)
     return spans, missed, settled
+
+
+def _add(placed: list[Span] | Missed, spans: list[Span], missed: list[Missed]) -> None:
+    if isinstance(placed, Missed):
+        missed.append(placed)
+    else:
+        spans.extend(placed)
 
 
 def _from_revision(ready: Ready, revision: str | None, settings: AlignSettings) -> list[Span]:
     if not revision or not settings.revision.use:
         return []
-    text, parsed, known = ready.text, ready.parsed, ready.spans
-    places, _ = changed(text.raw, revision, settings.revision)
-    made = []
-    for place in places:
-        start, end = settle(text.raw, place, settings.revision.boundary)
-        if any(span.start <= start and end <= span.end for span in known):
-            # Said and corrected: what was said is the closer description.
-            continue
-        comment = _about(parsed, text.raw[start:end])
-        made.append(Span(start, end, "poor", provenance="revision", confidence=0.9, comment=comment))
-    return made
+    raw = ready.text.raw
+    spans = []
+    for start, end in changed(raw, revision, settings.revision)[0]:
+        # Where it was both said and corrected, what was said is the closer description.
+        if not any(span.start <= start and end <= span.end for span in ready.spans):
+            comment = _about(ready.parsed, raw[start:end])
+            spans.append(Span(start, end, "poor", provenance="revision", confidence=0.9, comment=comment))
+    return spans
 
 
 def _about(parsed: Parsed, words: str) -> str:
     """The clause that shares most content words with these; the only clause, where there is one; else nothing."""
     wanted = content_stems(words)
     clauses = [clause for clause in parsed.clauses if clause.verdict != "good"]
-    scored = [(len(wanted & content_stems(clause.text)), -index) for index, clause in enumerate(clauses)]
-    best = max(scored, default=(0, 0))
-    if best[0] == 0:
+    shared = [len(wanted & content_stems(clause.text)) for clause in clauses]
+    if not any(shared):
         return clauses[0].text if len(clauses) == 1 else ""
-    return clauses[-best[1]].text
+    return clauses[shared.index(max(shared))].text
+
+
+def regions_of(text: Text, functions: frozenset[str]) -> tuple[list[code.Line], list[Place]]:
+    """The completion's lines of code and its sentences of prose. Fenced code makes a completion both."""
+    fences = list(_FENCE.finditer(text.raw))
+    if not fences:
+        lines = code.code_lines(text.raw, functions=functions)
+        return (lines, []) if lines else ([], text.sentences)
+    blocks = [code.code_lines(fence[1], fence.start(1), certain=True, functions=functions) for fence in fences]
+    outside = [
+        place for place in text.sentences if not any(place[0] < f.end() and f.start() < place[1] for f in fences)
+    ]
+    return [line for block in blocks for line in block or ()], outside
+
+
+def _from_clauses(
+    ready: Ready, clauses: Sequence[Clause], default: Verdict, settings: AlignSettings, embed: Embedder | None
+) -> list[Span]:
+    """Clauses that quote nothing → spans; blame and praise apart, so that neither lends the other its words."""
+    clauses = clauses[: settings.paraphrase.longest]
+    lines, sentences = regions_of(ready.text, ready.functions)
+    groups: list[tuple[Verdict, list[Clause]]] = [
+        ("poor" if default == "good" else default, [clause for clause in clauses if clause.verdict != "good"]),
+        ("good", [clause for clause in clauses if clause.verdict == "good"]),
+    ]
+    groups = [(verdict, group) for verdict, group in groups if group]
+    spans: list[Span] = []
+    if lines and settings.code.use:
+        broken = code.broken_line(lines, ready.critique)
+        spans += [broken] if broken else []
+        for verdict, group in groups:
+            spans += code.in_code(lines, group, verdict, settings.code, ready.quoted)
+    if sentences and settings.paraphrase.use and groups:
+        prose = Prose(ready.text.raw, sentences, ready.support)
+        for verdict, group in groups:
+            spans += paraphrases(prose, group, verdict, settings.paraphrase, ready.quoted, _similarity(embed))
+    # One span per place and verdict: the surest.
+    surest: dict[tuple[int, int, str], Span] = {}
+    for span in sorted(spans, key=lambda span: span.confidence):
+        surest[span.start, span.end, span.verdict] = span
+    return list(surest.values())
+
+
+def _similarity(embed: Embedder | None) -> Similarity | None:
+    """How alike a clause and some windows are, from an embedder whose rows are of length one."""
+    if embed is None:
+        return None
+
+    def similar(clause: str, windows: Sequence[str]) -> NDArray[np.float32]:
+        rows = np.asarray(embed([clause, *windows]), dtype=np.float32)
+        alike: NDArray[np.float32] = rows[1:] @ rows[0]
+        return alike
+
+    return similar
 
 
 def _ordered(spans: list[Span]) -> tuple[Span, ...]:

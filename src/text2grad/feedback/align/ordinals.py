@@ -1,7 +1,7 @@
-"""Numbers by which critics point at parts of a text: "the last two sentences", "the 2nd line", "lines 3, 4 and 10".
+"""How critics point at parts by number or order: "the last two sentences", "the 2nd line", "lines 3, 4 and 10".
 
-Enters: words of a critique, a pattern for the parts. Leaves: which parts are picked, as ranges; what is not there is
-picked by nobody.
+Enters: words of a critique, a pattern for the parts. Leaves: which parts are picked, as ranges; a part that does not
+exist is picked by nobody.
 """
 
 import re
@@ -41,12 +41,11 @@ def ordinal(word: str) -> int:
     return _PLACES[word] if word in _PLACES else int(word[:-2]) - 1
 
 
-def cardinal(word: str) -> int:
-    """
-    >>> cardinal("9"), cardinal("nine")
-    (9, 9)
-    """
-    return _COUNTS.index(word.lower()) if word.lower() in _COUNTS else int(word)
+def _cardinal(word: str) -> int:
+    word = word.lower()
+    if word.startswith("couple"):
+        return 2
+    return 3 if word == "few" else _COUNTS.index(word) if word in _COUNTS else int(word)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ class Pick:
     end: int
     """Where the words that pick stand."""
     unit: str
-    """What is picked, one of it, lower case."""
+    """What is picked, in the singular, lower case."""
     ranges: tuple[tuple[int, int], ...]
     """First and last index, both counted from 0, or both from the end where they are negative."""
     numbered: bool
@@ -63,17 +62,12 @@ class Pick:
 
     def of(self, count: int) -> list[int]:
         """The indices that exist among so many, in order."""
-        found: list[int] = []
-        for first, last in sorted(self._bounds(count)):
-            found += range(max(first, found[-1] + 1 if found else 0), last + 1)
-        return found
-
-    def _bounds(self, count: int) -> Iterator[tuple[int, int]]:
+        chosen: set[int] = set()
         for first, last in self.ranges:
-            if last >= 0:
-                yield first, min(last, count - 1)
-            elif count + last >= 0:
-                yield max(0, count + first), count + last
+            if last < 0:
+                first, last = max(0, count + first), count + last
+            chosen.update(range(first, min(last, count - 1) + 1))
+        return sorted(chosen)
 
 
 @lru_cache(maxsize=8)
@@ -92,7 +86,7 @@ def _patterns(units: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
 
 
 def picks(words: str, units: str) -> Iterator[Pick]:
-    """Everything that the words pick by number or order; `units` is a pattern of nouns in the singular.
+    """Everything that the words pick; `units` is a pattern of nouns in the singular.
 
     >>> [pick.of(9) for pick in picks("Lines 2, 3 and 5-7; the last two lines; the 2nd line; line nine", "line")]
     [[1, 2, 4, 5, 6], [8], [7, 8], [1]]
@@ -104,20 +98,13 @@ def picks(words: str, units: str) -> Iterator[Pick]:
         places = [ordinal(word) for word in re.findall(rf"\b{ORDINAL}\b", match["list"], re.IGNORECASE)]
         ranges = [(place, place) for place in places]
         if match["count"] and places[-1] in (0, -1):
-            count = max(1, _count(match["count"]))
+            count = max(1, _cardinal(match["count"]))
             ranges[-1] = (0, count - 1) if places[-1] == 0 else (-count, -1)
         yield Pick(match.start(), match.end(), match["unit"].lower(), tuple(ranges), False)
 
 
-def _count(word: str) -> int:
-    if word.lower().startswith("couple"):
-        return 2
-    return 3 if word.lower() == "few" else cardinal(word)
-
-
 def _ranges(words: str) -> Iterator[tuple[int, int]]:
     for match in re.finditer(rf"\b({_CARDINAL})(?:{_TO}(?:[a-z]+\s+)?({_DIGITS}))?", words, re.IGNORECASE):
-        last = cardinal(match[2] or match[1]) - 1
-        first = max(0, cardinal(match[1]) - 1)
+        first, last = _cardinal(match[1]) - 1, _cardinal(match[2] or match[1]) - 1
         if last >= 0:
-            yield first, max(first, last)
+            yield max(0, first), max(first, last)

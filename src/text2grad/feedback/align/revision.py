@@ -1,8 +1,8 @@
 """A corrected version → what was wrong: the words that the correction removed or replaced.
 
 Enters: the completion and its revision. Leaves: places in the completion, in order. Words that the correction only
-added have no place here; they are omissions of the completion. Changes of small words alone ("a" → "the") come with
-almost every correction and are left out where anything else changed.
+added have no place here; they are omissions. Changes of function words alone ("a" → "the") come with almost every
+correction and are left out where anything else changed.
 """
 
 import re
@@ -10,18 +10,14 @@ from difflib import SequenceMatcher
 
 from rapidfuzz.distance import LCSseq
 
-from text2grad.feedback.align.code_lines import code_lines
-from text2grad.feedback.align.places import UNSPACED, Place
+from text2grad.feedback.align.code import code_lines
 from text2grad.feedback.align.settings import RevisionSettings
-from text2grad.feedback.align.stems import FUNCTION_WORDS
+from text2grad.feedback.text import FUNCTION_WORDS, PIECE, Place
 
-_TOKEN = re.compile(rf"(?=\w)[{UNSPACED}]|[^\W{UNSPACED}]+(?:['’.,][^\W{UNSPACED}]+)*|[^\w\s]")
-"""A word; where words run together, a character."""
-_LINE = re.compile(r"[^\n]*\S[^\n]*")
-_WHITE = re.compile(r"\s+")
+_LINE = re.compile(r"\S[^\n]*")
 _CLOSE_READING = 4_000
-"""Tokens up to which the diff looks for the longest unchanged stretches, as a reader would; beyond it, whose cost
-grows with the square, the longest common subsequence is found instead."""
+"""Tokens up to which the diff looks for the longest unchanged stretches, as a reader would. Its cost grows with the
+square; beyond, the longest common subsequence is found instead."""
 
 
 def changed(completion: str, revision: str, settings: RevisionSettings) -> tuple[list[Place], list[str]]:
@@ -30,46 +26,25 @@ def changed(completion: str, revision: str, settings: RevisionSettings) -> tuple
     >>> changed("Seven ships left on Tuesday.", "Nine ships left.", RevisionSettings())
     ([(0, 5), (17, 27)], [])
     """
-    if "\n" in completion.strip() and code_lines(completion):
-        return _changed_lines(completion, revision, settings)
-    ours = [(match.start(), match.end(), match[0]) for match in _TOKEN.finditer(completion)]
-    theirs = [(match.start(), match.end(), match[0]) for match in _TOKEN.finditer(revision)]
-    removed: list[tuple[int, int]] = []
+    code = "\n" in completion.strip() and code_lines(completion) is not None
+    # Code is corrected line by line: a line is as it was or it is not, indentation and blank lines apart.
+    pattern = _LINE if code else PIECE
+    ours = [match.span() for match in pattern.finditer(completion)]
+    theirs = [match.span() for match in pattern.finditer(revision)]
+    keys = [[re.sub(r"\s+", "", raw[a:b]) for a, b in spans] for raw, spans in ((completion, ours), (revision, theirs))]
+    removed: list[Place] = []
     added: list[str] = []
-    for start, end, their_start, their_end in _differences(
-        [token[2] for token in ours], [token[2] for token in theirs]
-    ):
+    for start, end, their_start, their_end in _differences(*keys):
         if start < end:
-            removed.append((start, end))
-        elif any(token[2][0].isalnum() for token in theirs[their_start:their_end]):
+            removed += [(k, k + 1) for k in range(start, end)] if code else [(start, end)]
+        elif code or any(key[0].isalnum() for key in keys[1][their_start:their_end]):
             added.append(revision[theirs[their_start][0] : theirs[their_end - 1][1]])
-    weighty = [piece for piece in removed if any(_weighs(token[2]) for token in ours[piece[0] : piece[1]])]
+    weighty = [piece for piece in removed if code or any(map(_weighs, keys[0][slice(*piece)]))]
     places = [(ours[start][0], ours[end - 1][1]) for start, end in weighty or removed]
-    return _unless_new(completion, places, added, settings)
-
-
-def _unless_new(
-    completion: str, places: list[Place], added: list[str], settings: RevisionSettings
-) -> tuple[list[Place], list[str]]:
+    places = [(start, start + len(completion[start:end].rstrip())) for start, end in places]
     if sum(end - start for start, end in places) > settings.most * max(1, len(completion.strip())):
         return [], []
     return places, added
-
-
-def _changed_lines(completion: str, revision: str, settings: RevisionSettings) -> tuple[list[Place], list[str]]:
-    """Code is corrected line by line: a line is as it was or it is not; indentation and blank lines apart."""
-    ours = [match.span() for match in _LINE.finditer(completion)]
-    theirs = [match[0].strip() for match in _LINE.finditer(revision)]
-    tight = [_WHITE.sub("", completion[start:end]) for start, end in ours]
-    places: list[Place] = []
-    added: list[str] = []
-    for start, end, their_start, their_end in _differences(tight, [_WHITE.sub("", line) for line in theirs]):
-        for first, last in ours[start:end]:
-            body = completion[first:last]
-            places.append((first + len(body) - len(body.lstrip()), first + len(body.rstrip())))
-        if start == end:
-            added.append("\n".join(theirs[their_start:their_end]))
-    return _unless_new(completion, places, added, settings)
 
 
 def _weighs(token: str) -> bool:
@@ -90,12 +65,12 @@ def _differences(ours: list[str], theirs: list[str]) -> list[tuple[int, int, int
         codes = list(SequenceMatcher(None, inner, outer, autojunk=False).get_opcodes())
     else:
         codes = [(c.tag, c.src_start, c.src_end, c.dest_start, c.dest_end) for c in LCSseq.opcodes(inner, outer)]
-    found: list[tuple[int, int, int, int]] = []
+    stretches: list[tuple[int, int, int, int]] = []
     for tag, a, b, c, d in codes:
         if tag == "equal":
             continue
-        if found and found[-1][1] == first + a and found[-1][3] == first + c:
-            found[-1] = (found[-1][0], first + b, found[-1][2], first + d)
+        if stretches and stretches[-1][1] == first + a and stretches[-1][3] == first + c:
+            stretches[-1] = (stretches[-1][0], first + b, stretches[-1][2], first + d)
         else:
-            found.append((first + a, first + b, first + c, first + d))
-    return found
+            stretches.append((first + a, first + b, first + c, first + d))
+    return stretches

@@ -1,26 +1,34 @@
-"""What a model critic may spend, what it has spent, and what a file will cost: requests, tokens, money.
+"""What a model critic may spend, has spent, and will spend: requests, tokens, money.
 
-Counts only; knows no server and no file. Before a request is sent, the most that it may cost is set aside, so that
-requests under way together stay within the limits, too; when its reply has come, what it did cost takes that place. A
-request that got no reply (it was lost, or its process was killed) counts as what was set aside for it. A `journal`,
-where there is one, is told of each step before it is taken, and gives the count back after a kill.
+Before a request is sent, the most that it may cost is set aside, so that requests in flight together stay within the
+limits, too; when its reply has come, the real cost takes that place. A request without a reply (it was lost, or its
+process was killed) counts as what was set aside for it.
+
+A budget may be kept in a file beside an output (`OUT.jsonl.spent`): each request is written there before it is sent,
+and its cost when it is known. So the count survives `kill -9` and covers all runs on that output. Lines are left to the
+system, not synced: twice per request, that would cost more than it saves.
 """
 
 import asyncio
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any
 
 from annotated_types import Ge
 
 from text2grad._checked import Int, Real
 from text2grad.config import settings
-from text2grad.errors import BudgetSpent, InvalidData
+from text2grad.errors import BudgetSpent, InvalidData, RunError
+from text2grad.runs import Jsonl, encode_row, read_jsonl, write_atomic
 
 CHARACTERS_PER_TOKEN = 3.5
-"""For estimates, on the safe side of English prose; the tally uses the server's own counts where it gives them."""
+"""For estimates, on the safe side of English prose; the server's own counts are used where it gives them."""
+_HEADER = {"text2grad": "spent"}
+_TOTALS = ("requests", "retries", "refused", "lost", "tokens_in", "tokens_out")
 
 
 @settings
@@ -51,33 +59,38 @@ class Cost:
     tokens_in: int
     tokens_out: int
 
+    def money(self, prices: BudgetSettings) -> float:
+        return (self.tokens_in * prices.price_in + self.tokens_out * prices.price_out) / 1e6
+
 
 def most_of(question: Mapping[str, Any], beside: int = 0) -> Cost:
-    """What a question may cost: what is sent, estimated from its length (with so many characters beside the messages),
-    and the longest reply that it allows."""
-    return Cost(_tokens(len(json.dumps(question["messages"])) + beside), question["max_tokens"])
+    """What a question may cost: its messages and `beside` more characters, and the longest reply that it allows."""
+    return Cost(tokens(len(json.dumps(question["messages"])) + beside), question["max_tokens"])
 
 
 def cost_of(question: Mapping[str, Any], reply: Mapping[str, Any]) -> Cost:
     """What a reply did cost, by the server's count where it gives one, else by the length of the text."""
-    sent, came = reply["tokens_in"], reply["tokens_out"]
+    sent, received = reply["tokens_in"], reply["tokens_out"]
     return Cost(
-        sent if sent is not None else _tokens(len(json.dumps(question["messages"]))),
-        came if came is not None else _tokens(len(reply["text"])),
+        sent if sent is not None else tokens(len(json.dumps(question["messages"]))),
+        received if received is not None else tokens(len(reply["text"])),
     )
 
 
-@dataclass
-class Tally:
-    """What has been spent so far, and what is set aside for requests under way."""
+def tokens(characters: int) -> int:
+    """An estimate."""
+    return math.ceil(characters / CHARACTERS_PER_TOKEN)
 
-    settings: BudgetSettings
-    journal: Callable[[dict[str, Any]], None] | None = None
-    """Takes entries that `restore` understands; durable, as far as it can, when it returns."""
+
+@dataclass
+class Budget:
+    """The limits, what has been spent of them, and what is set aside for requests in flight."""
+
+    limits: BudgetSettings
     requests: int = 0
     retries: int = 0
     recalled: int = 0
-    """Questions whose reply was remembered, in this run: free."""
+    """Questions whose reply was in the cache, in this run: free."""
     refused: int = 0
     """Questions that the server would not answer."""
     lost: int = 0
@@ -88,13 +101,15 @@ class Tally:
     tokens_out: int = 0
     _aside: dict[int, Cost] = field(default_factory=dict)
     _waiting: list["asyncio.Future[None]"] = field(default_factory=list)
+    _path: Path | None = None
+    _journal: Jsonl | None = None
 
     async def reserve(self, most: Cost, again: bool = False) -> int:
-        """Set aside what a request may cost, and give its number. Where that is too much as long as others are under
-        way, wait for them: they may cost less than was set aside. Where nothing is left to wait for: `BudgetSpent`."""
+        """Set aside what a request may cost, and number it. Where that is too much while others are in flight, wait for
+        them: they may cost less than was set aside. Where nothing is left to wait for: `BudgetSpent`."""
         while (problem := self._over(most)) is not None:
             if not self._aside or problem[0] == "requests":
-                raise BudgetSpent(self._spent(*problem))
+                raise BudgetSpent(self._explain(*problem))
             woken = asyncio.get_running_loop().create_future()
             self._waiting.append(woken)
             await woken
@@ -106,9 +121,10 @@ class Tally:
         return number
 
     def settle(self, number: int, cost: Cost | None) -> None:
-        """A request has come to its end: what it cost, or None where nobody knows."""
+        """A request has ended: what it cost, or None where nobody knows."""
         most = self._aside.pop(number)
-        cost, known = cost or most, cost is not None
+        known = cost is not None
+        cost = cost or most
         self._note({"done": number, "cost": [cost.tokens_in, cost.tokens_out], "known": known})
         self.lost += not known
         self._add(cost)
@@ -122,8 +138,43 @@ class Tally:
         self.refused += 1
         self._note({"refused": 1})
 
+    @staticmethod
+    def journal_of(target: Path) -> Path:
+        """`out.jsonl` → `out.jsonl.spent`."""
+        return target.with_name(f"{target.name}.spent")
+
+    @contextmanager
+    def kept_beside(self, target: Path) -> Iterator[None]:
+        """Begin where earlier runs on this output ended, and write down what this one spends."""
+        self._path = self.journal_of(target)
+        if self._path.exists():
+            try:
+                if not self._path.is_file():
+                    raise InvalidData("it is no file")
+                rows = read_jsonl(self._path)
+                if next(rows, _HEADER) != _HEADER:
+                    raise InvalidData("has another header")
+                self.restore(rows)
+            except (InvalidData, OSError) as problem:
+                raise RunError(
+                    f"{self._path} is in the way: it should be what earlier runs have spent on this output "
+                    f"({problem}); name another OUT, or delete it to begin with a fresh budget"
+                ) from None
+            write_atomic(self._path, [encode_row(_HEADER), encode_row(self.total())])
+        try:
+            yield
+        finally:
+            self._close()
+            self._path = None
+
+    def forget(self) -> None:
+        """The output is finished, and its receipt says what it cost: delete the file."""
+        self._close()
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
     def restore(self, entries: Iterable[Mapping[str, Any]]) -> None:
-        """Count what a journal tells of earlier runs; what was under way when they were killed counts in full."""
+        """Count what earlier runs wrote down; what was in flight when they were killed counts in full."""
         open_: dict[int, Cost] = {}
         try:
             for entry in entries:
@@ -148,76 +199,68 @@ class Tally:
         self.earlier = self.requests
 
     def total(self) -> dict[str, Any]:
-        """All of it as one entry of a journal."""
+        """All of it as one entry that `restore` takes."""
         return {"total": {name: getattr(self, name) for name in _TOTALS}}
 
     @property
     def money(self) -> float:
-        return self._price(self.tokens_in, self.tokens_out)
+        return Cost(self.tokens_in, self.tokens_out).money(self.limits)
 
-    def _price(self, tokens_in: int, tokens_out: int) -> float:
-        return (tokens_in * self.settings.price_in + tokens_out * self.settings.price_out) / 1e6
-
-    def _add(self, cost: Cost) -> None:
-        self.tokens_in += cost.tokens_in
-        self.tokens_out += cost.tokens_out
-
-    def _note(self, entry: dict[str, Any]) -> None:
-        if self.journal is not None:
-            self.journal(entry)
-
-    def _over(self, most: Cost) -> tuple[str, float, float, float] | None:
-        """The limit that one more request might pass: (name, spent, limit, what this one may take)."""
-        limits = self.settings
-        if limits.requests is None and limits.tokens is None and limits.money is None:
-            return None
-        aside_in = sum(cost.tokens_in for cost in self._aside.values())
-        aside_out = sum(cost.tokens_out for cost in self._aside.values())
-        money = self._price(aside_in, aside_out)
-        for name, limit, spent, aside, wanted in (
-            ("requests", limits.requests, self.requests, 0, 1),
-            ("tokens", limits.tokens, self.tokens_in + self.tokens_out, aside_in + aside_out, sum_of(most)),
-            ("money", limits.money, self.money, money, self._price(most.tokens_in, most.tokens_out)),
-        ):
-            if limit is not None and spent + aside + wanted > limit:
-                return name, spent, limit, wanted
-        return None
-
-    def _spent(self, name: str, spent: float, limit: float, wanted: float) -> str:
-        before = f", {self.earlier:,} requests of earlier runs included" if self.earlier else ""
-        return (
-            f"the budget is spent: {spent:,.6g} of {limit:,.6g} {name}{before}, and the next request may take "
-            f"{wanted:,.6g}. What arrived is kept; to go on, raise critics.openai.budget.{name} to at least "
-            f"{spent + wanted:,.6g} and run the same command again"
-        )
+    def estimate(self, items: int, cost: Cost) -> str:
+        """In words, before the first request: about so much, if no reply is in the cache and nothing fails."""
+        text = f"about {items:,} requests, {cost.tokens_in:,} tokens in and at most {cost.tokens_out:,} out"
+        priced = self.limits.price_in or self.limits.price_out
+        return f"{text}, at most {cost.money(self.limits):.4f} money" if priced else text
 
     def __str__(self) -> str:
         parts = [f"{self.requests:,} requests ({self.retries:,} of them again)", f"{self.recalled:,} remembered"]
         parts.append(f"{self.tokens_in:,} tokens in and {self.tokens_out:,} out")
         parts += [f"{self.refused:,} refused"] if self.refused else []
         parts += [f"{self.lost:,} lost and counted in full"] if self.lost else []
-        if self.settings.price_in or self.settings.price_out:
-            parts.append(f"{self.money:.4f} money")
+        parts += [f"{self.money:.4f} money"] if self.limits.price_in or self.limits.price_out else []
         parts += [f"{self.earlier:,} of the requests in earlier runs"] if self.earlier else []
         return ", ".join(parts)
 
+    def _add(self, cost: Cost) -> None:
+        self.tokens_in += cost.tokens_in
+        self.tokens_out += cost.tokens_out
 
-_TOTALS = ("requests", "retries", "refused", "lost", "tokens_in", "tokens_out")
+    def _note(self, entry: dict[str, Any]) -> None:
+        if self._path is None:
+            return
+        if self._journal is None:
+            self._journal = Jsonl(self._path)
+            if self._journal.size == 0:
+                self._journal.append([_HEADER])
+        self._journal.append([entry], sync=False)
 
+    def _close(self) -> None:
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
 
-def sum_of(cost: Cost) -> int:
-    return cost.tokens_in + cost.tokens_out
+    def _over(self, most: Cost) -> tuple[str, float, float, float] | None:
+        """The limit that one more request might pass: (name, spent, limit, what this one may take)."""
+        limits = self.limits
+        if limits.requests is None and limits.tokens is None and limits.money is None:
+            return None
+        inflow = sum(cost.tokens_in for cost in self._aside.values())
+        outflow = sum(cost.tokens_out for cost in self._aside.values())
+        money = Cost(inflow, outflow).money(limits)
+        wanted_tokens = most.tokens_in + most.tokens_out
+        for name, limit, spent, aside, wanted in (
+            ("requests", limits.requests, self.requests, 0, 1),
+            ("tokens", limits.tokens, self.tokens_in + self.tokens_out, inflow + outflow, wanted_tokens),
+            ("money", limits.money, self.money, money, most.money(limits)),
+        ):
+            if limit is not None and spent + aside + wanted > limit:
+                return name, spent, limit, wanted
+        return None
 
-
-def estimate(characters_in: int, items: int, tokens_out_each: int, limits: BudgetSettings) -> str:
-    """In words, before the first request: about so much, if nothing is remembered and nothing fails."""
-    tokens_in = math.ceil(characters_in / CHARACTERS_PER_TOKEN)
-    tokens_out = items * tokens_out_each
-    text = f"about {items:,} requests, {tokens_in:,} tokens in and at most {tokens_out:,} out"
-    if limits.price_in or limits.price_out:
-        text += f", at most {(tokens_in * limits.price_in + tokens_out * limits.price_out) / 1e6:.4f} money"
-    return text
-
-
-def _tokens(characters: int) -> int:
-    return math.ceil(characters / CHARACTERS_PER_TOKEN)
+    def _explain(self, name: str, spent: float, limit: float, wanted: float) -> str:
+        before = f", {self.earlier:,} requests of earlier runs included" if self.earlier else ""
+        return (
+            f"the budget is spent: {spent:,.6g} of {limit:,.6g} {name}{before}, and the next request may take "
+            f"{wanted:,.6g}. What arrived is kept; to resume, raise critics.openai.budget.{name} to at least "
+            f"{spent + wanted:,.6g} and run the same command again"
+        )

@@ -11,7 +11,7 @@ Counts of tests, values and messages are no words about lines: a critique says `
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from annotated_types import Ge, Gt
@@ -40,9 +40,9 @@ class CodeSettings:
     """Programs that run at a time; 0: one more than the machine has cores."""
     packages: tuple[str, ...] = ()
     """Folders that programs and tests may import from besides the standard library."""
-    in_process: bool = True
-    """Count tests that need live objects, whose process the program shares; false leaves them out of the score. Those
-    that need none by their text, and got one from the program, have then failed."""
+    in_process: bool = False
+    """Run and count tests that need live objects, too. The program shares a process with them and can cheat there, so
+    leave this off in training; such tests are then left out of the score."""
     most_suspects: Annotated[Int, Ge(1)] = 3
     """Statements that may share the highest suspicion; where more do, none is quoted."""
     unsafe: bool = False
@@ -72,18 +72,6 @@ class _Said:
         self.quotes.append(Quote(text, "poor", severity=severity, comment=said, start=place[0]))
 
 
-def _isolated(results: Iterable[TestResult]) -> tuple[TestResult, ...]:
-    """What the tests say that shared no process with the program. It cannot get rid of one: to give what is not
-    plain data is to fail."""
-    return tuple(
-        replace(r, passed=False, kind="not_plain", verdict="isolated", message=r.unplain, expected=None, got=None)
-        if r.unplain
-        else r
-        for r in results
-        if r.unplain or r.verdict == "isolated"
-    )
-
-
 class CodeCritic:
     """`CodeCritic(settings)(prompts, completions, tests=[…])`; a sandbox of one's own can be handed in."""
 
@@ -95,6 +83,7 @@ class CodeCritic:
             packages=chosen.packages,
             workers=chosen.workers or None,
             unsafe=chosen.unsafe,
+            in_process=chosen.in_process,
         )
 
     def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]) -> Answers:
@@ -114,29 +103,20 @@ class CodeCritic:
         for index, report in zip(jobs, self.sandbox.run_many(jobs.values()), strict=True):
             found[index] = self.critique(sources[index], report)
             if found[index] is None:
-                found.reasons[index] = self._why_not(report)
+                found.reasons[index] = _why_not(report)
         return found
-
-    def _why_not(self, report: Report) -> str:
-        """Why a report has no test that counts."""
-        if report.unusable is not None:
-            return f"its tests cannot be used: {report.unusable}"
-        if report.results:
-            return "all its tests run in one process with the program, and critics.code.in_process is false"
-        left_out = "; ".join(f"{name[:60]}: {reason}" for name, reason in report.skipped[:5])
-        return f"no test was left to run: {left_out}" if left_out else "no test was left to run"
 
     def critique(self, source: Source, report: Report) -> Critique | None:
         """Words for a report; None where no test counts."""
-        results = report.results if self.settings.in_process else _isolated(report.results)
+        results = report.results
         if not results:
             return None
         failed = [result for result in results if not result.passed]
         score = (len(results) - len(failed)) / len(results)
-        shared = sum(result.verdict == "in_process" for result in results)
-        judged: Isolation = "in_process" if shared else "isolated"
+        shared = sum(result.isolation == "in_process" for result in results)
+        isolation: Isolation = "in_process" if shared else "isolated"
         if not failed:
-            return Critique(_praise(len(results), shared), score=score, verdict=judged, quotes_only=True)
+            return Critique(_praise(len(results), shared), score=score, verdict=isolation, quotes_only=True)
         said = _Said(source)
         said.sentences.append(_opening(len(failed), len(results)))
         if shared:
@@ -153,7 +133,15 @@ class CodeCritic:
             explained |= _raised(said, [result for result in failed if result.name not in explained])
             _suspected(said, results, [r for r in failed if r.name not in explained], self.settings.most_suspects)
         feedback = " ".join(said.sentences)
-        return Critique(feedback, tuple(said.quotes), score=score, verdict=judged, quotes_only=True)
+        return Critique(feedback, tuple(said.quotes), score=score, verdict=isolation, quotes_only=True)
+
+
+def _why_not(report: Report) -> str:
+    """Why a report has no test that counts."""
+    if report.skipped:
+        reasons = "; ".join(f"{name[:60]}: {reason}" for name, reason in report.skipped[:5])
+        return f"no test is left that counts: {reasons}"
+    return f"its tests cannot be used: {report.unusable}"
 
 
 def _job(tests: Any, entry_point: Any, setup: Any) -> Job | str:

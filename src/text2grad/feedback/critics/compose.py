@@ -1,7 +1,7 @@
 """Critics made of critics: the first that answers, all of them merged, or a weighted mean.
 
 Each is a critic itself, so they nest. Critics are asked at the same time where the order does not matter. An item that
-none of them scores is not scored, and the reason is what each of them says.
+none of them scores is not scored, and the reason is that of each.
 """
 
 import math
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from text2grad.errors import CriticError
-from text2grad.feedback.critics.protocol import Answers, Critic, Prompt, ask, ask_all, name_of
+from text2grad.feedback.critics.protocol import Critic, Critiques, Prompt, ask, ask_all, name_of
 from text2grad.types import Critique, Isolation, Quote
 
 _DOUBTFUL = get_args(Isolation)
@@ -25,23 +25,23 @@ class FirstThatAnswers:
 
     async def __call__(
         self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]
-    ) -> Answers:
-        found = Answers([None] * len(completions))
+    ) -> Critiques:
+        critiques = Critiques([None] * len(completions))
         for critic in self.critics:
-            left = [index for index, critique in enumerate(found) if critique is None]
+            left = [index for index, critique in enumerate(critiques) if critique is None]
             if not left:
                 break
             part = {name: [values[index] for index in left] for name, values in columns.items()}
-            answers = await ask(critic, [prompts[i] for i in left], [completions[i] for i in left], part)
-            for place, (index, critique) in enumerate(zip(left, answers, strict=True)):
-                found[index] = critique
+            new = await ask(critic, [prompts[i] for i in left], [completions[i] for i in left], part)
+            for place, (index, critique) in enumerate(zip(left, new, strict=True)):
+                critiques[index] = critique
                 if critique is None:
-                    said = found.reasons.get(index, "")
-                    found.reasons[index] = _reason(said, critic, answers.reasons.get(place))
+                    before = critiques.reasons.get(index, "")
+                    critiques.reasons[index] = _reason(before, critic, new.reasons.get(place))
                 else:
-                    found.reasons.pop(index, None)
-                    found.brought |= {index} if place in answers.brought else set()
-        return found
+                    critiques.reasons.pop(index, None)
+                    critiques.brought |= {index} if place in new.brought else set()
+        return critiques
 
 
 @dataclass(frozen=True)
@@ -65,19 +65,19 @@ class Weighted:
 
     async def __call__(
         self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]
-    ) -> Answers:
-        answers = await ask_all(self.critics, prompts, completions, columns)
-        found = Answers()
-        for index, said in enumerate(zip(*answers, strict=True)):
+    ) -> Critiques:
+        by_critic = await ask_all(self.critics, prompts, completions, columns)
+        joined = Critiques()
+        for index, critiques in enumerate(zip(*by_critic, strict=True)):
             reason = ""
-            for critic, judged in zip(self.critics, answers, strict=True):
-                reason = _reason(reason, critic, judged.reasons.get(index))
-            found.add(self._join(said), reason)
-        found.brought = set().union(*(judged.brought for judged in answers))
-        return found
+            for critic, own in zip(self.critics, by_critic, strict=True):
+                reason = _reason(reason, critic, own.reasons.get(index))
+            joined.add(self._join(critiques), reason)
+        joined.brought = set().union(*(own.brought for own in by_critic))
+        return joined
 
-    def _join(self, said: tuple[Critique | None, ...]) -> Critique | None:
-        pairs = [(critique, weight) for critique, weight in zip(said, self.weights, strict=True) if critique]
+    def _join(self, critiques: tuple[Critique | None, ...]) -> Critique | None:
+        pairs = [(critique, weight) for critique, weight in zip(critiques, self.weights, strict=True) if critique]
         if len(pairs) < 2:
             return pairs[0][0] if pairs else None
         heaviest = max(weight for _, weight in pairs)
@@ -99,9 +99,9 @@ def merged(*critics: Critic) -> Weighted:
     return Weighted(critics, (1.0,) * len(critics))
 
 
-def _reason(said: str, critic: Critic, reason: str | None) -> str:
-    """What was said before, and why this critic has no critique."""
-    return "; ".join(filter(None, (said, f"{name_of(critic)}: {reason or 'gives no reason'}")))
+def _reason(before: str, critic: Critic, reason: str | None) -> str:
+    """The reasons of the critics before, and why this one has no critique."""
+    return "; ".join(filter(None, (before, f"{name_of(critic)}: {reason or 'gives no reason'}")))
 
 
 def _scaled(quote: Quote, share: float) -> Quote:

@@ -1,4 +1,4 @@
-"""A critic's name → the critic.
+"""A critic's name → the critic. `CRITICS` is the registry of plain names: a plug-in may add its own.
 
 people                      what the rows bring with them
 reference, support, code    programs, offline
@@ -16,17 +16,19 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import field
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 from text2grad.config import settings
 from text2grad.errors import CriticError
+from text2grad.feedback.critics.budget import Budget
 from text2grad.feedback.critics.code import CodeCritic, CodeSettings
 from text2grad.feedback.critics.compose import FirstThatAnswers, Weighted, merged
 from text2grad.feedback.critics.learned import CARD, LearnedSettings, digest_of, is_checkpoint
 from text2grad.feedback.critics.openai import OpenAICritic, OpenAISettings
 from text2grad.feedback.critics.people import people
-from text2grad.feedback.critics.protocol import DEBUG, Critic, said_of
+from text2grad.feedback.critics.protocol import DEBUG, Critic, described
 from text2grad.feedback.critics.reference import ReferenceCritic, ReferenceSettings
 from text2grad.feedback.critics.support import SupportCritic, SupportSettings
 
@@ -45,7 +47,7 @@ class CriticSettings:
     """Of reward models."""
 
 
-NAMED: dict[str, Callable[[CriticSettings], Critic]] = {
+CRITICS: dict[str, Callable[[CriticSettings], Critic]] = {
     "people": lambda _: people,
     "reference": lambda options: ReferenceCritic(options.reference),
     "support": lambda options: SupportCritic(options.support),
@@ -56,26 +58,29 @@ _OBJECT = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_][\w.]*)")
 
 
 Opener = Callable[[str, LearnedSettings], Critic]
-"""What opens a reward model's folder: handed in by those who know tensors."""
+"""What opens a reward model's folder: passed in by those who know tensors."""
 
 
-def critic_named(name: str, options: CriticSettings, opened: Opener | None = None) -> Critic:
-    """Build the critic; a name that means nothing is an error with the nearest one that does."""
+def critic_named(
+    name: str, options: CriticSettings, opened: Opener | None = None, budget: Budget | None = None
+) -> Critic:
+    """Build the critic; a name that means nothing is an error with the nearest one that does. `budget`: what all model
+    critics in it may spend together; else each has its own, by its settings."""
     name = name.strip()
     if call := _CALL.fullmatch(name):
-        return _composed(call[1], _parts(call[2]), name, options, opened)
+        return _composed(call[1], _parts(call[2]), name, lambda part: critic_named(part, options, opened, budget))
     if opened is not None and is_checkpoint(name):
         return opened(name, options.learned)
     if name.startswith("openai:"):
-        return OpenAICritic(name.removeprefix("openai:"), options.openai)
-    if name in NAMED:
-        return NAMED[name](options)
-    if found := _OBJECT.fullmatch(name):
-        return _imported(found[1], found[2])
-    near = difflib.get_close_matches(name, NAMED, n=1)
+        return OpenAICritic(name.removeprefix("openai:"), options.openai, budget)
+    if name in CRITICS:
+        return CRITICS[name](options)
+    if match := _OBJECT.fullmatch(name):
+        return _imported(match[1], match[2])
     if name and Path(name).is_dir():
         raise CriticError(f"{name}: is a folder, but not of a reward model: it has no {CARD}; RUN/model has one")
-    known = f"there are {', '.join(NAMED)}, openai:MODEL, module:object and the folder of a reward model"
+    near = difflib.get_close_matches(name, CRITICS, n=1)
+    known = f"there are {', '.join(CRITICS)}, openai:MODEL, module:object and the folder of a reward model"
     hint = f"did you mean `{near[0]}`?" if near else known
     raise CriticError(f"there is no critic {name!r}; {hint}")
 
@@ -88,27 +93,26 @@ def models_in(critic: Any) -> list[OpenAICritic]:
 
 
 def sources_of(name: str) -> dict[str, str]:
-    """Of each reward model in a critic's name, a hash of its files; of each `module:object`, which has been imported,
-    one of its source. That is the module's file, that of the object where it is another, and those of the loaded
-    modules of its package, or beside it.
+    """Hashes of what a critic's name stands for. Of each reward model: its files. Of each `module:object` (which has
+    been imported): the module's file, the object's if that is another, and those of the loaded modules of its package
+    or folder.
 
     >>> sources_of("first(people, openai:m)")
     {}
     """
-    if call := _CALL.fullmatch(name.strip()):
+    name = name.strip()
+    if call := _CALL.fullmatch(name):
         parts = [part.partition("*")[2] if call[1] == "weighted" else part for part in _parts(call[2])]
         return {key: value for part in parts for key, value in sources_of(part).items()}
-    if is_checkpoint(name.strip()):
-        return {name.strip(): digest_of(name.strip())}
-    found = _OBJECT.fullmatch(name.strip())
-    return {found[0]: _hashed(found[1], found[2])} if found and found[1] != "openai" else {}
+    if is_checkpoint(name):
+        return {name: digest_of(name)}
+    match = _OBJECT.fullmatch(name)
+    return {match[0]: _hash_of_source(match[1], match[2])} if match and match[1] != "openai" else {}
 
 
-def _hashed(module: str, path: str) -> str:
-    here: Any = sys.modules[module]
-    for part in path.split("."):
-        here = getattr(here, part)
-    homes = {module, str(getattr(here, "__module__", None) or type(here).__module__)}
+def _hash_of_source(module: str, path: str) -> str:
+    target = _attribute(sys.modules[module], path)
+    homes = {module, str(getattr(target, "__module__", None) or type(target).__module__)}
     files = {name: Path(getattr(home, "__file__", None) or "") for name, home in list(sys.modules.items())}
     package, folder = module.partition(".")[0], files[module].parent
     if "." in module:
@@ -122,13 +126,17 @@ def _hashed(module: str, path: str) -> str:
     return digest.hexdigest()
 
 
-def _composed(kind: str, parts: list[str], name: str, options: CriticSettings, opened: Opener | None) -> Critic:
+def _attribute(module: Any, path: str) -> Any:
+    return reduce(getattr, path.split("."), module)
+
+
+def _composed(kind: str, parts: list[str], name: str, build: Callable[[str], Critic]) -> Critic:
     if not parts:
         raise CriticError(f"{name}: should name at least one critic between its brackets")
     if kind == "first":
-        return FirstThatAnswers(tuple(critic_named(part, options, opened) for part in parts))
+        return FirstThatAnswers(tuple(map(build, parts)))
     if kind == "merge":
-        return merged(*(critic_named(part, options, opened) for part in parts))
+        return merged(*map(build, parts))
     weights, critics = [], []
     for part in parts:
         weight, star, inner = part.partition("*")
@@ -138,7 +146,7 @@ def _composed(kind: str, parts: list[str], name: str, options: CriticSettings, o
             star = ""
         if not star:
             raise CriticError(f"{name}: each part should look like 0.5*critic, got {part!r}")
-        critics.append(critic_named(inner, options, opened))
+        critics.append(build(inner))
     return Weighted(tuple(critics), tuple(weights))
 
 
@@ -165,29 +173,28 @@ def _imported(module: str, path: str) -> Critic:
         # As `python -m` does: a module beside the data can be named.
         sys.path.insert(0, here)
     try:
-        found: Any = importlib.import_module(module)
-        for part in path.split("."):
-            found = getattr(found, part)
+        critic = _attribute(importlib.import_module(module), path)
     except ModuleNotFoundError as problem:
         raise CriticError(f"{module}:{path}: {problem}; is it installed, or in the folder you are in?") from problem
     except AttributeError as problem:
         raise CriticError(f"{module}:{path}: {problem}") from problem
     except (Exception, SystemExit) as problem:
         raise CriticError(
-            f"{module}:{path}: importing it raised {said_of(problem)}; mend it. {DEBUG}=1 in the environment shows the "
-            f"whole traceback"
+            f"{module}:{path}: importing it raised {described(problem)}; mend it. {DEBUG}=1 in the environment shows "
+            f"the whole traceback"
         ) from problem
-    if not callable(found) or isinstance(found, type):
+    if not callable(critic) or isinstance(critic, type):
+        came = "a class; name an instance of it" if isinstance(critic, type) else type(critic).__name__
         raise CriticError(
             f"{module}:{path}: should be a function or an object that can be called as critic(prompts, completions, "
-            f"**columns), got {'a class; name an instance of it' if isinstance(found, type) else type(found).__name__}"
+            f"**columns), got {came}"
         )
-    if not _takes_two(found):
+    if not _takes_two(critic):
         raise CriticError(
             f"{module}:{path}: should be called as critic(prompts, completions, **columns), but takes "
-            f"{inspect.signature(found)}"
+            f"{inspect.signature(critic)}"
         )
-    return found  # type: ignore[no-any-return]
+    return critic  # type: ignore[no-any-return]
 
 
 def _takes_two(critic: Any) -> bool:

@@ -1,30 +1,42 @@
-"""A model behind any OpenAI-compatible server as a critic: asks, waits, retries, remembers, and stops at its budget.
+"""A model behind any OpenAI-compatible server as a critic: asks, waits, retries, caches, and stops at its budget.
 
-Enters: prompts and completions. Leaves: critiques, None where no readable reply came. The key goes into the client and
-nowhere else: not into the memory, not into messages, not into settings that are written down.
+Enters: prompts and completions. Leaves: critiques, None where no readable reply came. A reply is cached the moment it
+arrives and counted in the budget, even where nobody waits for it any more. The key goes into the client and nowhere
+else: not into the cache, not into messages, not into settings that are written down.
 """
 
 import asyncio
+import email.utils
 import json
+import math
 import os
 import random
 import re
-from collections.abc import Callable, Sequence
+import sys
+import time
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
+from weakref import WeakValueDictionary
 
 from annotated_types import Ge, Gt
 from pydantic import Field, SecretStr
 
-from text2grad._checked import Int, Real
+from text2grad._checked import Int, Real, shorten
 from text2grad.config import settings
 from text2grad.errors import BudgetSpent, CriticError
 from text2grad.feedback import prompts as words
-from text2grad.feedback.critics.budget import BudgetSettings, Tally, most_of
-from text2grad.feedback.critics.connection import Asked, Connection, connect, seconds
-from text2grad.feedback.critics.memory import ReplyMemory, key_of
-from text2grad.feedback.critics.protocol import Answers, Prompt
+from text2grad.feedback.critics.budget import Budget, BudgetSettings, Cost, cost_of, most_of, tokens
+from text2grad.feedback.critics.cache import ResponseCache, key_of
+from text2grad.feedback.critics.protocol import Critiques, Prompt
 from text2grad.feedback.replies import Reply, read_reply
 from text2grad.runs import cache_folder
+
+PASSING = {408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529}
+"""Statuses of failures that may pass."""
+_CUT = ("length", "max_tokens", "content_filter", "error", "abort")
+"""What servers say of a reply that is not whole."""
+_FORMAT = {"type": "json_schema", "json_schema": {"name": "critique", "strict": True, "schema": words.SCHEMA}}
+_FORMAT_LENGTH = len(json.dumps(_FORMAT))
 
 
 @settings
@@ -46,7 +58,7 @@ class OpenAISettings:
     structured: bool = True
     """Ask for the reply's JSON schema to be enforced; given up by itself where the server does not know it."""
     concurrency: Annotated[Int, Gt(0)] = 32
-    """Requests under way at once."""
+    """Requests in flight at once."""
     timeout: Annotated[Real, Gt(0)] = 120.0
     """Seconds until a request counts as lost."""
     retries: Annotated[Int, Ge(0)] = 6
@@ -54,8 +66,8 @@ class OpenAISettings:
     longest_wait: Annotated[Real, Gt(0)] = 60.0
     """Seconds between two tries at most, also where the server asks for more."""
     drain: Annotated[Real, Ge(0)] = 60.0
-    """Seconds that requests under way are waited for when a run ends early (an error, a spent budget, Ctrl-C): they are
-    paid for, and their replies are kept. A second Ctrl-C stops at once."""
+    """Seconds to wait for requests in flight when a run ends early (an error, a spent budget, Ctrl-C): they are paid
+    for, and their replies are kept. A second Ctrl-C stops at once."""
     cache: str | None = None
     """SQLite file of the replies; none: `critiques.sqlite` in the cache folder of text2grad."""
     budget: BudgetSettings = Field(default_factory=BudgetSettings)
@@ -63,74 +75,76 @@ class OpenAISettings:
 
 
 class OpenAICritic:
-    """`critic(prompts, completions, **columns)`, async. Inside `async with critic` its connections serve many calls."""
+    """`critic(prompts, completions, **columns)`, async. Inside `async with critic` its connections serve many calls.
 
-    def __init__(self, model: str, options: OpenAISettings) -> None:
+    `budget`: what it may spend, where that is shared with other critics; else its own, by its settings.
+    """
+
+    def __init__(self, model: str, options: OpenAISettings, budget: Budget | None = None) -> None:
         if not model:
             raise CriticError("openai: should be followed by the model's name on the server, as in openai:gpt-5-mini")
         self.__name__ = f"openai:{model}"
         self.model = model
         self.options = options
-        self.tally = Tally(options.budget)
+        self.budget = budget or Budget(options.budget)
         self.structured = options.structured
-        self.say: Callable[[str], None] = _silent
-        """Told in words what is being waited for."""
         self._answered = False
+        """Whether the server has answered anything yet: then a refusal is of the question, not of everything."""
         self._key = _key(options)
-        self._open: Connection | None = None
+        self._session: _Session | None = None
 
     async def __aenter__(self) -> Self:
-        options = self.options
-        memory = ReplyMemory(options.cache or cache_folder() / "critiques.sqlite")
+        cache = ResponseCache(self.options.cache or cache_folder() / "critiques.sqlite")
         try:
-            client = connect(options.base_url, self._key, options.timeout)
+            client = _client(self.options, self._key)
         except BaseException:
-            memory.close()
+            cache.close()
             raise
-        self._open = Connection(client, memory, options.concurrency, options.timeout)
+        self._session = _Session(client, cache, self.options, self.budget)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        assert self._open is not None
-        opened, self._open = self._open, None
-        await opened.close()
+        assert self._session is not None
+        session, self._session = self._session, None
+        await session.close()
 
     async def __call__(
         self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]
-    ) -> Answers:
-        if self._open is None:
+    ) -> Critiques:
+        if self._session is None:
             async with self:
                 return await self(prompts, completions, **columns)
-        opened = self._open
+        session = self._session
         shown = {name: columns[name] for name in self.options.show if name in columns}
 
         async def judge(index: int) -> Reply:
             extras = {name: values[index] for name, values in shown.items()}
-            async with opened.places:
-                return await self._judge(self.question(prompts[index], completions[index], extras))
+            async with session.slots:
+                return await self._judge(session, self.question(prompts[index], completions[index], extras))
 
         tasks = [asyncio.create_task(judge(index)) for index in range(len(completions))]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION) if tasks else ((), ())
             if (problem := next(filter(None, (task.exception() for task in done)), None)) is not None:
                 raise problem
-            found = Answers()
+            critiques = Critiques()
             for task in tasks:
-                found.add(task.result().critique, task.result().reason)
-            return found
+                critiques.add(task.result().critique, task.result().reason)
+            return critiques
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await opened.drain(self.options.drain, self.say)
+            await session.drain()
 
-    def overhead(self) -> int:
-        """Characters that go with every question beside what the row holds."""
+    def estimate(self, characters: int, items: int) -> str:
+        """In words, what so many items with so many characters in all will cost at most."""
         schema = _FORMAT_LENGTH if self.options.structured else 0
-        return len(json.dumps(self.question("", "", {}))) + schema
+        each = len(json.dumps(self.question("", "", {}))) + schema
+        return self.budget.estimate(items, Cost(tokens(characters + items * each), items * self.options.max_tokens))
 
     def question(self, prompt: Prompt, completion: str, extras: dict[str, Any]) -> dict[str, Any]:
-        """Everything that the reply depends on: what is sent, and the key of the memory."""
+        """Everything that the reply depends on: what is sent, and the key of the cache."""
         options = self.options
         return {
             "server": server_of(options),
@@ -140,66 +154,57 @@ class OpenAICritic:
             "max_tokens": options.max_tokens,
         }
 
-    async def _judge(self, question: dict[str, Any]) -> Reply:
-        """A question that the server refuses, where it answers others, leaves its own item unscored."""
+    async def _judge(self, session: "_Session", question: dict[str, Any]) -> Reply:
+        """The critique in a reply; a reply that cannot be trusted gets one request for repair. A question that the
+        server refuses, where it answers others, leaves its own item unscored."""
         try:
-            return await self._judged(question)
+            reply = await self._reply(session, question)
+            read = _read(question, reply)
+            if read.critique is not None and not read.mended:
+                return read
+            repair = words.repair_messages(question["messages"], reply["text"], read.reason)
+            again = _read(question, await self._reply(session, question | {"messages": repair}))
         except _Refused as problem:
             if not self._answered:
                 raise
-            self.tally.refuse()
+            self.budget.refuse()
             return Reply(None, reason=str(problem))
+        if again.critique is not None and (read.critique is None or not again.mended):
+            return again
+        if read.critique is not None:
+            return read
+        reason = f"the model's reply cannot be read ({read.reason}), nor its repair ({again.reason})"
+        return Reply(None, reason=reason + ("; critics.openai.max_tokens allows longer ones" if reply["cut"] else ""))
 
-    async def _judged(self, question: dict[str, Any]) -> Reply:
-        reply = await self._ask(question)
-        read = _read(question, reply)
-        if read.critique is None or read.mended:
-            repair = question | {"messages": words.repair_messages(question["messages"], reply["text"], read.reason)}
-            again = _read(question, await self._ask(repair))
-            if again.critique is not None and (read.critique is None or not again.mended):
-                read = again
-            elif read.critique is None:
-                reason = f"the model's reply cannot be read ({read.reason}), nor its repair ({again.reason})"
-                reason += "; critics.openai.max_tokens allows longer ones" if reply["cut"] else ""
-                read = Reply(None, reason=reason)
-        return read
-
-    async def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
-        """The reply to a question, from memory if it ever arrived. Whoever asks the same at the same time, in this
-        process or another, waits for our reply instead of paying for it."""
-        assert self._open is not None
+    async def _reply(self, session: "_Session", question: dict[str, Any]) -> dict[str, Any]:
+        """The reply to a question, from the cache if it ever arrived. Whoever asks the same meanwhile waits for it."""
         key = key_of(question)
-        reply = await self._open.known_or_claimed(key)
-        if reply is not None:
-            self.tally.recalled += 1
-        else:
-            try:
-                most = most_of(question, _FORMAT_LENGTH if self.structured else 0)
-                reply = await self._request(self._open, Asked(question, key, most))
-            except Exception:
-                self._open.memory.release(key)
-                raise
+        async with session.asking.setdefault(key, asyncio.Lock()):
+            reply = session.cache.get(key)
+            if reply is not None:
+                self.budget.recalled += 1
+            else:
+                reply = await self._send(session, question, key)
         self._answered = True
         return reply
 
-    async def _request(self, opened: Connection, asked: Asked) -> dict[str, Any]:
+    async def _send(self, session: "_Session", question: dict[str, Any], key: str) -> dict[str, Any]:
         """Send until it is answered, the tries are used up, or the server says no."""
         import openai
 
+        most = most_of(question, _FORMAT_LENGTH if self.structured else 0)
         tried = sent = 0
         while True:
-            form = {"response_format": _FORMAT} if self.structured else {}
+            extra = {"response_format": _FORMAT} if self.structured else {}
             sent += 1
             try:
-                return await opened.send(asked, form, self.tally, again=sent > 1)
+                return await session.send(question, key, most, extra, again=sent > 1)
             except (openai.BadRequestError, openai.UnprocessableEntityError) as problem:
                 # Servers that do not know structured output say so in many ways; without it they may know the rest.
-                if not form:
+                unknown_format = not self._answered or re.search("response_format|schema", str(problem))
+                if not extra or not unknown_format:
                     raise self._refused(problem) from None
-                if "response_format" in str(problem) or "schema" in str(problem) or not self._answered:
-                    self.structured = False
-                else:
-                    raise self._refused(problem) from None
+                self.structured = False
             except (openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError) as problem:
                 raise self._refused(problem) from None
             except BudgetSpent:
@@ -218,7 +223,7 @@ class OpenAICritic:
     def _wait(self, tried: int, problem: Exception) -> float:
         """What the server asks for, else half a second doubling each time, a little apart from one another."""
         headers = getattr(getattr(problem, "response", None), "headers", {})
-        asked = seconds(headers.get("retry-after-ms", ""), 1000) or seconds(headers.get("retry-after", ""), 1)
+        asked = _seconds(headers.get("retry-after-ms", ""), 1000) or _seconds(headers.get("retry-after", ""), 1)
         if asked is None:
             asked = 0.25 * 2**tried * random.uniform(0.75, 1.25)
         return min(max(asked, 0.0), self.options.longest_wait)
@@ -239,12 +244,78 @@ class _Refused(CriticError):
     """The server will not answer this question; it may answer others."""
 
 
-PASSING = {408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529}
-"""Statuses of failures that may pass."""
-_FORMAT = {"type": "json_schema", "json_schema": {"name": "critique", "strict": True, "schema": words.SCHEMA}}
+class _Session:
+    """What is open while the critic works: the client, the cache, the requests in flight."""
 
+    def __init__(self, client: Any, cache: ResponseCache, options: OpenAISettings, budget: Budget) -> None:
+        self.client, self.cache, self.options, self.budget = client, cache, options, budget
+        self.slots = asyncio.Semaphore(options.concurrency)
+        self.asking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By the key of the question that is being asked."""
+        self._in_flight: set[asyncio.Task[dict[str, Any]]] = set()
 
-_FORMAT_LENGTH = len(json.dumps(_FORMAT))
+    async def close(self) -> None:
+        self.cache.close()
+        await self.client.close()
+
+    async def send(
+        self, question: dict[str, Any], key: str, most: Cost, extra: dict[str, Any], again: bool
+    ) -> dict[str, Any]:
+        """One request, once the budget allows it. It runs in a task of its own, which ends well where the caller is
+        cancelled."""
+        number = await self.budget.reserve(most, again)
+        task = asyncio.create_task(self._exchange(question, key, extra, number))
+        self._in_flight.add(task)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    async def drain(self) -> None:
+        """Wait for the requests in flight, so that what they cost is not lost; then stop those that are left."""
+        if self._in_flight:
+            print(
+                f"waiting up to {self.options.drain:g} s for {len(self._in_flight)} requests under way: they are paid "
+                f"for, and their replies are kept. Ctrl-C (once more) stops at once",
+                file=sys.stderr,
+            )
+        try:
+            if self._in_flight:
+                await asyncio.wait(set(self._in_flight), timeout=self.options.drain)
+        finally:
+            left = list(self._in_flight)
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
+
+    async def _exchange(self, question: dict[str, Any], key: str, extra: dict[str, Any], number: int) -> dict[str, Any]:
+        body = {name: value for name, value in question.items() if name != "server"} | extra
+        try:
+            async with asyncio.timeout(self.options.timeout):
+                reply = _contents(await self._post(body))
+        except BaseException as problem:
+            self.budget.settle(number, None if _may_be_paid(problem) else Cost(0, 0))
+            raise
+        try:
+            self.cache.put(key, reply)
+        finally:
+            self.budget.settle(number, cost_of(question, reply))
+        return reply
+
+    async def _post(self, body: dict[str, Any]) -> Any:
+        """What the server answers. A body that is not JSON (cut off, a gateway's page, bytes) is the server's fault."""
+        try:
+            # The plain `post`: the client's typed method walks through every message and the schema, for nothing.
+            return await self.client.post("/chat/completions", cast_to=object, body=body)
+        except UnicodeEncodeError:
+            raise
+        except (ValueError, RecursionError) as problem:
+            raise CriticError(
+                f"the server's body is not JSON: {type(problem).__name__}: {str(problem)[:100]}"
+            ) from None
+
+    def _ended(self, task: "asyncio.Task[dict[str, Any]]") -> None:
+        self._in_flight.discard(task)
+        if not task.cancelled():
+            task.exception()  # seen, also where nobody waits for it any more
 
 
 def server_of(options: OpenAISettings) -> str:
@@ -257,14 +328,14 @@ def public_server_of(options: OpenAISettings) -> str:
     return re.sub(r"(?<=//)[^/@]*@", "", server_of(options))
 
 
-def _silent(_: str) -> None:
-    """Nobody is told."""
-
-
-def _read(question: dict[str, Any], reply: dict[str, Any]) -> Reply:
-    # The instruction and the item: a repair's own chat holds the first reply as well, and may repeat it.
-    shown = "\n".join(message["content"] for message in question["messages"][:2])
-    return read_reply(reply["text"], cut=bool(reply["cut"]), shown=shown)
+def _client(options: OpenAISettings, key: str) -> Any:
+    """The official client, without retries of its own."""
+    try:
+        import openai
+    except ImportError:
+        raise CriticError("the openai critic needs the openai package: pip install 'text2grad[api]'") from None
+    address = options.base_url or os.environ.get("OPENAI_BASE_URL")
+    return openai.AsyncOpenAI(api_key=key, base_url=address, timeout=options.timeout, max_retries=0)
 
 
 def _key(options: OpenAISettings) -> str:
@@ -279,3 +350,55 @@ def _key(options: OpenAISettings) -> str:
             f"nothing else can be sent to a server; copy the key again"
         )
     return key
+
+
+def _read(question: dict[str, Any], reply: dict[str, Any]) -> Reply:
+    # The instruction and the item: a repair's own chat holds the first reply as well, and may repeat it.
+    shown = "\n".join(message["content"] for message in question["messages"][:2])
+    return read_reply(reply["text"], cut=bool(reply["cut"]), shown=shown)
+
+
+def _contents(body: Any) -> dict[str, Any]:
+    """The parts of a reply that matter; a body without them raises, and is tried again like any other fault."""
+    try:
+        choice = body["choices"][0]
+        text = choice["message"].get("content") or ""
+        finish = choice.get("finish_reason")
+    except (LookupError, TypeError, AttributeError):
+        raise CriticError(f"the reply should hold choices[0].message.content, got {shorten(body)}") from None
+    usage = body.get("usage") if isinstance(body, dict) else None
+    counts = usage if isinstance(usage, dict) else {}
+    return {
+        "text": str(text),
+        "cut": finish in _CUT,
+        "tokens_in": _count(counts.get("prompt_tokens")),
+        "tokens_out": _count(counts.get("completion_tokens")),
+    }
+
+
+def _count(value: object) -> int | None:
+    """A server's count of tokens, where it gives one that makes sense."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _may_be_paid(problem: BaseException) -> bool:
+    """Whether a request that failed may have been worked on. The server's own errors are free, and so is what never
+    reached it; what broke off in between may be on the bill."""
+    import openai
+
+    if isinstance(problem, openai.APIStatusError):
+        return False
+    # By name: which library carries the client's requests is its own affair.
+    return type(problem.__cause__).__name__ not in ("ConnectError", "ConnectTimeout", "PoolTimeout")
+
+
+def _seconds(text: str, divisor: float) -> float | None:
+    """What Retry-After asks for: a number, or a date; None where it is neither."""
+    try:
+        asked = float(text) / divisor
+    except ValueError:
+        try:
+            asked = email.utils.parsedate_to_datetime(text).timestamp() - time.time()
+        except (ValueError, TypeError, IndexError):
+            return None
+    return asked if math.isfinite(asked) else None

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from text2grad.errors import InvalidData
-from text2grad.feedback.critics.protocol import Answers, Prompt
+from text2grad.feedback.critics.protocol import Critiques, Prompt
 from text2grad.types import Critique
 
 
@@ -16,18 +16,18 @@ def people(
     revision: Sequence[Any] | None = None,
     spans: Sequence[Any] | None = None,
     **_columns: Sequence[Any],
-) -> Answers:
+) -> Critiques:
     """Rows without critique, correction and spans are not scored; neither are rows whose critique cannot be read."""
-    found = Answers()
+    critiques = Critiques()
     nothing = [None] * len(completions)
     rows = zip(prompts, critique or nothing, revision or nothing, spans or nothing, strict=True)
     for _, words, corrected, marked in rows:
         try:
-            found.add(_said(words, corrected, marked), "the row has no critique, no revision and no spans")
+            critiques.add(_said(words, corrected, marked), "the row has no critique, no revision and no spans")
         except InvalidData as problem:
-            found.add(None, f"its critique cannot be read: {problem}")
-    found.brought = {index for index, critique in enumerate(found) if critique is not None}
-    return found
+            critiques.add(None, f"its critique cannot be read: {problem}")
+    critiques.brought = {index for index, critique in enumerate(critiques) if critique is not None}
+    return critiques
 
 
 def _said(words: Any, corrected: Any, marked: Any) -> Critique | None:

@@ -1,9 +1,9 @@
 """What a critic is: any callable `critic(prompts, completions, **columns) -> list[Critique | None]`, sync or async.
 
-Enters: equal-length lists, one item a completion; columns by name (`reference`, `tests`, …), None where a row has none.
-Leaves: one `Critique` an item, or None where the critic cannot say: *not scored*, which is not a score of 0 and never a
-positive reward. A critic judges each item alone: its verdict does not depend on the others in the batch. One that knows
-why an item is not scored returns a `Answers`: a list all the same, which carries the reasons.
+Enters: lists of equal length, one item per completion; columns by name (`reference`, `tests`, …), None where a row has
+none. Leaves: one `Critique` per item, or None where the critic cannot say: *not scored*, which is not a score of 0 and
+never a positive reward. A critic judges each item alone. One that knows why an item is not scored returns `Critiques`,
+a list that carries the reasons.
 """
 
 import asyncio
@@ -16,16 +16,15 @@ from text2grad.errors import CriticError, Text2GradError
 from text2grad.types import Critique, Message
 
 Prompt = str | Sequence[Message]
-Critiques = list[Critique | None]
 
 
-class Answers(list[Critique | None]):
+class Critiques(list[Critique | None]):
     """Critiques, and why there is none where there is none: `reasons[index]`, for as many items as the critic knows.
-    `brought`: the items of which the row's own spans, revision and verdict are part of what was said; people's are.
+    `brought`: the items of which the row's own spans, revision and verdict are part of the critique; people's are.
 
-    >>> found = Answers()
-    >>> found.add(Critique("Fine.")); found.add(None, "there is no reference")
-    >>> len(found), found.reasons
+    >>> critiques = Critiques()
+    >>> critiques.add(Critique("Fine.")); critiques.add(None, "there is no reference")
+    >>> len(critiques), critiques.reasons
     (2, {1: 'there is no reference'})
     """
 
@@ -41,43 +40,46 @@ class Answers(list[Critique | None]):
         self.append(critique)
 
 
+Answers = Critiques
+"""The old name."""
+
+
 class Critic(Protocol):
     def __call__(
         self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]
-    ) -> Critiques | Awaitable[Critiques]: ...
+    ) -> list[Critique | None] | Awaitable[list[Critique | None]]: ...
 
 
 async def ask(
     critic: Critic, prompts: Sequence[Prompt], completions: Sequence[str], columns: Mapping[str, Sequence[Any]]
-) -> Answers:
-    """Call a critic of either kind and hold it to the protocol. What it raises, a `CriticError` tells."""
+) -> Critiques:
+    """Call a critic, sync or async, and check what it returns. What it raises becomes a `CriticError`."""
     try:
-        found = critic(prompts, completions, **columns)
-        if inspect.isawaitable(found):
-            found = await found
+        returned = critic(prompts, completions, **columns)
+        critiques = await returned if inspect.isawaitable(returned) else returned
     except Text2GradError:
         raise
     except BaseException as problem:
         if _is_ours(problem):
             raise
         raise CriticError(
-            f"the critic {name_of(critic)} raised {said_of(problem)}, asked about {len(completions)} completions with "
-            f"the columns {', '.join(columns) or '(none)'}. Mend the critic, or have it return None for what it cannot "
-            f"judge; {DEBUG}=1 in the environment shows the whole traceback"
+            f"the critic {name_of(critic)} raised {described(problem)}, asked about {len(completions)} completions "
+            f"with the columns {', '.join(columns) or '(none)'}. Mend the critic, or have it return None for what it "
+            f"cannot judge; {DEBUG}=1 in the environment shows the whole traceback"
         ) from problem
-    if not isinstance(found, list) or len(found) != len(completions):
-        came = f"a list of {len(found)}" if isinstance(found, list) else type(found).__name__
+    if not isinstance(critiques, list) or len(critiques) != len(completions):
+        came = f"a list of {len(critiques)}" if isinstance(critiques, list) else type(critiques).__name__
         raise CriticError(
             f"{name_of(critic)} should return a list with one Critique or None for each of {len(completions)} "
             f"completions, got {came}"
         )
-    for index, critique in enumerate(found):
+    for index, critique in enumerate(critiques):
         if critique is not None and not isinstance(critique, Critique):
             raise CriticError(
                 f"{name_of(critic)}, item {index}: should be a text2grad.Critique or None, got "
                 f"{type(critique).__name__}"
             )
-    return found if isinstance(found, Answers) else Answers(found)
+    return critiques if isinstance(critiques, Critiques) else Critiques(critiques)
 
 
 def _is_ours(problem: BaseException) -> bool:
@@ -93,9 +95,9 @@ async def ask_all(
     prompts: Sequence[Prompt],
     completions: Sequence[str],
     columns: Mapping[str, Sequence[Any]],
-) -> list[Answers]:
-    """Several critics about the same items, at the same time. Where one fails, the others are stopped, and waited for:
-    what they have paid for is theirs to keep."""
+) -> list[Critiques]:
+    """Several critics about the same items, at the same time. Where one fails, the others are stopped and waited for:
+    what they have paid for is kept."""
     tasks = [asyncio.ensure_future(ask(critic, prompts, completions, columns)) for critic in critics]
     try:
         return await asyncio.gather(*tasks)
@@ -107,7 +109,7 @@ async def ask_all(
 
 def ask_now(
     critic: Critic, prompts: Sequence[Prompt], completions: Sequence[str], columns: Mapping[str, Sequence[Any]]
-) -> Answers:
+) -> Critiques:
     """`ask` for callers that are not async themselves."""
     return asyncio.run(ask(critic, prompts, completions, columns))
 
@@ -116,10 +118,10 @@ DEBUG = "TEXT2GRAD_DEBUG"
 """The environment variable that makes the command line print tracebacks."""
 
 
-def said_of(problem: BaseException) -> str:
+def described(problem: BaseException) -> str:
     """An exception in one line: its class, its words, and the line of code it came from.
 
-    >>> said_of(KeyError("reference"))
+    >>> described(KeyError("reference"))
     "KeyError: 'reference'"
     """
     words = " ".join(str(problem).split())

@@ -2,11 +2,13 @@
 
 Enters: `reference`, a text or several (then the nearest one counts); optionally `source` or `passages`, else the prompt
 is the source. Leaves: a `Critique` whose score is Q(completion) and whose `quality` is Q at 0, at the ends of its
-sentences and at the boundaries of its quotes, so that rewards can be cut there. Q is an F-measure (`fmeasure.py`): the
-empty completion has 0, the least there is, and a copied source loses precision. No reference, no score: None.
+sentences and at the boundaries of its quotes, so that rewards can be cut there. No reference, no score: None.
 
-Words are compared by stem. It cannot see that "mutiny" means "revolt", nor that right words are in a wrong order
-beyond their neighbours; a negation that is left out costs it one word.
+Q is the mean of two F-measures, over words and over pairs of neighbouring words, stemmed and clipped: a word counts as
+often as the reference has it, so saying it again lowers precision. That is ROUGE-1 and ROUGE-2 with stems, and with a
+lower weight for function words, which every text shares with every other. The empty completion has 0, the least there
+is, and a copied source loses precision. Q cannot see that "mutiny" means "revolt", nor that right words are in a wrong
+order beyond their neighbours; a negation that is left out costs one word.
 """
 
 import re
@@ -20,9 +22,7 @@ from annotated_types import Ge, Gt, Le
 
 from text2grad._checked import Int, Real
 from text2grad.config import settings
-from text2grad.feedback.align.text import Text
-from text2grad.feedback.critics.fmeasure import Overlap
-from text2grad.feedback.critics.protocol import Answers, Prompt
+from text2grad.feedback.critics.protocol import Critiques, Prompt
 from text2grad.feedback.critics.words import (
     UNENCODABLE,
     Word,
@@ -36,6 +36,7 @@ from text2grad.feedback.critics.words import (
     unspaced,
     words_of,
 )
+from text2grad.feedback.text import Text
 from text2grad.types import Critique, Quote, Verdict
 
 Label = Literal["captured", "unsupported", "repeated"]
@@ -80,15 +81,15 @@ class ReferenceCritic:
     def __init__(self, settings: ReferenceSettings | None = None) -> None:
         self.settings = settings or ReferenceSettings()
 
-    def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]) -> Answers:
-        found = Answers()
+    def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]) -> Critiques:
+        critiques = Critiques()
         for item, completion in enumerate(completions):
             references = texts_in(column_at(columns, "reference", item), "reference", item)
             source = [
                 text for name in ("source", "passages") for text in texts_in(column_at(columns, name, item), name, item)
             ] or [prompt_text(prompts[item])]
-            found.add(self.judge(completion, references, "\n".join(source)), _why_not(completion, references))
-        return found
+            critiques.add(self.judge(completion, references, "\n".join(source)), _why_not(completion, references))
+        return critiques
 
     def judge(self, completion: str, references: Sequence[str], source: str = "") -> Critique | None:
         """One completion against its references; None where there is none with a word in it."""
@@ -98,7 +99,7 @@ class ReferenceCritic:
             return None
         text = Text(completion)
         words = words_of(text)
-        qualities, best = self._measure(words, [reference for _, reference in wanted])
+        qualities, best = self._qualities(words, [reference for _, reference in wanted])
         labels = self._labels(text.raw, words, wanted[best][1], source)
         runs = list(_runs(completion, words, labels))
         quotes = [
@@ -116,7 +117,7 @@ class ReferenceCritic:
             quotes_only=True,
         )
 
-    def _measure(self, words: Sequence[Word], references: Sequence[Sequence[Word]]) -> tuple[list[float], int]:
+    def _qualities(self, words: Sequence[Word], references: Sequence[Sequence[Word]]) -> tuple[list[float], int]:
         """Q after no word, after the first, …, and which reference is nearest to the whole (the first of equals)."""
         chosen = self.settings
         overlaps = [Overlap(words_, chosen.beta, chosen.pairs, chosen.function_weight) for words_ in references]
@@ -144,6 +145,60 @@ class ReferenceCritic:
         for index in _repeated(raw, words, reference, self.settings.repeat):
             labels[index] = "repeated"
         return labels
+
+
+class Overlap:
+    """Q of a growing text against one reference, at constant work per word.
+
+    >>> growing = Overlap(words_of(Text("Nine ships left.")), beta=1.0, pairs=0.5, function_weight=0.25)
+    >>> [(growing.add(word), round(growing.quality, 3)) for word in words_of(Text("Nine ships sank."))]
+    [(True, 0.25), (True, 0.733), (False, 0.583)]
+    """
+
+    def __init__(self, reference: Sequence[Word], beta: float, pairs: float, function_weight: float) -> None:
+        self._squared = beta * beta
+        self._function_weight = function_weight
+        self._words = Counter(word.stem for word in reference)
+        self._pairs = Counter(pairwise(word.stem for word in reference))
+        weights = [self._weight(word) for word in reference]
+        self._wanted = sum(weights)
+        self._wanted_pairs = sum(a + b for a, b in pairwise(weights)) / 2
+        self._share = pairs if self._wanted_pairs > 0 else 0.0
+        self._said = self._right = self._said_pairs = self._right_pairs = 0.0
+        self._last: tuple[str, float] | None = None
+
+    def add(self, word: Word) -> bool:
+        """Take in the next word; whether the reference has it (once more)."""
+        weight = self._weight(word)
+        matched = self._words.get(word.stem, 0) > 0
+        self._said += weight
+        if matched:
+            self._words[word.stem] -= 1
+            self._right += weight
+        if self._last is not None:
+            pair, pair_weight = (self._last[0], word.stem), (self._last[1] + weight) / 2
+            self._said_pairs += pair_weight
+            if self._pairs.get(pair, 0) > 0:
+                self._pairs[pair] -= 1
+                self._right_pairs += pair_weight
+        self._last = (word.stem, weight)
+        return matched
+
+    @property
+    def quality(self) -> float:
+        """Q of the words so far: 0 for none, 1 for the reference itself."""
+        words = self._measure(self._right, self._said, self._wanted)
+        pairs = self._measure(self._right_pairs, self._said_pairs, self._wanted_pairs)
+        return (1 - self._share) * words + self._share * pairs
+
+    def _measure(self, right: float, said: float, wanted: float) -> float:
+        """F with precision right/said and recall right/wanted."""
+        below = self._squared * wanted + said
+        # Sums of the same weights in another order may differ in the last bit: the reference itself is 1.0.
+        return min(1.0, (1 + self._squared) * right / below) if below > 0 else 0.0
+
+    def _weight(self, word: Word) -> float:
+        return 1.0 if word.content else self._function_weight
 
 
 @lru_cache(maxsize=256)

@@ -1,31 +1,25 @@
-"""What the program critics share: words with stems and places, sentences, quoting, and the source a completion is held
-to.
+"""What the program critics share: words with stems and places, sentences, quoting, and columns as texts.
 
-Enters: texts and columns as they come. Leaves: words that can be compared, and places that are exact. Knows nothing of
-verdicts. Words and stems are `feedback.align`'s; what is added is that scripts written without spaces are compared
-character by character, and that "Mr." ends no sentence.
+Enters: texts and columns as they come. Leaves: words that can be compared, and places that are exact. Words, stems and
+sentences are those of `feedback.text`; added is that scripts written without spaces are compared character by
+character.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from text2grad._checked import shorten
 from text2grad.errors import InvalidData
-from text2grad.feedback.align.stems import FUNCTION_WORDS, stem
-from text2grad.feedback.align.text import Text
+from text2grad.feedback import text as language
 from text2grad.feedback.critics.protocol import Prompt
+from text2grad.feedback.text import FUNCTION_WORDS, Text, stem
 
-UNSPACED = (
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
-)
-"""Thai, Lao, Burmese, Khmer, kana and Han: scripts without spaces between words."""
+UNSPACED = f"[{language.UNSPACED}]"
+"""A character of a script without spaces between words, for a regular expression."""
 _UNSPACED = re.compile(UNSPACED)
+_PIECE = re.compile(f"{UNSPACED}|[^{language.UNSPACED}]+")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_ABBREVIATION = re.compile(
-    r"(?:^|[\s(\[\"'“‘])(?:Mr|Mrs|Ms|Dr|St|Prof|Rev|Hon|vs|e\.g|i\.e|cf|No|Fig|approx|Sgt|Gen|Col|Capt|Lt|Sen|Rep|Gov|Jr|"
-    r"Sr|Jan|Feb|Aug|Sept|Oct|Nov|Dec|[A-Z]|(?:[A-Z]\.)+[A-Z])\.$"
-)
 
 
 class Word(NamedTuple):
@@ -42,16 +36,15 @@ def words_of(text: Text) -> list[Word]:
     >>> [(word.stem, word.content) for word in words_of(Text("The ships left 港口."))]
     [('the', False), ('ship', True), ('left', True), ('港', True), ('口', True)]
     """
-    found: list[Word] = []
+    words: list[Word] = []
     ascii_only = text.raw.isascii()
     for start, end, word in text.words:
         if ascii_only or not _UNSPACED.search(text.raw, start, end):
-            found.append(Word(start, end, stem(word), word not in FUNCTION_WORDS))
+            words.append(Word(start, end, stem(word), word not in FUNCTION_WORDS))
         else:
-            for a, b in _pieces(text.raw, start, end):
-                piece = text.raw[a:b].lower()
-                found.append(Word(a, b, stem(piece), piece not in FUNCTION_WORDS))
-    return found
+            pieces = ((match.span(), match[0].lower()) for match in _PIECE.finditer(text.raw, start, end))
+            words += [Word(a, b, stem(piece), piece not in FUNCTION_WORDS) for (a, b), piece in pieces]
+    return words
 
 
 def unspaced(raw: str) -> bool:
@@ -60,29 +53,18 @@ def unspaced(raw: str) -> bool:
 
 
 def sentences_of(text: Text) -> list[tuple[int, int]]:
-    """Places of the sentences, white space around them left out; an abbreviation ends none.
+    """Places of the sentences, with the closing marks behind them and without the white space around them.
 
-    >>> [text[a:b] for text in ["Dr. Ada Low wrote it. It sold."] for a, b in sentences_of(Text(text))]
-    ['Dr. Ada Low wrote it.', 'It sold.']
+    >>> [text[a:b] for text in ["“Dr. Ada Low wrote it.” It sold."] for a, b in sentences_of(Text(text))]
+    ['“Dr. Ada Low wrote it.”', 'It sold.']
     """
-    found: list[tuple[int, int]] = []
+    places = []
     for start, end in text.sentences:
-        joined = found and _ABBREVIATION.search(text.raw, *found[-1]) and "\n" not in text.raw[found[-1][1] : start]
-        if joined:
-            found[-1] = (found[-1][0], end)
-        else:
-            found.append((start, end))
-    # `Text.sentences` leaves closing marks behind a sentence out of it; they belong to what is said.
-    return [trim(text.raw, start, _closed(text.raw, end)) for start, end in found]
-
-
-def trim(raw: str, start: int, end: int) -> tuple[int, int]:
-    """The place without white space at its ends."""
-    while start < end and raw[start].isspace():
-        start += 1
-    while end > start and raw[end - 1].isspace():
-        end -= 1
-    return start, end
+        while end < len(text.raw) and text.raw[end] in "\"'”’)]":
+            end += 1
+        sentence = text.raw[start:end]
+        places.append((start + len(sentence) - len(sentence.lstrip()), start + len(sentence.rstrip())))
+    return places
 
 
 def cite(text: str) -> str:
@@ -131,20 +113,3 @@ def column_at(columns: dict[str, Sequence[Any]], name: str, item: int) -> Any:
     """The value of a column for one item; None where there is no such column."""
     values = columns.get(name)
     return None if values is None else values[item]
-
-
-def _pieces(raw: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    begun = start
-    for match in _UNSPACED.finditer(raw, start, end):
-        if match.start() > begun:
-            yield begun, match.start()
-        yield match.span()
-        begun = match.end()
-    if begun < end:
-        yield begun, end
-
-
-def _closed(raw: str, end: int) -> int:
-    while end < len(raw) and raw[end] in "\"'”’)]":
-        end += 1
-    return end

@@ -1,31 +1,42 @@
-"""Argilla: exported records in (2.x, and the 1.x feedback records), records and dataset settings out. No package of
-theirs is needed.
+"""Argilla 2.x: exported records in, records and dataset settings out. No package of theirs is needed.
 
 Enters: the objects of an export, or rows of the project's format. Leaves: rows and `Rejected`, or files. A response
-becomes one row. Argilla's spans have no text of their own and no comments: suggestions are written, and read again, in
-characters, as its API counts; its browser page counts UTF-16 units (argilla-io/argilla issue 5729, closed without a
-fix), but leaves the offsets of a suggestion that is accepted as they are. So what a response has in common with our
-suggestion is in characters, and for the rest `offsets.py` finds out or asks. Of a row, id, prompt, completion, critique
-text, revision and spans travel; join the rest by id.
+becomes one row. Argilla's spans have no text of their own and no comments. Its API counts characters; its browser page
+counts UTF-16 units (argilla-io/argilla issue 5729, closed without a fix), but leaves the offsets of a suggestion that
+is accepted as they are. So what a response has in common with our suggestion is in characters; for the rest,
+`offsets.py` finds out or asks. Of a row, id, prompt, completion, critique text, revision and spans travel; join the
+rest by id.
 """
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from text2grad._checked import shorten
 from text2grad.errors import InvalidData
-from text2grad.feedback.people.items import Found, Rejected, finish, several
+from text2grad.feedback.people.common import (
+    AGENT,
+    ID,
+    Found,
+    PeopleSettings,
+    as_text,
+    checked_rows,
+    completion_in,
+    finish,
+    id_of,
+    objects,
+    several,
+    to_file,
+    verdict_of,
+    whole_numbers,
+)
 from text2grad.feedback.people.offsets import Place, Region, to_characters
-from text2grad.feedback.people.settings import PeopleSettings, Units
-from text2grad.feedback.people.shown import as_text, checked_rows, completion_in, to_file, verdict_of
+from text2grad.feedback.rows import Rejected
 from text2grad.runs import write_atomic
 
-ID = "text2grad_id"
-AGENT = "text2grad"
 _FIELDS = ("prompt", "completion")
 
 
@@ -47,39 +58,40 @@ def read_argilla(
 ) -> Iterator[Found]:
     """Rows from exported records, each with its number."""
     for number, item in items:
-        identity = _identity(item, name, number)
+        metadata = item.get("metadata")
+        own = metadata.get(ID) if isinstance(metadata, Mapping) else None
+        # Argilla's ids and terms are texts; as JSON, a number comes back as a number.
+        with suppress(ValueError, TypeError):
+            own = json.loads(own)  # type: ignore[arg-type]
+        identity = id_of((own, item.get("id")), f"{name}-{number}")
         try:
-            said = _said(item, settings)
+            responses = _responses(item, settings)
         except InvalidData as problem:
             yield Rejected(number, identity, str(problem))
             continue
-        for each in said:
-            row_id = several(identity, each.who, len(said) > 1)
+        for who, response in responses.items():
+            row_id = several(identity, who, len(responses) > 1)
             try:
-                yield finish(_row(item["fields"], row_id, each, settings), number)
+                if response.status != "submitted":
+                    raise InvalidData(f"the response of {who} is {response.status}, not submitted")
+                row = _row(item, row_id, response.values, settings)
+                yield finish({**row, "annotator": who}, number)
             except InvalidData as problem:
                 yield Rejected(number, row_id, str(problem))
 
 
-@dataclass(frozen=True, slots=True)
-class _Said:
+@dataclass
+class _Response:
     """What one person said about a record, by question."""
 
-    who: str
-    status: str
-    values: Mapping[str, Any]
-    units: Units
-    ours: frozenset[Place]
-    """Offsets of the spans that this package suggested."""
+    values: dict[str, Any] = field(default_factory=dict)
+    status: str = "submitted"
 
 
 def _record(row: Mapping[str, Any]) -> dict[str, Any]:
-    critique = row.get("critique")
-    if isinstance(critique, Mapping):
-        critique = critique.get("feedback")
     prompt = as_text(row.get("prompt"))
-    spans = [{"start": s["start"], "end": s["end"], "label": s["verdict"]} for s in row["spans"]]
-    values = {"spans": spans, "critique": critique, "revision": row.get("revision")}
+    spans = [{"start": span["start"], "end": span["end"], "label": span["verdict"]} for span in row["spans"]]
+    values = {"spans": spans, "critique": row["critique"], "revision": row.get("revision")}
     return {
         "id": str(row["id"]),
         "fields": ({"prompt": prompt} if prompt else {}) | {"completion": row["completion"]},
@@ -92,88 +104,53 @@ def _record(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _identity(item: Mapping[str, Any], name: str, number: int) -> str | int:
-    metadata = item.get("metadata")
-    given = metadata.get(ID) if isinstance(metadata, Mapping) else None
-    # Argilla's ids and terms are texts; as JSON, a number comes back as a number.
-    with suppress(ValueError, TypeError):
-        given = json.loads(given)  # type: ignore[arg-type]
-    for value in (given, item.get("id"), item.get("external_id")):
-        if isinstance(value, str | int) and not isinstance(value, bool) and value != "":
-            return value
-    return f"{name}-{number}"
-
-
-def _said(item: Mapping[str, Any], settings: PeopleSettings) -> list[_Said]:
+def _responses(item: Mapping[str, Any], settings: PeopleSettings) -> dict[str, _Response]:
+    """By person. Where nobody has responded, the suggestions count if they are wanted."""
     if not isinstance(item.get("fields"), Mapping):
         raise InvalidData(
             f"fields: should be an object with the texts of the record, got {shorten(item.get('fields'))}"
         )
-    ours = _ours(item.get("suggestions"), settings.columns.spans)
-    found = list(_responses(item.get("responses"), settings.units, ours))
-    if not found and settings.suggestions:
-        found = list(_suggestions(item.get("suggestions"), settings.units, ours))
-    if not found:
+    responses = item.get("responses") or {}
+    if not isinstance(responses, Mapping):
+        raise InvalidData(
+            "responses: should be an object of questions, as Argilla 2 writes it; records of Argilla 1 are read by "
+            "Argilla 2, and exported from there"
+        )
+    by_person: dict[str, _Response] = {}
+    for question, given in responses.items():
+        for each in objects(given, f"responses.{question}"):
+            response = by_person.setdefault(str(each.get("user_id")), _Response())
+            response.values[question] = each.get("value")
+            response.status = str(each.get("status") or response.status)
+    suggested = _suggestions(item)
+    if not by_person and settings.suggestions and suggested:
+        agent = next(iter(suggested.values())).get("agent") or "suggestion"
+        by_person[str(agent)] = _Response({question: each.get("value") for question, each in suggested.items()})
+    if not by_person:
         raise InvalidData("nobody has responded")
-    return found
+    return by_person
 
 
-def _responses(responses: Any, units: Units, ours: frozenset[Place]) -> Iterator[_Said]:
-    """2.x: question → responses, each with its user. 1.x: one response a user, with the values of all questions."""
-    if isinstance(responses, Mapping):
-        by_user: dict[str, dict[str, Any]] = {}
-        status: dict[str, str] = {}
-        for question, given in responses.items():
-            for each in _objects(given, f"responses.{question}"):
-                user = str(each.get("user_id"))
-                by_user.setdefault(user, {})[question] = each.get("value")
-                status[user] = str(each.get("status") or status.get(user, "submitted"))
-        yield from (_Said(user, status[user], values, units, ours) for user, values in by_user.items())
-    elif responses is not None:
-        for number, each in enumerate(_objects(responses, "responses"), 1):
-            values = each.get("values") or {}
-            if not isinstance(values, Mapping):
-                raise InvalidData(f"responses: should have values by question, got {shorten(values)}")
-            flat = {key: v.get("value") if isinstance(v, Mapping) else v for key, v in values.items()}
-            user, status_now = str(each.get("user_id") or number), str(each.get("status") or "submitted")
-            yield _Said(user, status_now, flat, units, ours)
+def _suggestions(item: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    suggestions = item.get("suggestions")
+    pairs = suggestions.items() if isinstance(suggestions, Mapping) else ()
+    return {question: each for question, each in pairs if isinstance(each, Mapping)}
 
 
-def _suggestions(suggestions: Any, units: Units, ours: frozenset[Place]) -> Iterator[_Said]:
-    pairs = _by_question(suggestions)
-    if pairs:
-        agents = [each.get("agent") for each in pairs.values()]
-        values = {name: each.get("value") for name, each in pairs.items()}
-        yield _Said(str(agents[0] or "suggestion"), "submitted", values, units, ours)
-
-
-def _ours(suggestions: Any, question: str) -> frozenset[Place]:
+def _ours(item: Mapping[str, Any], question: str) -> frozenset[Place]:
     """Offsets of the spans that `write_argilla` suggested: characters, whatever the page counts."""
-    given = _by_question(suggestions).get(question, {})
-    spans = given.get("value")
-    if given.get("agent") != AGENT or not isinstance(spans, list):
+    suggestion = _suggestions(item).get(question, {})
+    spans = suggestion.get("value")
+    if suggestion.get("agent") != AGENT or not isinstance(spans, list):
         return frozenset()
     places = ((each.get("start"), each.get("end")) for each in spans if isinstance(each, Mapping))
     return frozenset((start, end) for start, end in places if type(start) is int and type(end) is int)
 
 
-def _by_question(suggestions: Any) -> dict[str, Mapping[str, Any]]:
-    """2.x: question → suggestion. 1.x: a list of suggestions that name their question."""
-    if isinstance(suggestions, Mapping):
-        return {name: each for name, each in suggestions.items() if isinstance(each, Mapping)}
-    return {str(each.get("question_name")): each for each in _objects(suggestions or [], "suggestions")}
-
-
-def _objects(value: Any, where: str) -> list[Mapping[str, Any]]:
-    if not isinstance(value, list) or not all(isinstance(each, Mapping) for each in value):
-        raise InvalidData(f"{where}: should be a list of objects, got {shorten(value)}")
-    return value
-
-
-def _row(fields: Mapping[str, Any], identity: str | int, said: _Said, settings: PeopleSettings) -> dict[str, Any]:
-    if said.status != "submitted":
-        raise InvalidData(f"the response of {said.who} is {said.status}, not submitted")
-    names = settings.columns
+def _row(
+    item: Mapping[str, Any], identity: str | int, values: Mapping[str, Any], settings: PeopleSettings
+) -> dict[str, Any]:
+    names, fields = settings.columns, item["fields"]
     completion = completion_in(fields, names.completion)
     kept = {
         "prompt" if key == names.prompt else key: value
@@ -184,27 +161,21 @@ def _row(fields: Mapping[str, Any], identity: str | int, said: _Said, settings: 
     if not row.get("prompt"):
         row.pop("prompt", None)
     unread = []
-    for question, value in said.values.items():
+    for question, value in values.items():
         if question == names.spans:
-            row["spans"] = _spans(completion, value, said, settings)
+            row["spans"] = _spans(completion, value, _ours(item, names.spans), settings)
         elif question in (names.critique, names.revision):
             row["critique" if question == names.critique else "revision"] = value
         elif value is not None:
             unread.append(question)
-    if unread:
-        row["unread"] = sorted(unread)
-    return {**row, "annotator": said.who}
+    return row | ({"unread": sorted(unread)} if unread else {})
 
 
-def _spans(completion: str, value: Any, said: _Said, settings: PeopleSettings) -> list[dict[str, Any]]:
-    marked = _objects(value or [], settings.columns.spans)
-    regions = []
-    for each in marked:
-        start, end, text = each.get("start"), each.get("end"), each.get("text")
-        if type(start) is not int or type(end) is not int:
-            raise InvalidData(f"a span should have whole numbers for start and end, got {shorten(dict(each))}")
-        regions.append(Region(start, end, text if isinstance(text, str) else None))
-    places = to_characters(completion, regions, said.units, ours=said.ours)
+def _spans(completion: str, value: Any, ours: frozenset[Place], settings: PeopleSettings) -> list[dict[str, Any]]:
+    marked = objects(value or [], settings.columns.spans)
+    texts = [each.get("text") if isinstance(each.get("text"), str) else None for each in marked]
+    regions = [Region(*whole_numbers(each, "a span"), text) for each, text in zip(marked, texts, strict=True)]
+    places = to_characters(completion, regions, settings.units, ours=ours)
     return [
         {"start": start, "end": end, "verdict": verdict_of(each.get("label"), settings.labels)}
         for (start, end), each in zip(places, marked, strict=True)

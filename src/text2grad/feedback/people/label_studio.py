@@ -1,8 +1,8 @@
-"""Label Studio: exports in (JSON and JSON-MIN), tasks and a labelling configuration out, without their package.
+"""Label Studio: its JSON export in, tasks and a labelling configuration out, without their package.
 
-Enters: the objects of an export, or rows of the project's format. Leaves: rows and `Rejected`, or files. Offsets:
-written in characters, with each region's text beside them; read by `offsets.py`, which holds them to that text. What
-else a row has travels in the task's `data` and comes back. An annotation becomes one row.
+Enters: the objects of an export, or rows of the project's format. Leaves: rows and `Rejected`, or files. Offsets are
+written in characters, with each region's text beside them, and read by `offsets.py`, which holds them to that text.
+What else a row has travels in the task's `data` and comes back. An annotation becomes one row.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,16 +11,28 @@ from typing import Any
 
 from text2grad._checked import shorten
 from text2grad.errors import InvalidData
-from text2grad.feedback.people.items import Found, Rejected, finish, several
+from text2grad.feedback.people.common import (
+    AGENT,
+    ID,
+    Found,
+    PeopleSettings,
+    Units,
+    as_text,
+    checked_rows,
+    completion_in,
+    finish,
+    id_of,
+    objects,
+    several,
+    to_file,
+    verdict_of,
+    whole_numbers,
+)
 from text2grad.feedback.people.offsets import Place, Region, decides, to_characters
-from text2grad.feedback.people.settings import PeopleSettings, Units
-from text2grad.feedback.people.shown import as_text, checked_rows, completion_in, to_file, verdict_of
+from text2grad.feedback.rows import Rejected
 from text2grad.runs import write_atomic
 
-ID = "text2grad_id"
 SHOWN = "shown"
-AGENT = "text2grad"
-"""The model version of our predictions, by which they are known again."""
 CONFIG = """<View>
   <Header value="Prompt" size="5"/>
   <Text name="shown" value="$shown"/>
@@ -49,23 +61,7 @@ def write_label_studio(rows: Iterable[Mapping[str, Any]], path: str | Path) -> N
 
 
 def is_task(item: Mapping[str, Any]) -> bool:
-    return isinstance(item.get("data"), Mapping) and any(
-        key in item for key in ("annotations", "predictions", "completions")
-    )
-
-
-def is_minimal(item: Mapping[str, Any]) -> bool:
-    """JSON-MIN: data, controls and what the tool notes of an annotation side by side; which of it is there varies."""
-    noted = sum(key in item for key in ("annotation_id", "annotator", "created_at", "updated_at", "lead_time"))
-    return ("annotation_id" in item and noted > 1) or any(_is_marked(value) for value in item.values())
-
-
-def _is_marked(value: Any) -> bool:
-    """Whether a value is a list of regions as Label Studio has them: its labels are a list, ours a verdict."""
-    return bool(_objects(value)) and all(
-        isinstance(each.get("labels", each.get("hypertextlabels")), list) and "start" in each
-        for each in _objects(value)
-    )
+    return isinstance(item.get("data"), Mapping) and ("annotations" in item or "predictions" in item)
 
 
 def read_label_studio(
@@ -74,12 +70,11 @@ def read_label_studio(
     """Rows from the objects of an export, each with its number."""
     units = settings.units if settings.units != "auto" else _counting(items, settings)
     for number, item in items:
-        identity = _identity(item, name, number)
+        data = item.get("data")
+        own = data.get(ID) if isinstance(data, Mapping) else None
+        identity = id_of((own, item.get("id")), f"{name}-{number}")
         try:
-            if is_minimal(item) and not is_task(item):
-                yield finish(_minimal_row(item, identity, settings, units), number)
-            else:
-                yield from _task_rows(item, identity, number, settings, units)
+            yield from _task_rows(item, identity, number, settings, units)
         except InvalidData as problem:
             yield Rejected(number, identity, str(problem))
 
@@ -87,37 +82,23 @@ def read_label_studio(
 def _task(row: Mapping[str, Any]) -> dict[str, Any]:
     completion = row["completion"]
     data = {key: value for key, value in row.items() if key not in ("id", "spans", "critique", "revision")}
-    task: dict[str, Any] = {"data": {ID: row["id"], **data, SHOWN: as_text(row.get("prompt"))}}
     result: list[dict[str, Any]] = []
-    for number, span in enumerate(row.get("spans") or ()):
-        start, end = span["start"], span["end"]
-        place = {"start": start, "end": end}
-        common = {"id": f"span{number}", "to_name": "completion"}
-        region = {"value": {**place, "text": completion[start:end], "labels": [span["verdict"]]}, "from_name": "spans"}
-        result.append({**region, **common, "type": "labels"})
-        if span.get("severity") is not None:
-            result[-1]["meta"] = {"severity": span["severity"]}
-        if span.get("comment"):
-            remark = {"value": {**place, "text": [span["comment"]]}, "from_name": "comment"}
-            result.append({**remark, **common, "type": "textarea"})
-    critique = row.get("critique")
-    texts = {"critique": critique.get("feedback") if isinstance(critique, Mapping) else critique}
-    for name, text in (texts | {"revision": row.get("revision")}).items():
-        if text:
-            said = {"id": name, "from_name": name, "to_name": "completion", "type": "textarea"}
-            result.append({**said, "value": {"text": [text]}})
-    if result:
-        task["predictions"] = [{"model_version": AGENT, "result": result}]
-    return task
-
-
-def _identity(item: Mapping[str, Any], name: str, number: int) -> str | int:
-    data = item.get("data")
-    given = data.get(ID) if isinstance(data, Mapping) else item.get(ID)
-    for value in (given, item.get("id")):
-        if isinstance(value, str | int) and not isinstance(value, bool) and value != "":
-            return value
-    return f"{name}-{number}"
+    for number, span in enumerate(row["spans"]):
+        place = {"start": span["start"], "end": span["end"]}
+        text = completion[span["start"] : span["end"]]
+        region = {"id": f"span{number}", "to_name": "completion"}
+        value = {**place, "text": text, "labels": [span["verdict"]]}
+        meta = {} if span["severity"] is None else {"meta": {"severity": span["severity"]}}
+        result.append({"value": value, "from_name": "spans", **region, "type": "labels", **meta})
+        if span["comment"]:
+            remark = {**place, "text": [span["comment"]]}
+            result.append({"value": remark, "from_name": "comment", **region, "type": "textarea"})
+    for name in ("critique", "revision"):
+        if text := row.get(name):
+            control = {"id": name, "from_name": name, "to_name": "completion", "type": "textarea"}
+            result.append({**control, "value": {"text": [text]}})
+    task: dict[str, Any] = {"data": {ID: row["id"], **data, SHOWN: as_text(row.get("prompt"))}}
+    return task | ({"predictions": [{"model_version": AGENT, "result": result}]} if result else {})
 
 
 def _task_rows(
@@ -126,11 +107,8 @@ def _task_rows(
     data = item.get("data")
     if not isinstance(data, Mapping):
         raise InvalidData(f"data: should be an object with the texts of the task, got {shorten(data)}")
-    annotations = item.get("annotations") or item.get("completions") or []
-    if not annotations and settings.suggestions:
-        annotations = item.get("predictions") or []
-    if not isinstance(annotations, list) or not all(isinstance(each, Mapping) for each in annotations):
-        raise InvalidData(f"annotations: should be a list of objects, got {shorten(annotations)}")
+    annotations = item.get("annotations") or (settings.suggestions and item.get("predictions")) or []
+    annotations = objects(annotations, "annotations")
     if not annotations:
         raise InvalidData("nobody has annotated it")
     names = [_annotator(each, place) for place, each in enumerate(annotations, 1)]
@@ -141,25 +119,11 @@ def _task_rows(
         try:
             if annotation.get("was_cancelled"):
                 raise InvalidData(f"annotator {who} skipped it")
-            ours = _ours([*_objects(item.get("predictions")), annotation.get("prediction")])
-            row = _row(data, row_id, annotation.get("result") or [], settings, units, ours)
+            row = _row(data, row_id, annotation.get("result") or [], settings, units, _ours(item, annotation))
         except InvalidData as problem:
             yield Rejected(number, row_id, str(problem))
         else:
             yield finish({**row, "annotator": str(who)}, number)
-
-
-def _ours(predictions: Sequence[Any]) -> frozenset[Place]:
-    """Offsets of the regions that `write_label_studio` predicted, in characters: a version of the tool that counts
-    otherwise leaves those that nobody touches as they are."""
-    own = [each for each in _objects(predictions) if each.get("model_version") == AGENT]
-    values = [result.get("value") for each in own for result in _objects(each.get("result"))]
-    places = ((value.get("start"), value.get("end")) for value in _objects(values))
-    return frozenset((start, end) for start, end in places if type(start) is int and type(end) is int)
-
-
-def _objects(value: Any) -> list[Mapping[str, Any]]:
-    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
 
 
 def _annotator(annotation: Mapping[str, Any], place: int) -> object:
@@ -167,6 +131,20 @@ def _annotator(annotation: Mapping[str, Any], place: int) -> object:
     if isinstance(who, Mapping):
         who = who.get("email") or who.get("id")
     return place if who is None else who
+
+
+def _ours(item: Mapping[str, Any], annotation: Mapping[str, Any]) -> frozenset[Place]:
+    """Offsets of the regions that `write_label_studio` predicted, in characters: a version of the tool that counts
+    otherwise leaves those that nobody touches as they are."""
+    predictions = [*_objects_in(item.get("predictions")), annotation.get("prediction")]
+    own = [each for each in _objects_in(predictions) if each.get("model_version") == AGENT]
+    values = [result.get("value") for each in own for result in _objects_in(each.get("result"))]
+    places = ((value.get("start"), value.get("end")) for value in _objects_in(values))
+    return frozenset((start, end) for start, end in places if type(start) is int and type(end) is int)
+
+
+def _objects_in(value: Any) -> list[Mapping[str, Any]]:
+    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
 
 
 def _row(
@@ -178,28 +156,8 @@ def _row(
     ours: frozenset[Place],
 ) -> dict[str, Any]:
     """One annotation. A control that means nothing here is named in the row's `unread`."""
-    columns = settings.columns
-    completion = completion_in(data, columns.completion)
-    marked, comments, texts, unread = _sorted_results(result)
-    named = {columns.critique: "critique", columns.revision: "revision"}
-    row = _columns(data, identity, completion, settings)
-    for control, words in texts.items():
-        if control in named:
-            row[named[control]] = words
-        else:
-            unread.append(f"{control} (textarea)")
-    regions = [_region(item) for item in marked]
-    places = to_characters(completion, regions, settings.units, units, ours)
-    row["spans"] = [
-        _span(place, item, comments.get(item.get("id")), settings) for place, item in zip(places, marked, strict=True)
-    ]
-    if unread:
-        row["unread"] = sorted(set(unread))
-    return row
-
-
-def _columns(data: Mapping[str, Any], identity: str | int, completion: str, settings: PeopleSettings) -> dict[str, Any]:
     names = settings.columns
+    completion = completion_in(data, names.completion)
     known = {names.prompt: "prompt", names.critique: "critique", names.revision: "revision"}
     kept = {
         known.get(key, key): value
@@ -207,35 +165,46 @@ def _columns(data: Mapping[str, Any], identity: str | int, completion: str, sett
         if key not in (ID, SHOWN, "id", names.completion, names.spans)
         and (names.completion in data or value != completion)
     }
-    return {"id": identity, **kept, "completion": completion}
+    row: dict[str, Any] = {"id": identity, **kept, "completion": completion}
+    marked, comments, texts, unread = _sorted_results(result)
+    for control, text in texts.items():
+        if control in (names.critique, names.revision):
+            row[known[control]] = text
+        else:
+            unread.append(f"{control} (textarea)")
+    places = to_characters(completion, [_region(each) for each in marked], settings.units, units, ours)
+    row["spans"] = [
+        _span(place, each, comments.get(each.get("id")), settings) for place, each in zip(places, marked, strict=True)
+    ]
+    return row | ({"unread": sorted(set(unread))} if unread else {})
 
 
 def _sorted_results(
     result: Any,
 ) -> tuple[list[Mapping[str, Any]], dict[Any, str], dict[str, str], list[str]]:
     """(marked regions, region id → comment, control → text about the whole, controls that are not known)."""
-    if not isinstance(result, list) or not all(isinstance(item, Mapping) for item in result):
-        raise InvalidData(f"result: should be a list of objects, got {shorten(result)}")
-    marked = [item for item in result if item.get("type") in ("labels", "hypertextlabels")]
-    ids = {item.get("id") for item in marked}
+    results = objects(result, "result")
+    marked = [each for each in results if each.get("type") in ("labels", "hypertextlabels")]
+    ids = {each.get("id") for each in marked}
     comments: dict[Any, str] = {}
     texts: dict[str, str] = {}
     unread: list[str] = []
-    for item in result:
-        if item.get("type") in ("labels", "hypertextlabels"):
+    for each in results:
+        if each.get("type") in ("labels", "hypertextlabels"):
             continue
-        words = _words(item.get("value"))
-        if item.get("type") != "textarea" or words is None:
-            unread.append(f"{item.get('from_name', '?')} ({item.get('type', '?')})")
-        elif item.get("id") in ids:
-            comments[item.get("id")] = " ".join(filter(None, (comments.get(item.get("id")), words)))
+        text = _text(each.get("value"))
+        if each.get("type") != "textarea" or text is None:
+            unread.append(f"{each.get('from_name', '?')} ({each.get('type', '?')})")
+        elif each.get("id") in ids:
+            comments[each.get("id")] = " ".join(filter(None, (comments.get(each.get("id")), text)))
         else:
-            control = str(item.get("from_name"))
-            texts[control] = "\n".join(filter(None, (texts.get(control), words)))
+            control = str(each.get("from_name"))
+            texts[control] = "\n".join(filter(None, (texts.get(control), text)))
     return marked, comments, texts, unread
 
 
-def _words(value: Any) -> str | None:
+def _text(value: Any) -> str | None:
+    """What a text area holds: one text, or several."""
     text = value.get("text") if isinstance(value, Mapping) else None
     parts = [text] if isinstance(text, str) else text
     if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
@@ -243,83 +212,38 @@ def _words(value: Any) -> str | None:
     return "\n".join(parts)
 
 
-def _region(item: Mapping[str, Any]) -> Region:
-    value = item.get("value", item)
+def _region(result: Mapping[str, Any]) -> Region:
+    value = result.get("value")
     if not isinstance(value, Mapping):
         raise InvalidData(f"value: should be an object with start and end, got {shorten(value)}")
-    glob = value.get("globalOffsets")
-    place = glob if isinstance(glob, Mapping) else value
-    start, end, text = place.get("start"), place.get("end"), value.get("text")
-    if type(start) is not int or type(end) is not int:
-        raise InvalidData(f"a region should have whole numbers for start and end, got {shorten(dict(value))}")
+    text, absolute = value.get("text"), value.get("globalOffsets")
+    start, end = whole_numbers(absolute if isinstance(absolute, Mapping) else value, "a region")
     return Region(start, end, text if isinstance(text, str) else None)
 
 
-def _span(
-    place: tuple[int, int], item: Mapping[str, Any], comment: str | None, settings: PeopleSettings
-) -> dict[str, Any]:
-    value = item.get("value", item)
-    labels = value.get("labels") or value.get("hypertextlabels") or []
+def _span(place: Place, result: Mapping[str, Any], comment: str | None, settings: PeopleSettings) -> dict[str, Any]:
+    labels = result["value"].get("labels") or result["value"].get("hypertextlabels") or []
     if not isinstance(labels, list) or len(labels) != 1:
         raise InvalidData(f"a region should have one label, got {shorten(labels)}")
     span: dict[str, Any] = {"start": place[0], "end": place[1], "verdict": verdict_of(labels[0], settings.labels)}
-    meta = item.get("meta")
+    meta = result.get("meta")
     if isinstance(meta, Mapping) and meta.get("severity") is not None:
         span["severity"] = meta["severity"]
-    if comment:
-        span["comment"] = comment
-    return span
-
-
-def _minimal_row(
-    item: Mapping[str, Any], identity: str | int, settings: PeopleSettings, units: Units
-) -> dict[str, Any]:
-    """JSON-MIN: data and controls side by side. A region's only comment comes without its region there, so comments are
-    a part of the critique."""
-    names = settings.columns
-    completion = completion_in(item, names.completion)
-    own = ("annotator", "annotation_id", "created_at", "updated_at", "lead_time", "agreement", names.comment)
-    row = _columns({key: value for key, value in item.items() if key not in own}, identity, completion, settings)
-    marked = item.get(names.spans) or []
-    if not isinstance(marked, list) or not all(isinstance(each, Mapping) for each in marked):
-        raise InvalidData(f"{names.spans}: should be a list of regions, got {shorten(marked)}")
-    places = to_characters(completion, [_region(each) for each in marked], settings.units, units)
-    row["spans"] = [_span(place, each, None, settings) for place, each in zip(places, marked, strict=True)]
-    for name, key in ((names.critique, "critique"), (names.revision, "revision")):
-        if isinstance(item.get(name), list):
-            row[key] = "\n".join(map(str, item[name]))
-    if said := _loose_comments(item.get(names.comment)):
-        row["critique"] = " ".join(filter(None, (row.get("critique"), said)))
-    return row if item.get("annotator") is None else {**row, "annotator": str(item["annotator"])}
-
-
-def _loose_comments(value: Any) -> str:
-    parts = value if isinstance(value, list) else [value]
-    words = [part if isinstance(part, str) else _words(part) for part in parts]
-    return " ".join(word for word in words if word)
+    return span | ({"comment": comment} if comment else {})
 
 
 def _counting(items: Sequence[tuple[int, Mapping[str, Any]]], settings: PeopleSettings) -> Units:
     """What the file's offsets count, by the first annotation whose texts leave one reading only. One export has one
     version's habits; an annotation that fits both ways is read like the others. Our own predictions say nothing."""
     for _, item in items:
-        minimal = is_minimal(item) and not is_task(item)
-        results = [(item.get(settings.columns.spans), frozenset[Place]())] if minimal else _all_results(item)
-        for result, ours in results:
+        for each in (*_objects_in(item.get("annotations")), *_objects_in(item.get("predictions"))):
             try:
-                completion = completion_in(item if minimal else item["data"], settings.columns.completion)
-                marked: Any = result if minimal else _sorted_results(result)[0]
-                regions = [_region(each) for each in marked]
+                completion = completion_in(item["data"], settings.columns.completion)
+                regions = [_region(region) for region in _sorted_results(each.get("result"))[0]]
             except (InvalidData, TypeError, AttributeError, KeyError):
                 continue  # it is read again, and rejected with its reason, in its turn
-            found = decides(completion, [each for each in regions if (each.start, each.end) not in ours])
-            if found != "auto":
-                return found
+            ours = _ours(item, each)
+            units = decides(completion, [region for region in regions if (region.start, region.end) not in ours])
+            if units != "auto":
+                return units
     return "characters"
-
-
-def _all_results(item: Mapping[str, Any]) -> list[tuple[Any, frozenset[Place]]]:
-    """(an annotation's or prediction's results, the offsets in it that may be ours)."""
-    some = [each for key in ("annotations", "completions", "predictions") for each in _objects(item.get(key))]
-    predictions = _objects(item.get("predictions"))
-    return [(each.get("result"), _ours([*predictions, each.get("prediction")])) for each in some]

@@ -1,4 +1,4 @@
-"""What a labelling tool's offsets count. Enters: a text, and places in somebody's units. Leaves: places in characters,
+"""What a labelling tool's offsets count. Enters: a text, and regions in somebody's units. Leaves: places in characters,
 or the reason why they cannot be told.
 
 Python counts code points, browsers UTF-16 units, where characters beyond U+FFFF are two; Label Studio has done both,
@@ -13,10 +13,11 @@ from dataclasses import dataclass
 
 from text2grad._checked import shorten
 from text2grad.errors import InvalidData
-from text2grad.feedback.people.settings import Units
+from text2grad.feedback.people.common import Units
 
 Place = tuple[int, int]
 _SPACES = re.compile(r"(?:\\n|\s)+")
+_NAMES: dict[Units, str] = {"characters": "characters", "utf16": "UTF-16 units"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +42,8 @@ def decides(text: str, regions: Sequence[Region]) -> Units:
     """Which units the regions' own texts leave possible; `auto` where that is both or neither."""
     if text.isascii() or all(region.text is None for region in regions):
         return "auto"
-    fits = [_fits(text, regions, _bounds(text, utf16, crlf=False), exactly=True) for utf16 in (False, True)]
-    if fits[0] is None:
-        return "utf16" if fits[1] is not None else "auto"
-    return "characters" if fits[1] is None else "auto"
+    possible = [units for units in _NAMES if _fit(text, regions, _bounds(text, units), exactly=True) is not None]
+    return possible[0] if len(possible) == 1 else "auto"
 
 
 def to_characters(
@@ -61,91 +60,76 @@ def to_characters(
     >>> to_characters("🦩 ab", [Region(3, 5, "ab")], "auto"), to_characters("🦩 ab", [Region(2, 4, "ab")], "auto")
     ([(2, 4)], [(2, 4)])
     """
-    kept = [_suggested(text, region, ours) for region in regions]
-    others = [region for region, suggested in zip(regions, kept, strict=True) if not suggested]
-    if units == "auto":
-        found = iter(_found(text, others, first))
-    else:
-        found = iter(_only(text, others, _bounds(text, utf16=units == "utf16", crlf=False), units))
-    return [(r.start, r.end) if suggested else next(found) for r, suggested in zip(regions, kept, strict=True)]
+    suggested = [_is_suggested(text, region, ours) for region in regions]
+    others = [region for region, own in zip(regions, suggested, strict=True) if not own]
+    places = iter(_read(text, others, units, first))
+    return [(r.start, r.end) if own else next(places) for r, own in zip(regions, suggested, strict=True)]
 
 
-def _suggested(text: str, region: Region, ours: Collection[Place]) -> bool:
+def _is_suggested(text: str, region: Region, ours: Collection[Place]) -> bool:
     """Whether a region is what this package suggested, untouched; its text, where it has one, must agree."""
     if (region.start, region.end) not in ours or not 0 <= region.start < region.end <= len(text):
         return False
     return region.text is None or _alike(text[region.start : region.end], region.text)
 
 
-def _found(text: str, regions: Sequence[Region], first: Units) -> list[Place]:
-    order = (True, False) if first == "utf16" else (False, True)
-    readings = [_bounds(text, utf16, crlf) for crlf in (False, True) for utf16 in order]
-    if any(region.text is not None for region in regions):
-        return _by_text(text, regions, readings)
-    possible: list[list[Place]] = []
-    for bounds in readings[:2]:
-        places = [_place(bounds, region) for region in regions]
-        found = [place for place in places if place is not None]
-        if len(found) == len(regions) and found not in possible:
-            possible.append(found)
-    if len(possible) == 1:
-        return possible[0]
-    if not possible:
-        raise InvalidData(_outside(text, regions))
-    raise InvalidData(
-        "its offsets may count characters or UTF-16 units, and the completion holds characters (emoji, say) for which "
-        "that differs; set people.units=utf16 for what was marked in a page that counts as browsers do (Argilla's), or "
-        "people.units=characters for what a program wrote"
-    )
-
-
-def _by_text(text: str, regions: Sequence[Region], readings: Sequence[Sequence[int]]) -> list[Place]:
+def _read(text: str, regions: Sequence[Region], units: Units, first: Units) -> list[Place]:
+    """The places by the first reading that gives every region its text; without texts, by the only possible one."""
+    counted: list[Units] = [units] if units != "auto" else sorted(_NAMES, key=lambda each: each != first)
+    if all(region.text is None for region in regions):
+        readings = (_fit(text, regions, _bounds(text, each), exactly=True) for each in counted)
+        possible = {tuple(places) for places in readings if places is not None}
+        if len(possible) == 1:
+            return list(possible.pop())
+        if not possible:
+            raise InvalidData(_outside(text, regions))
+        raise InvalidData(
+            "its offsets may count characters or UTF-16 units, and the completion holds characters (emoji, say) for "
+            "which that differs; set people.units=utf16 for what was marked in a page that counts as browsers do "
+            "(Argilla's), or people.units=characters for what a program wrote"
+        )
     for exactly in (True, False):
-        for bounds in readings:
-            places = _fits(text, regions, bounds, exactly)
-            if places is not None:
-                return places
-    # None of them fits all: speak of the first region that no reading gives.
-    number = next(
-        (n for n, region in enumerate(regions) if all(_fits(text, [region], b, False) is None for b in readings)), 0
-    )
-    region = regions[number]
-    shown = [
-        shorten(text[slice(*place)], 40) if (place := _place(_bounds(text, utf16, False), region)) else "nothing"
-        for utf16 in (False, True)
-    ]
-    raise InvalidData(
-        f"region {number + 1} at {region.start}–{region.end} should be {shorten(region.text, 40)}, got {shown[0]} "
-        f"counting characters and {shown[1]} counting UTF-16 units; is the completion the text that was marked?"
-    )
+        for crlf in (False, True) if units == "auto" else (False,):
+            for each in counted:
+                places = _fit(text, regions, _bounds(text, each, crlf), exactly)
+                if places is not None:
+                    return places
+    raise InvalidData(_mismatch(text, regions, counted))
 
 
-def _fits(text: str, regions: Sequence[Region], bounds: Sequence[int], exactly: bool) -> list[Place] | None:
+def _fit(text: str, regions: Sequence[Region], bounds: Sequence[int], exactly: bool) -> list[Place] | None:
     """The places by one reading, if it gives every region its own text."""
     places: list[Place] = []
     for region in regions:
         place = _place(bounds, region)
         if place is None:
             return None
-        said = text[slice(*place)]
-        if region.text is not None and said != region.text and (exactly or not _alike(said, region.text)):
+        here = text[slice(*place)]
+        if region.text is not None and here != region.text and (exactly or not _alike(here, region.text)):
             return None
         places.append(place)
     return places
 
 
-def _only(text: str, regions: Sequence[Region], bounds: Sequence[int], units: Units) -> list[Place]:
-    places = [_place(bounds, region) for region in regions]
-    found = [place for place in places if place is not None]
-    if len(found) < len(regions):
-        raise InvalidData(_outside(text, [regions[places.index(None)]]))
-    for number, (region, place) in enumerate(zip(regions, found, strict=True), 1):
-        if region.text is not None and not _alike(text[slice(*place)], region.text):
-            raise InvalidData(
-                f"region {number} at {region.start}–{region.end} should be {shorten(region.text, 40)}, got "
-                f"{shorten(text[slice(*place)], 40)} counting {units}"
-            )
-    return found
+def _mismatch(text: str, regions: Sequence[Region], counted: Sequence[Units]) -> str:
+    """About the first region that no reading gives."""
+    bounds = {units: _bounds(text, units) for units in counted}
+    wrong = (
+        n for n, r in enumerate(regions) if all(_fit(text, [r], b, exactly=False) is None for b in bounds.values())
+    )
+    number = next(wrong, 0)
+    region = regions[number]
+    if region.text is None:
+        return _outside(text, [region])
+    places = {units: _place(bounds[units], region) for units in counted}
+    came = " and ".join(
+        f"{shorten(text[slice(*place)], 40) if place else 'nothing'} counting {_NAMES[units]}"
+        for units, place in sorted(places.items())
+    )
+    return (
+        f"region {number + 1} at {region.start}–{region.end} should be {shorten(region.text, 40)}, got {came}; is the "
+        f"completion the text that was marked?"
+    )
 
 
 def _outside(text: str, regions: Sequence[Region]) -> str:
@@ -156,19 +140,16 @@ def _outside(text: str, regions: Sequence[Region]) -> str:
     )
 
 
-def _bounds(text: str, utf16: bool, crlf: bool) -> list[int]:
-    """Unit boundary → character boundary; −1 inside a character."""
-    if not crlf and (not utf16 or text.isascii()):
-        return list(range(len(text) + 1))
-    found: list[int] = []
+def _bounds(text: str, units: Units, crlf: bool = False) -> list[int]:
+    """Unit boundary → character boundary; −1 inside a character. `crlf`: CRLF counts as one."""
+    bounds: list[int] = []
     for position, character in enumerate(text):
         if crlf and character == "\r" and text[position + 1 : position + 2] == "\n":
             continue
-        found.append(position)
-        if utf16 and character > "\uffff":
-            found.append(-1)
-    found.append(len(text))
-    return found
+        bounds.append(position)
+        if units == "utf16" and character > "\uffff":
+            bounds.append(-1)
+    return [*bounds, len(text)]
 
 
 def _place(bounds: Sequence[int], region: Region) -> Place | None:

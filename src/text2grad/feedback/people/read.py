@@ -1,10 +1,12 @@
 """Any file that people's feedback comes in → rows of the project's format. `read_people` is the verb.
 
-Enters: a path. Leaves: rows, and `Rejected` for what cannot be read, in the order of the file. CSV and JSON lines in
-the project's own format are read one by one; exports of labelling tools are read whole, because what their offsets
-count is a matter of the whole file. Refuses to know commands and stages.
+Enters: a path. Leaves: rows, and `Rejected` for what cannot be read, in the order of the file. Tables (CSV, TSV) and
+JSON lines are read one by one; exports of labelling tools are read whole, because what their offsets count is a matter
+of the whole file. Spreadsheets' habits are understood: a byte order mark, UTF-16, semicolons or tabs, quoted line
+breaks, CRLF. What is not text in the expected encoding is rejected by its line, not guessed at.
 """
 
+import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -16,37 +18,40 @@ from typing import Any
 from text2grad._checked import shorten
 from text2grad.errors import InvalidData
 from text2grad.feedback.people.argilla import is_record, read_argilla
-from text2grad.feedback.people.items import Found, Ids, Rejected, finish
-from text2grad.feedback.people.label_studio import is_minimal, is_task, read_label_studio
-from text2grad.feedback.people.settings import Kind, PeopleSettings
-from text2grad.feedback.people.tables import encoding_of, read_csv, undecoded
+from text2grad.feedback.people.common import Found, Kind, PeopleSettings, finish
+from text2grad.feedback.people.label_studio import is_task, read_label_studio
+from text2grad.feedback.rows import Ids, Rejected
+from text2grad.runs import parse_object
 
-_DEFAULT = PeopleSettings()
 _OURS = ("id", "prompt", "completion", "critique", "revision", "spans", "annotator")
 _LISTS = ("passages", "tests")
-"""Columns that, beside the spans, a CSV file holds as JSON."""
-
+"""Columns that, beside the spans, a table holds as JSON."""
 _LOOKED_AT = 100
-"""Items by which a file's kind is told: in some exports an item that nobody marked looks like a plain row."""
+"""Items by which a file's kind is told, where the first ones are broken."""
+_DELIMITERS = (",", ";", "\t", "|")
+_LONGEST = 50_000_000
+"""Characters of one field; the csv module's own limit of 131,072 is less than some completions have."""
 
 Item = tuple[int, Any] | Rejected
 """(line or number, value), or why there is none."""
 
 
-def read_people(path: str | Path, settings: PeopleSettings = _DEFAULT) -> Iterator[dict[str, Any] | Rejected]:
+def read_people(path: str | Path, settings: PeopleSettings | None = None) -> Iterator[dict[str, Any] | Rejected]:
     """Rows `{"id", "completion", "critique", "prompt"?, "revision"?, "spans"?, …}`, each with whatever other columns it
     came with; and `Rejected`, with its place and reason, for each item that is none. Ids are unique: another person's
     row on the same id becomes `ID#ANNOTATOR`, and a row that still repeats one is rejected.
 
     Raises `InvalidData` where the file as a whole cannot be read.
     """
-    path = Path(path)
+    path, settings = Path(path), settings or PeopleSettings()
     try:
         with path.open("rb") as file:
             start = file.read(65_536)
     except OSError as problem:
         raise InvalidData(f"{path}: should be a readable file: {problem.strerror}") from None
-    encoding = encoding_of(start, settings.encoding)
+    encoding = "utf-8-sig" if settings.encoding.lower().replace("_", "-") in ("utf-8", "utf8") else settings.encoding
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
+        encoding = "utf-16"
     try:
         opening = start.decode(encoding, "replace").lstrip("\ufeff \t\r\n")[:1]
     except LookupError:
@@ -54,18 +59,19 @@ def read_people(path: str | Path, settings: PeopleSettings = _DEFAULT) -> Iterat
     if not opening:
         raise InvalidData(f"{path}: should hold feedback, got an empty file")
     if settings.kind == "csv" or (settings.kind == "auto" and opening not in "[{"):
-        return _unique(_from_csv(path, settings))
+        rows = (_from_row(record, path, settings) for record in _table(path, encoding, settings))
+        return _unique(rows)
     items = _list(path, encoding) if opening == "[" else _lines(path, encoding)
     return _unique(_from_items(items, path, settings))
 
 
 def _from_items(items: Iterator[Item], path: Path, settings: PeopleSettings) -> Iterator[Found]:
-    kind = settings.kind
     held: list[Item] = []
+    kind = settings.kind
     while kind == "auto" and len(held) < _LOOKED_AT and (item := next(items, None)) is not None:
         held.append(item)
-        found = _kind_of(item[1]) if not isinstance(item, Rejected) and isinstance(item[1], Mapping) else "rows"
-        kind = kind if found == "rows" else found
+        if not isinstance(item, Rejected) and isinstance(item[1], Mapping):
+            kind = _kind_of(item[1])
     everything = chain(held, items)
     if kind not in ("label_studio", "argilla"):
         yield from (_from_row(item, path, settings) for item in everything)
@@ -84,9 +90,7 @@ def _from_items(items: Iterator[Item], path: Path, settings: PeopleSettings) -> 
 
 
 def _kind_of(item: Mapping[str, Any]) -> Kind:
-    if is_task(item) or is_minimal(item):
-        return "label_studio"
-    return "argilla" if is_record(item) else "rows"
+    return "label_studio" if is_task(item) else "argilla" if is_record(item) else "rows"
 
 
 def _line(found: Found) -> int:
@@ -95,19 +99,6 @@ def _line(found: Found) -> int:
 
 def _no_object(item: tuple[int, Any]) -> Rejected:
     return Rejected(item[0], None, f"should be a JSON object, got {shorten(item[1])}")
-
-
-def _from_csv(path: Path, settings: PeopleSettings) -> Iterator[Found]:
-    for record in read_csv(path, settings):
-        if not isinstance(record, Rejected):
-            values: dict[str, Any] = dict(record[1])
-            for name in (*_LISTS, settings.columns.spans):
-                if isinstance(values.get(name), str) and values[name].lstrip().startswith("["):
-                    # What is no JSON stays the text that it is; where a list is a must, the row is rejected for it.
-                    with suppress(ValueError, RecursionError):
-                        values[name] = json.loads(values[name])
-            record = (record[0], values)
-        yield _from_row(record, path, settings)
 
 
 def _from_row(item: Item, path: Path, settings: PeopleSettings) -> Found:
@@ -136,41 +127,35 @@ def _unique(found: Iterable[Found]) -> Iterator[dict[str, Any] | Rejected]:
 
 
 def _lines(path: Path, encoding: str) -> Iterator[Item]:
-    """One object a line; or, where the first line is none, the whole file as one object if it is that."""
+    """One object per line; or, where the first line is none, the whole file as one object if it is that."""
     with path.open(encoding=encoding, errors="surrogateescape", newline="\n") as stream:
         for number, line in enumerate(stream, 1):
             text = line.strip("\ufeff \t\r\n")
             if not text:
                 continue
-            value = _parsed(number, text, encoding)
-            if number == 1 and isinstance(value, Rejected):
-                whole = _parsed(1, path.read_bytes().decode(encoding, "surrogateescape").lstrip("\ufeff"), encoding)
+            item = _parsed(number, text, encoding)
+            if number == 1 and isinstance(item, Rejected):
+                whole = _parsed(1, _text(path, encoding), encoding)
                 if not isinstance(whole, Rejected):
                     yield whole
                     return
-            yield value
+            yield item
 
 
 def _parsed(number: int, text: str, encoding: str) -> Item:
-    if undecoded(text):
-        reason = f"is not {encoding.removesuffix('-sig')}; save the file as UTF-8, or set encoding to its own"
-        return Rejected(number, None, reason)
+    if _undecoded(text):
+        return Rejected(number, None, _not_encoded(encoding))
     try:
-        return number, json.loads(text)
-    except json.JSONDecodeError as problem:
-        return Rejected(number, None, f"is not JSON: {problem.msg} at character {problem.pos}")
-    except (RecursionError, ValueError) as problem:
-        return Rejected(number, None, f"is not JSON that can be read: {problem}")
+        return number, parse_object(text)
+    except InvalidData as problem:
+        return Rejected(number, None, str(problem))
 
 
 def _list(path: Path, encoding: str) -> Iterator[Item]:
-    text = path.read_bytes().decode(encoding, "surrogateescape").lstrip("\ufeff")
-    if undecoded(text):
-        line = next(number for number, part in enumerate(text.split("\n"), 1) if undecoded(part))
-        raise InvalidData(
-            f"{path}, line {line}: is not {encoding.removesuffix('-sig')}; save the file as UTF-8, or set encoding to "
-            "its own"
-        )
+    text = _text(path, encoding)
+    if _undecoded(text):
+        line = next(number for number, part in enumerate(text.split("\n"), 1) if _undecoded(part))
+        raise InvalidData(f"{path}, line {line}: {_not_encoded(encoding)}")
     try:
         items = json.loads(text)
     except json.JSONDecodeError as problem:
@@ -180,3 +165,97 @@ def _list(path: Path, encoding: str) -> Iterator[Item]:
     except (RecursionError, ValueError) as problem:
         raise InvalidData(f"{path}: is not JSON that can be read: {problem}") from None
     yield from enumerate(items, 1)
+
+
+def _text(path: Path, encoding: str) -> str:
+    try:
+        return path.read_bytes().decode(encoding, "surrogateescape").lstrip("\ufeff")
+    except UnicodeError:
+        raise InvalidData(f"{path}: {_not_encoded(encoding)}") from None
+
+
+def _table(path: Path, encoding: str, settings: PeopleSettings) -> Iterator[Item]:
+    """The records below the header, by column name; empty fields are left out."""
+    csv.field_size_limit(max(csv.field_size_limit(), _LONGEST))
+    # Bytes that are no text become half surrogates, which no text has: they are found again line by line.
+    with path.open(encoding=encoding, errors="surrogateescape", newline="") as stream:
+        try:
+            first = stream.readline()
+        except UnicodeError:
+            raise InvalidData(f"{path}, line 1: {_not_encoded(encoding)}") from None
+        stream.seek(0)
+        delimiter = settings.delimiter if settings.delimiter != "auto" else _delimiter(first, settings)
+        reader = csv.reader(stream, delimiter=delimiter, strict=True)
+        header = _header(path, reader, settings)
+        while True:
+            line = reader.line_num + 1
+            try:
+                record = next(reader)
+            except StopIteration:
+                return
+            except csv.Error as problem:
+                yield Rejected(line, None, f"is not CSV: {problem}; is a quotation mark missing or not doubled?")
+                continue
+            except UnicodeError as problem:
+                yield Rejected(line, None, f"is not text: {problem}; nothing behind it can be read")
+                return
+            if record:
+                yield _record(line, header, record, settings)
+
+
+def _header(path: Path, reader: Any, settings: PeopleSettings) -> list[str]:
+    try:
+        header = [name.strip() for name in next(reader, [])]
+    except (csv.Error, UnicodeError) as problem:
+        raise InvalidData(f"{path}, line 1: should be the names of the columns: {problem}") from None
+    name = settings.columns.completion
+    if name not in header:
+        raise InvalidData(
+            f"{path}: should have a column {name!r}, got the columns {shorten(header, 200)}; set columns.completion to "
+            "the one that holds what the model wrote"
+        )
+    if len(set(header)) < len(header):
+        twice = next(column for column in header if header.count(column) > 1)
+        raise InvalidData(f"{path}: should have each column once, got {twice!r} several times; rename them")
+    return header
+
+
+def _record(line: int, header: list[str], record: list[str], settings: PeopleSettings) -> Item:
+    if len(record) != len(header):
+        return Rejected(line, None, f"should have {len(header)} fields like the header, got {len(record)}")
+    fields: dict[str, Any] = {name: value for name, value in zip(header, record, strict=True) if value != ""}
+    for name, value in fields.items():
+        if broken := _undecoded(value):
+            known = fields.get(settings.columns.id, "")
+            readable = shorten("".join("�" if "\udc80" <= c <= "\udcff" else c for c in value), 40)
+            reason = f"{name}: is not {settings.encoding}: byte {ord(broken) - 0xDC00:#04x} in {readable}; {_MEND}"
+            return Rejected(line, None if not known or _undecoded(known) else known, reason)
+    for name in (*_LISTS, settings.columns.spans):
+        if isinstance(fields.get(name), str) and fields[name].lstrip().startswith("["):
+            # What is no JSON stays the text that it is; where a list is a must, the row is rejected for it.
+            with suppress(ValueError, RecursionError):
+                fields[name] = json.loads(fields[name])
+    return line, fields
+
+
+_MEND = "save the file as UTF-8, or set encoding to its own"
+
+
+def _not_encoded(encoding: str) -> str:
+    return f"is not {encoding.removesuffix('-sig')}; {_MEND}"
+
+
+def _undecoded(value: str) -> str:
+    """The first byte that is no text in the file's encoding, as Python escapes it; nothing where all is text."""
+    return next((character for character in value if "\udc80" <= character <= "\udcff"), "")
+
+
+def _delimiter(header: str, settings: PeopleSettings) -> str:
+    """The delimiter by which the header has most of the columns that are looked for, then most columns."""
+    wanted = {getattr(settings.columns, name) for name in _OURS}
+
+    def columns(delimiter: str) -> tuple[int, int]:
+        names = [name.strip(' "\r\n\ufeff') for name in header.split(delimiter)]
+        return len(wanted & set(names)), len(names)
+
+    return max(_DELIMITERS, key=columns)

@@ -43,7 +43,7 @@ function showCompletions(list, data) {
   function nameOf(row, index) {
     const piece = row.pieces[index];
     if (piece) return `“${piece.replace(/\n/g, "↵")}”`;
-    if (isEmpty(row, index)) return isLast(row, index) ? "the end: the decision to stop" : "a special token";
+    if (isEmpty(row, index)) return isLast(row, index) ? "the end, where the model decided to stop" : "a special token";
     const before = row.pieces.slice(0, index).filter(Boolean).pop() || "";
     return `more bytes of “${[...before].pop() || ""}”`;
   }
@@ -52,7 +52,7 @@ function showCompletions(list, data) {
 
   function kindOf(row, index) {
     const kinds = ["t"];
-    // Of several spans that cover a token the shortest is underlined: it says something more particular.
+    // Of several spans that cover a token the shortest is underlined: it is more specific.
     const nearest = spansOf(row, index).sort((a, b) => lengthOf(row, a) - lengthOf(row, b))[0];
     if (nearest !== undefined) kinds.push(`s-${row.spans[nearest][2]}`);
     if (!row.pieces[index]) kinds.push("bare");
@@ -85,7 +85,7 @@ function showCompletions(list, data) {
     const box = make("div", "critique");
     const phrases = [];
     if (!row.critique) {
-      box.append(make("p", "unscored", "Not scored: the critic said nothing, so this completion trained nothing."));
+      box.append(make("p", "unscored", "Not scored: there is no critique, so this completion was not trained on."));
       return [box, phrases];
     }
     const add = (parent, text, kind, indices) => {
@@ -240,11 +240,11 @@ function showCompletions(list, data) {
     const some = `${counted(shown.length)} of ${counted(here)} ${noun} match.`;
     let said = shown.length === here ? `${counted(here)} ${noun}.` : some;
     if (total > here) {
-      const how = view === "pairs" ? "those that changed most" : "chosen evenly, with the worst and the most changed";
+      const how = view === "pairs" ? "those that changed most" : "evenly over training, with the worst and the most changed";
       said += ` Showing ${counted(here)} of ${counted(total)}: ${how}.`;
     }
     const coloured = shown.some((entry) => entry.rows.some((row) => valueOf(row, mode, 0) !== undefined));
-    if (shown.length && !coloured) said += ` The run kept no ${MODES[mode]} for them, so they have no colour.`;
+    if (shown.length && !coloured) said += ` The run has no ${MODES[mode]} for them, so they have no colour.`;
     return said;
   }
 
@@ -255,7 +255,7 @@ function showCompletions(list, data) {
     const left = shown.length - drawn;
     at("more").hidden = !left;
     at("more").textContent = `Show ${Math.min(AT_ONCE, left)} more of ${counted(left)}`;
-    const nothing = "Nothing matches. Choose “all, in order”, or search for something else.";
+    const nothing = "Nothing matches. Choose “all, in order” or search for other words.";
     if (!shown.length) list.append(make("p", "intro", nothing));
   }
 
@@ -269,7 +269,7 @@ function showCompletions(list, data) {
   }
 
   const spanCause = (span) =>
-    causeOf(`s-${span[2]}`, `${SIGNS[span[2]]} ${span[2]}`, span[3] || "(no words given)", span[4]);
+    causeOf(`s-${span[2]}`, `${SIGNS[span[2]]} ${span[2]}`, span[3] || "(no comment)", span[4]);
 
   function tokenTip(row, index) {
     const numbers = [
@@ -297,7 +297,7 @@ function showCompletions(list, data) {
       const [quote, reason] = row.missed[indices[0]];
       return [make("p", "tip-title", `“${quote}”`), make("p", "", `✗ missed: ${reason}`)];
     }
-    const whose = "Belongs to the decision to stop: the last token carries it.";
+    const whose = "Counts at the last token, where the model decided to stop.";
     return [make("p", "tip-title", "Left out"), make("p", "", whose)];
   }
 

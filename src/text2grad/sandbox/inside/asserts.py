@@ -1,57 +1,86 @@
-"""Asserts that say what was expected and what came.
+"""Asserts that say what was expected and what came, and that are counted.
 
-Enters: the tests' source and the names that belong to the program. Leaves: code in which `assert f(2) == 4` raises
-`Mismatch` with both sides, by the functions of `judge`. Where program and tests share a process (`guarded`),
-comparisons outside asserts, arithmetic, `approx` and contexts are looked after, too.
+Enters: the tests' source and the names that belong to the program. Leaves: code in which `assert f(2) == 4` calls
+`Checks.compare`, which raises `Mismatch` with both sides.
 
 What is checked is counted as it runs: asserts, `pytest.raises`, unittest's methods, conditions under which a test
 fails, and exceptions caught where the test would fail without them. A test that checked nothing is not passed.
 """
 
 import ast
-import warnings
+import operator
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from text2grad.sandbox.inside.watch import bound
-
-_OPERATORS: dict[type[ast.cmpop], str] = {
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
-    ast.Is: "is",
-    ast.IsNot: "is not",
-    ast.In: "in",
-    ast.NotIn: "not in",
+LONGEST = 200
+"""Characters of a value in a message."""
+CHECKS = "__checks__"
+"""The name of a `Checks` among the names of the tests."""
+_SIGNS: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], Any]]] = {
+    ast.Eq: ("==", operator.eq),
+    ast.NotEq: ("!=", operator.ne),
+    ast.Lt: ("<", operator.lt),
+    ast.LtE: ("<=", operator.le),
+    ast.Gt: (">", operator.gt),
+    ast.GtE: (">=", operator.ge),
+    ast.Is: ("is", operator.is_),
+    ast.IsNot: ("is not", operator.is_not),
+    ast.In: ("in", lambda left, right: left in right),
+    ast.NotIn: ("not in", lambda left, right: left not in right),
 }
-_ARITHMETIC: dict[type[ast.operator], str] = {ast.Sub: "-", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%"}
-"""By which tests compare numbers: `abs(f(2) - 4) < 1e-9`."""
-_SWALLOW = {"raises", "assertRaises", "assertRaisesRegex", "suppress"}
-"""Contexts that a test uses to expect an exception, a failed assert among them."""
+_COMPARE = dict(_SIGNS.values())
 
 
-def rewrite(
-    source: str,
-    names: Collection[str],
-    file: str,
-    judges: dict[str, Callable[..., Any]],
-    guarded: bool = False,
-    own: Collection[str] = (),
-) -> Any:
-    """Compiled test code. `names` tell which side of a comparison comes from the program; `guarded`: comparisons
-    outside asserts are looked after too; `own`: functions of the tests, which check what their asserts check.
-    `judges` (see `judge.checks`) are constants of the code, so no name that could be bound anew leads to them."""
-    tree = _Rewrite(names, guarded, own).visit(ast.parse(source, file))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that a text is not callable: it will not be one
-        code = compile(ast.fix_missing_locations(tree), file, "exec")
-    return bound(code, {_MARK + name: judge for name, judge in judges.items()})
+class Mismatch(AssertionError):
+    """A failed assert with both sides as text."""
+
+    def __init__(self, message: str, expected: str, got: str) -> None:
+        super().__init__(message or f"expected {expected}, got {got}")
+        self.message, self.expected, self.got = message, expected, got
 
 
-_MARK = "\0judge "
+class Checks:
+    """What rewritten tests call. `count` is how many checks were made so far."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def checked(self, value: Any) -> Any:
+        self.count += 1
+        return value
+
+    def compare(self, sign: str, left: Any, right: Any, swapped: bool, message: Callable[[], Any] | None) -> None:
+        self.count += 1
+        if not _COMPARE[sign](left, right):
+            got, expected = (right, left) if swapped else (left, right)
+            wanted = shown(expected) if sign == "==" else f"{sign} {shown(expected)}"
+            raise Mismatch(_text(message), wanted, shown(got))
+
+    def truth(self, value: Any, wanted: bool, message: Callable[[], Any] | None) -> None:
+        self.count += 1
+        if bool(value) is not wanted:
+            expected = str(wanted) if type(value) is bool else f"a {str(wanted).lower()} value"
+            raise Mismatch(_text(message), expected, shown(value))
+
+
+def _text(message: Callable[[], Any] | None) -> str:
+    return "" if message is None else str(message())[:LONGEST]
+
+
+def shown(value: Any) -> str:
+    """`repr`, cut short."""
+    try:
+        text = repr(value)
+    except Exception as problem:  # noqa: BLE001 - huge integers refuse, and so may objects of the program
+        return f"a value of type {type(value).__name__} whose repr raises {type(problem).__name__}"
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+
+
+def rewrite(source: str, names: Collection[str], own: Collection[str], file: str) -> Any:
+    """Compiled test code. `names` tell which side of a comparison comes from the program; `own` are functions of the
+    tests, which check what their asserts check."""
+    tree = _Rewrite(names, own).visit(ast.parse(source, file))
+    return compile(ast.fix_missing_locations(tree), file, "exec", dont_inherit=True)
 
 
 def is_check(node: ast.AST) -> bool:
@@ -77,39 +106,22 @@ def _fails_in(body: Iterable[ast.stmt]) -> bool:
 
 
 class _Rewrite(ast.NodeTransformer):
-    def __init__(self, names: Collection[str], guarded: bool, own: Collection[str]) -> None:
-        self.names, self.guarded, self.own = names, guarded, own
+    def __init__(self, names: Collection[str], own: Collection[str]) -> None:
+        self.names, self.own = names, own
         self.fails = False
 
-    def visit_Module(self, node: ast.Module) -> ast.AST:
-        return self._scope(node)
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        return self._scope(node)
-
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
-        return self._scope(node)
-
-    def _scope(self, node: ast.Module | ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
+    def _scope(self, node: Any) -> Any:
         outer, self.fails = self.fails, _fails_in(node.body)
         self.generic_visit(node)
         self.fails = outer
         return node
 
+    visit_Module = visit_FunctionDef = visit_AsyncFunctionDef = _scope
+
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
         if is_check(node) and _called(node) not in self.own:
             return ast.copy_location(_call("checked", node), node)
-        if self.guarded and _called(node) == "approx":
-            return ast.copy_location(_call("keep", node), node)
-        return node
-
-    def visit_With(self, node: ast.With) -> ast.stmt:
-        """No context of the program's swallows a failed check."""
-        others = [item for item in node.items if _called(item.context_expr) not in _SWALLOW] if self.guarded else []
-        self.generic_visit(node)
-        for item in others:
-            item.context_expr = ast.copy_location(_call("within", item.context_expr), item.context_expr)
         return node
 
     def visit_If(self, node: ast.If) -> ast.stmt:
@@ -123,49 +135,29 @@ class _Rewrite(ast.NodeTransformer):
         """An exception that keeps the function from a failure it would come to otherwise was expected."""
         self.generic_visit(node)
         for handler in node.handlers if self.fails else ():
-            seen = ast.copy_location(ast.Expr(_call("checked", ast.Constant(None))), handler)
-            handler.body = [seen, *handler.body]
+            expected = ast.copy_location(ast.Expr(_call("checked", ast.Constant(None))), handler)
+            handler.body = [expected, *handler.body]
         return node
 
     def visit_Assert(self, node: ast.Assert) -> ast.stmt:
-        test = node.test
-        if isinstance(test, ast.Compare) and len(test.ops) == 1:
-            test.left, test.comparators = self.visit(test.left), [self.visit(test.comparators[0])]
-        else:
-            self.generic_visit(node)
+        self.generic_visit(node)
         nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
-        said: ast.expr = ast.Constant(None) if node.msg is None else ast.Lambda(nothing, node.msg)
+        message: ast.expr = ast.Constant(None) if node.msg is None else ast.Lambda(nothing, node.msg)
         test = node.test
         if isinstance(test, ast.Compare) and len(test.ops) == 1:
             left, right = test.left, test.comparators[0]
-            swapped = self._calls(right) and not self._calls(left)
-            sign = ast.Constant(_OPERATORS[type(test.ops[0])])
-            call = _call("compare", sign, left, right, ast.Constant(swapped), said)
+            swapped = self._mentions_program(right) and not self._mentions_program(left)
+            sign = ast.Constant(_SIGNS[type(test.ops[0])][0])
+            call = _call("compare", sign, left, right, ast.Constant(swapped), message)
         elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-            call = _call("truth", test.operand, ast.Constant(False), said)
+            call = _call("truth", test.operand, ast.Constant(False), message)
         else:
-            call = _call("truth", test, ast.Constant(True), said)
+            call = _call("truth", test, ast.Constant(True), message)
         return ast.copy_location(ast.Expr(call), node)
 
-    def visit_Compare(self, node: ast.Compare) -> ast.expr:
-        self.generic_visit(node)
-        signs = [_OPERATORS[type(sign)] for sign in node.ops]
-        if not self.guarded or {"is", "is not"} & {*signs}:
-            return node
-        values = ast.Tuple([node.left, *node.comparators], ast.Load())
-        words = ast.Tuple([ast.Constant(sign) for sign in signs], ast.Load())
-        return ast.copy_location(_call("judge", words, values), node)
-
-    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
-        self.generic_visit(node)
-        if not self.guarded or type(node.op) not in _ARITHMETIC:
-            return node
-        sign = ast.Constant(_ARITHMETIC[type(node.op)])
-        return ast.copy_location(_call("arithmetic", sign, node.left, node.right), node)
-
-    def _calls(self, node: ast.expr) -> bool:
+    def _mentions_program(self, node: ast.expr) -> bool:
         return any(isinstance(part, ast.Name) and part.id in self.names for part in ast.walk(node))
 
 
 def _call(name: str, *args: ast.expr) -> ast.Call:
-    return ast.Call(ast.Constant(_MARK + name), list(args), [])
+    return ast.Call(ast.Attribute(ast.Name(CHECKS, ast.Load()), name, ast.Load()), list(args), [])

@@ -51,10 +51,10 @@ class Candidate:
         names = self.program.module.__dict__
         if request["name"] not in names:
             return {"kind": "missing"}
-        found = names[request["name"]]
-        if callable(found):
+        value = names[request["name"]]
+        if callable(value):
             return {"kind": "callable"}
-        return self._guarded(lambda: {"kind": "value", "value": encode(found)})
+        return self._guarded(lambda: {"kind": "value", "value": encode(value, objects=True)})
 
     def begin(self, request: dict[str, Any]) -> dict[str, Any]:
         assert self.program is not None
@@ -70,8 +70,8 @@ class Candidate:
         def run() -> dict[str, Any]:
             if function is None:
                 raise NameError(f"name {request['name']!r} is not defined")
-            value = function(*args, **kwargs)
-            return {"value": encode(value, drain=True, strip=True), "after": _after(args, kwargs)}
+            value = encode(function(*args, **kwargs), drain=True, strip=True, objects=True)
+            return {"value": value, "after": _after(args, kwargs)}
 
         return self._guarded(run)
 
@@ -102,8 +102,6 @@ class Candidate:
         except OutOfTime as problem:
             _set_timer(signal.ITIMER_PROF, 0)
             return {"timeout": frames(problem.__traceback__)}
-        except Unplain as problem:
-            return {"unplain": str(problem)}
         except BaseException as problem:  # noqa: BLE001 - everything a program can raise is a result
             return {"error": described(problem)}
 
@@ -125,8 +123,8 @@ def described(problem: BaseException) -> dict[str, Any]:
 def _after(args: list[Any], kwargs: dict[str, Any]) -> Any:
     """The arguments as the call left them, for functions that sort in place."""
     try:
-        return encode([args, kwargs], seen={})
-    except (Unplain, RecursionError):
+        return encode([args, kwargs], seen={}, objects=True)
+    except RecursionError:
         return None
 
 

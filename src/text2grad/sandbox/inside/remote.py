@@ -1,20 +1,33 @@
 """The tests' view of a program in another process: functions that send their arguments away.
 
 Enters: names, arguments. Leaves: results rebuilt as exact built-in types, and the program's exceptions as built-in
-ones. Trusts nothing that arrives. Whatever ends a call for good (time, death, a result that is not plain) is raised
-as `Stop`, which `except Exception` in a test does not catch, and is remembered: no test passes after it.
+ones. Trusts nothing that arrives. What ends a test for good is raised as `Stop` or `NeedsObjects`, which `except
+Exception` in a test does not catch, and is remembered: no test passes after it.
+
+An object that cannot cross arrives as a `StandIn`, and what the *test* does with it decides. A test that uses it as an
+object (`.push(1)`, a call, `with`) needs live objects. A test that uses it as data (compares, indexes, measures) wanted
+data, and the program failed it. So no program chooses by what it returns how it is judged.
 """
 
+import sys
 import time
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 from text2grad.sandbox.inside.wire import Gone, Unplain, WireError, builtin_error, decode, encode, receive, send
 
+FILE = "tests.py"
+"""What the tests' code is compiled as."""
 DEEPEST = 50
 """Frames of a traceback that are kept."""
+_KINDS: tuple[Any, ...] = (int, float, complex, str, bytes, bytearray, list, tuple, dict, set, range, deque, Counter)
+_KINDS += (OrderedDict, defaultdict, Decimal, Fraction, date, datetime, timedelta, types.GeneratorType, type)
+PLAIN = {name for kind in _KINDS for name in dir(kind)}
+"""Attributes that plain data has."""
 
 
 class Stop(BaseException):
@@ -25,42 +38,68 @@ class Stop(BaseException):
         self.kind, self.message, self.frames = kind, message, frames or []
 
 
-class NeedsLive(BaseException):
-    """The test hands the program something that is not plain data, a function or an object of its own; or the program
-    gave it such a thing, and `unplain` says which."""
+class NeedsObjects(BaseException):
+    """Plain data will not do. `by_test`: the test's own doing; otherwise the program gave an object for data."""
 
-    def __init__(self, message: str, unplain: str = "") -> None:
+    def __init__(self, message: str, by_test: bool) -> None:
         super().__init__(message)
-        self.unplain = unplain
+        self.by_test = by_test
 
 
-_USES = "getattribute call eq ne lt le gt ge bool len iter next contains getitem setitem enter exit hash str repr int"
-_USES += " float index add radd sub rsub mul rmul truediv rtruediv mod rmod neg abs or and format"
+class StandIn:
+    """Stands for an object of the program. `function`: the program's name for it, where it can be called there.
+    `made`: a call of a capitalised name gave it (`LRU()`), so any attribute that the test asks for is an object's."""
+
+    def __init__(self, remote: "Remote", kind: str, function: str = "", made: bool = False) -> None:
+        self._remote, self._function, self._made = remote, function, made
+        self._words = f"`{function}`" if function else f"an object of type {kind}, which is not plain data"
+        self.__name__ = self.__qualname__ = function or kind
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("__") or sys._getframe(1).f_code.co_filename != FILE:
+            return _field(self, name)  # pytest looks at everything that a test file holds
+        return _needs(self, f"asks for `.{name}` of", name not in PLAIN or _field(self, "_made"))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        function = _field(self, "_function")
+        return _field(self, "_remote").call(function, list(args), kwargs) if function else _needs(self, "calls", True)
+
+    def __hash__(self) -> int:
+        return id(self) if _field(self, "_function") else _needs(self, "uses as data", False)
 
 
-def stand_in(need: Callable[[], BaseException]) -> Any:
-    """Stands for an object of the program; whatever a test does with it raises what is needed."""
+_field = object.__getattribute__
 
-    def use(*args: Any, **_: Any) -> Any:
-        if args[1:] == ("__fixture__",):
-            raise AttributeError  # whether it is a fixture is our own question
-        raise need()
 
-    return type("StandIn", (), {f"__{name}__": use for name in _USES.split()})()
+def _needs(stand_in: StandIn, how: str, by_test: bool) -> Any:
+    raise _field(stand_in, "_remote").needs(f"the test {how} {_field(stand_in, '_words')}", by_test)
+
+
+def _using(how: str, by_test: bool) -> Any:
+    return lambda self, *_: _needs(self, how, by_test)
+
+
+_DATA = "eq ne lt le gt ge bool len iter next contains getitem setitem delitem str repr format int float index add radd"
+_DATA += " sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow neg abs round and or xor reversed"
+for _name in _DATA.split():
+    setattr(StandIn, f"__{_name}__", _using("uses as data", False))
+for _name in ("enter", "exit", "aenter", "aexit", "await", "aiter", "instancecheck", "mro_entries"):
+    setattr(StandIn, f"__{_name}__", _using("uses as an object", True))
 
 
 class Remote:
-    """The wire to one candidate process."""
+    """The program in a candidate process, at the other end of a wire. It is loaded when a test first needs it."""
 
-    def __init__(self, replies: int, requests: int, seconds: float, wall: float) -> None:
-        self.replies, self.requests, self.seconds, self.wall = replies, requests, seconds, wall
+    def __init__(self, source: str, replies: int, requests: int, seconds: float, wall: float) -> None:
+        self.source, self.replies, self.requests, self.seconds, self.wall = source, replies, requests, seconds, wall
         self.deadline = 0.0
+        self.loaded = self.lost = False
+        self.broken: Stop | None = None
+        """Why the program could not be loaded."""
         self.fault: Stop | None = None
-        self.need: NeedsLive | None = None
-        self.lost = False
+        self.need: NeedsObjects | None = None
         self.asked = 0
-        """How often a test called the program, or took one of its values."""
-        self.longest = 0
+        """How often this test called the program, or took one of its values."""
 
     def ask(self, **request: Any) -> dict[str, Any]:
         """Send one request and wait for its answer, until the deadline of the test."""
@@ -72,53 +111,60 @@ class Remote:
         except (Gone, WireError, OSError) as problem:
             self.lost = True
             late = "in time" in str(problem)
-            said = "did not answer in time" if late else f"sent {problem}" if isinstance(problem, WireError) else ""
-            raise self._stop("timeout" if late else "died", f"the program {said or 'ended its own process'}") from None
+            how = "did not answer in time" if late else f"sent {problem}" if isinstance(problem, WireError) else ""
+            raise self._stop("timeout" if late else "died", f"the program {how or 'ended its own process'}") from None
         if type(reply) is not dict:
             self.lost = True
             raise self._stop("died", "the program sent a message that is no reply")
         return reply
 
-    def load(self, source: str) -> Stop | None:
-        """Load the program; what went wrong, if something did."""
-        self.deadline = time.monotonic() + self.wall
-        self.longest = len(source)
+    def load(self) -> None:
+        if self.broken is not None:
+            self.fault = self.broken
+            raise self.broken
+        if self.loaded:
+            return
         try:
-            reply = self.ask(op="load", source=source, seconds=self.seconds)
-            self._raise(reply)
+            self._raise(self.ask(op="load", source=self.source, seconds=self.seconds))
         except Stop as stop:
-            return stop
+            self.broken = stop
         except BaseException as problem:  # noqa: BLE001 - the program's own exception, rebuilt
-            return Stop("load", _titled(problem), getattr(problem, "__frames__", []))
-        return None
+            self.broken = Stop("load", str(getattr(problem, "__title__", "")), getattr(problem, "__frames__", []))
+        self.loaded = True
+        if self.broken is not None:
+            self.fault = self.broken
+            raise self.broken
+        self.ask(op="begin", seconds=self.seconds)
 
     def begin(self) -> None:
+        """A test begins."""
         self.fault = self.need = None
+        self.asked = 0
         self.deadline = time.monotonic() + self.wall
-        self.ask(op="begin", seconds=self.seconds)
+        if self.loaded and self.broken is None:
+            self.ask(op="begin", seconds=self.seconds)
 
     def end(self) -> list[int]:
         """Lines that ran since `begin`."""
+        if not self.loaded or self.broken is not None:
+            return []
         try:
             ran = self.ask(op="end").get("ran")
         except Stop:
             return []
         if type(ran) is not list:
             return []
-        return sorted({line for line in ran if type(line) is int and 0 < line <= self.longest})
+        return sorted({line for line in ran if type(line) is int and 0 < line <= len(self.source)})
 
     def find(self, name: str) -> Any:
-        """A value of the program, or a function that stands for one of its functions."""
+        """A value of the program, or what stands for its function or object."""
+        self.load()
         reply = self.ask(op="kind", name=name)
-        if reply.get("kind") == "value":
-            self.asked += 1
-            try:
-                return decode(reply.get("value"))
-            except (WireError, RecursionError):
-                pass
-        if "unplain" in reply:
-            return stand_in(lambda: self._live("holds an object that is not plain data"))
-        return self._function(name)
+        self._raise(reply)
+        if reply.get("kind") != "value":
+            return StandIn(self, "function", name)
+        self.asked += 1
+        return self._decoded(reply.get("value"), name)
 
     def module(self) -> types.ModuleType:
         """What `import solution` gives to the tests."""
@@ -132,47 +178,45 @@ class Remote:
 
         return Solution("solution")
 
-    def _function(self, name: str) -> Any:
-        def function(*args: Any, **kwargs: Any) -> Any:
-            return self._call(name, list(args), kwargs)
-
-        function.__name__ = function.__qualname__ = name
-        return function
-
-    def _call(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def call(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        self.asked += 1
         try:
             given = encode([args, kwargs], seen={})
         except Unplain as problem:
-            raise self._live(str(problem), chosen=False) from None
+            words = f"the test hands the program an object of type {problem}, which is not plain data"
+            raise self.needs(words, problem.kind is not StandIn) from None
         except RecursionError:
-            # Too deep a value: a program may have made it, to be judged elsewhere.
-            raise self._live("gives a value that is too deep for plain data") from None
-        self.asked += 1
+            # A program may have made it, to get out of the test.
+            raise self.needs("the test hands the program a value that is too deep for plain data", False) from None
         reply = self.ask(op="call", name=name, given=given)
         self._raise(reply)
-        try:
-            value = decode(reply.get("value"))
-            after = decode(reply["after"]) if reply.get("after") is not None else None
-        except (WireError, RecursionError) as problem:
-            raise self._stop("not_plain", f"the program sent {problem}") from None
+        value = self._decoded(reply.get("value"), name)
+        after = self._decoded(reply.get("after"), name)
         if type(after) is list and len(after) == 2:
             _Reflection().onto([args, kwargs], after)
         return value
 
+    def _decoded(self, data: Any, name: str) -> Any:
+        """`name`: what was called."""
+        try:
+            return decode(data, lambda kind: StandIn(self, kind, made=name[:1].isupper()))
+        except (WireError, RecursionError) as problem:
+            raise self._stop("not_plain", f"the program sent {problem}") from None
+
     def _raise(self, reply: dict[str, Any]) -> None:
         if "timeout" in reply:
             raise self._stop("timeout", "did not end in time", _frames(reply["timeout"]))
-        if "unplain" in reply:
-            raise self._live(f"returns an object of type {str(reply['unplain'])[:60]}, not plain data")
         if "syntax" in reply:
-            name, message, line = (*reply["syntax"], None, None, None)[:3]
+            parts = reply["syntax"] if type(reply["syntax"]) is list else []
+            name, message, line = (*parts, None, None, None)[:3]
             raise self._stop("syntax", f"{name}: {message}"[:300], [[line, ""]] if type(line) is int else [])
         if "error" in reply:
+            self.asked += 1
             raise _rebuilt(reply["error"])
 
-    def _live(self, message: str, chosen: bool = True) -> NeedsLive:
-        """Remembered, should a test catch it. `chosen`: by what the program gave."""
-        self.need = self.need or NeedsLive(message, message if chosen else "")
+    def needs(self, message: str, by_test: bool) -> NeedsObjects:
+        """The first need is remembered, should a test catch it."""
+        self.need = self.need or NeedsObjects(message, by_test)
         return self.need
 
     def _stop(self, kind: str, message: str, frames: list[list[Any]] | None = None) -> Stop:
@@ -183,29 +227,23 @@ class Remote:
 def _rebuilt(error: Any) -> BaseException:
     """The program's exception as the nearest built-in one."""
     error = error if type(error) is dict else {}
-    names = [str(name) for name in error.get("names") or ()]
+    names = [str(name) for name in error["names"]] if type(error.get("names")) is list else []
     message = str(error.get("message") or "")
     try:
         args = tuple(decode(error.get("args") or []))
     except (WireError, RecursionError, TypeError):
         args = ()
     known = next((name for name in names if type(builtin_error(name, args, message)).__name__ == name), "Exception")
-    made: Any = builtin_error(known, args, message)
-    if "SystemExit" in names or "KeyboardInterrupt" in names:
-        made = SystemExit(*args) if "SystemExit" in names else KeyboardInterrupt(*args)
+    made: Any = SystemExit(*args) if "SystemExit" in names else builtin_error(known, args, message)
     made.__frames__ = _frames(error.get("frames"))
     made.__title__ = f"{names[0] if names else 'Exception'}: {message}"[:300]
     return made  # type: ignore[no-any-return]
 
 
-def _titled(problem: BaseException) -> str:
-    return str(getattr(problem, "__title__", f"{type(problem).__name__}: {problem}"))
-
-
-def _frames(found: Any) -> list[list[Any]]:
-    if type(found) is not list:
+def _frames(pairs: Any) -> list[list[Any]]:
+    if type(pairs) is not list:
         return []
-    pairs = [pair for pair in found[:DEEPEST] if type(pair) is list and len(pair) == 2]
+    pairs = [pair for pair in pairs[:DEEPEST] if type(pair) is list and len(pair) == 2]
     return [[line, str(name)[:100]] for line, name in pairs if type(line) is int and line > 0]
 
 

@@ -1,333 +1,262 @@
 """The tests' side: runs each test against the program and reports what happened.
 
-Enters: a job as JSON on stdin (the program, set-up code, tests, a key), and for isolated runs the wire to the candidate
-process. Leaves: one line of JSON an event, each signed with the key. Without a wire, program and tests share this
-process (`in_process`), which only tests that need live objects ask for.
+Enters: a job as JSON on stdin (the program, the tests), and the wire to the candidate process. Leaves: one line of JSON
+per event: a test starts, has a result, is skipped, or needs the program's objects. Asserts are run one by one; test
+functions are run by pytest, on the same program. Without a wire, program and tests share this process (`in_process`).
+
+One rule separates the tests' faults from the program's: a test that ends before it asked the program says nothing about
+it, and is skipped. From the first question on, whatever happens is a result.
 """
 
 import ast
-import importlib.util
 import json
 import os
 import signal
 import sys
 import types
-from _blake2 import blake2b
-from collections.abc import Callable, Iterable
-from json.encoder import encode_basestring_ascii
-from signal import ITIMER_PROF as _PROCESSOR
-from signal import setitimer as _set_timer
-from time import process_time as _used
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import Any
 
-from text2grad.sandbox.inside import fakepytest, guard, runner
-from text2grad.sandbox.inside.asserts import rewrite
-from text2grad.sandbox.inside.judge import Mismatch, checks
-from text2grad.sandbox.inside.program import LEEWAY, Program, frames, inside
-from text2grad.sandbox.inside.remote import NeedsLive, Remote, Stop, stand_in
-from text2grad.sandbox.inside.wire import SIGNATURE
+from text2grad.sandbox.inside.asserts import CHECKS, Checks, Mismatch, rewrite
+from text2grad.sandbox.inside.program import Program, frames, inside
+from text2grad.sandbox.inside.remote import FILE, PLAIN, NeedsObjects, Remote, Stop
 
-_TESTS = "tests.py"
 _NOTHING = "nothing was checked: the test ended without reaching one of its asserts"
-_SKIPS = "skips itself after it asked the program"
-Result = dict[str, Any]
+_NO_PYTEST = "pytest runs such tests, and it is not installed: `pip install pytest`"
 
 
 class Local:
-    """The program in this very process, behind the same face as `Remote`."""
+    """The program in this very process, behind the same face as `Remote`. The program can reach everything here."""
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
+    def __init__(self, source: str, seconds: float) -> None:
+        self.source, self.seconds = source, seconds
         self.fault: Stop | None = None
-        self.need: NeedsLive | None = None
+        self.need: NeedsObjects | None = None
         self.lost = False
-        self.asked = 0
+        self.asked = 1
+        self.program: Program | None = None
         signal.signal(signal.SIGPROF, self._ring)
+        self.broken = self._load()
 
     def _ring(self, _signal: int, frame: FrameType | None) -> None:
-        if not inside(frame):
-            return
-        self.fault = Stop("timeout", "did not end in time")
-        raise self.fault
+        if inside(frame):
+            self.fault = Stop("timeout", "did not end in time")
+            raise self.fault
 
-    def load(self, source: str) -> Stop | None:
-        _set_timer(_PROCESSOR, self.seconds, 0.05)
+    def _load(self) -> Stop | None:
+        signal.setitimer(signal.ITIMER_PROF, self.seconds, 0.05)
         try:
-            self.program = Program(source)
-            self.program.run(guard.close_doors())
+            self.program = Program(self.source)
+            self.program.run()
         except SyntaxError as problem:
             line = [[problem.lineno, ""]] if problem.lineno else []
             return Stop("syntax", f"{type(problem).__name__}: {problem.msg}"[:300], line)
         except BaseException as problem:  # noqa: BLE001 - everything a program can raise is a result
-            where = frames(problem.__traceback__)
-            timeout = isinstance(problem, Stop)
-            return Stop("timeout" if timeout else "load", f"{type(problem).__name__}: {problem}"[:300], where)
+            kind = "timeout" if isinstance(problem, Stop) else "load"
+            return Stop(kind, f"{type(problem).__name__}: {problem}"[:300], frames(problem.__traceback__))
         finally:
-            _set_timer(_PROCESSOR, 0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
         return None
 
     def begin(self) -> None:
-        self.fault = None
+        self.fault = self.broken
+        if self.broken is not None or self.program is None:
+            raise self.broken or Stop("load", "")
         self.program.reset()
-        self.began = _used()
-        _set_timer(_PROCESSOR, self.seconds, 0.05)
+        signal.setitimer(signal.ITIMER_PROF, self.seconds, 0.05)
 
     def end(self) -> list[int]:
-        """A program can silence the timer; so what it used is measured, too."""
-        _set_timer(_PROCESSOR, 0)
-        if self.fault is None and _used() - self.began > self.seconds + max(0.1, LEEWAY * self.seconds):
-            self.fault = Stop("timeout", "did not end in time")
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        if self.program is None or self.broken is not None:
+            return []
         return self.program.ran()
 
     def find(self, name: str) -> Any:
-        try:
-            return self.program.module.__dict__[name]
-        except KeyError:
-            return _missing(name)
+        names = self.module().__dict__
+        if name not in names:
+            raise NameError(f"name {name!r} is not defined")
+        return names[name]
 
     def module(self) -> types.ModuleType:
-        return self.program.module
+        return self.program.module if self.program is not None else types.ModuleType("solution")
 
 
-def _imported(source: str) -> list[str]:
-    """Names that imports at the top bind, other than the program's."""
-    found = [part for part in ast.parse(source).body if isinstance(part, ast.Import | ast.ImportFrom)]
-    foreign = [part for part in found if getattr(part, "module", "") not in ("solution", "__future__")]
-    aliases = [alias for part in foreign for alias in part.names if alias.name not in ("*", "solution")]
-    return [alias.asname or alias.name.partition(".")[0] for alias in aliases]
+class _Names(dict[str, Any]):
+    """The names of a test. Those of the program are looked up when they are first used."""
 
+    def __init__(self, taken: dict[str, str], program: Remote | Local, **known: Any) -> None:
+        super().__init__(known)
+        self.taken, self.program = taken, program
 
-def _functions(sources: Iterable[str]) -> set[str]:
-    """Names of the functions that the tests define."""
-    parts = [part for source in sources for part in ast.walk(ast.parse(source))]
-    return {part.name for part in parts if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)}
-
-
-def _missing(name: str) -> Callable[..., Any]:
-    def function(*_: Any, **__: Any) -> Any:
-        raise NameError(f"name {name!r} is not defined")
-
-    return function
-
-
-class _Stage(types.ModuleType):
-    """Stands in for the program while the set-up is rehearsed: every name is a class to call and to derive from, and a
-    decorator, with arguments or without."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return type(name, (), {"__new__": _staged, "__init__": _ignored, "__call__": _staged})
-
-
-def _staged(made: Any, *args: Any, **_: Any) -> Any:
-    if len(args) == 1 and isinstance(args[0], types.FunctionType):
-        return args[0]
-    return object.__new__(made) if isinstance(made, type) else made
-
-
-def _ignored(*_: Any, **__: Any) -> None:
-    return None
+    def __missing__(self, name: str) -> Any:
+        if name not in self.taken:
+            raise KeyError(name)
+        self.program.asked += 1
+        self[name] = self.program.find(self.taken[name])
+        return self[name]
 
 
 class Tester:
-    def __init__(self, job: dict[str, Any], program: Remote | Local) -> None:
-        self.job, self.program = job, program
-        self.names = job["names"]
-        self.guarded = isinstance(program, Local)
-        self.sound: Callable[[], bool] = lambda: True
-        self.checks, self.checked = checks(self.guarded, (lambda: self.sound()) if self.guarded else None)
-        late = [line for line in job["setup"].splitlines() if line[:1].isspace()]
-        self.imports_late = any("pytest" in line for line in (*late, *(unit["source"] for unit in job["units"])))
+    def __init__(self, job: dict[str, Any], program: Remote | Local, say: Callable[..., None]) -> None:
+        self.job, self.program, self.say = job, program, say
+        self.checks = Checks()
+        self.late = 0
+        self.cut = False
+        sources = [job["setup"], job["module"], *(unit["source"] for unit in job["units"])]
+        parts = [part for source in sources for part in ast.walk(ast.parse(source))]
+        self.own = {part.name for part in parts if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)}
 
-    def setup(self) -> None:
-        """Compile everything, and rehearse the set-up code before the program is loaded: what fails here is the tests'
-        own fault, and they are unusable."""
-        absent = [name for name in self.job["imports"] if importlib.util.find_spec(name) is None]
-        if absent:
-            raise fakepytest.Unusable(f"the tests import {', '.join(absent)}, which the sandbox does not have")
-        for name in guard.PURE.intersection(self.job["imports"]) if self.guarded else ():
-            importlib.import_module(name)
+    def compiled(self, source: str) -> Any:
+        return rewrite(source, {*self.job["wanted"], *self.job["names"], "solution"}, self.own, FILE)
+
+    @property
+    def over(self) -> bool:
+        """Whether this pair of processes is done for: the program is gone, or ran out of time too often."""
+        return self.cut or self.program.lost or self.late >= self.job["chances"]
+
+    def run(self) -> None:
+        setup = self.compiled(self.job["setup"])
+        for unit in self.job["units"]:
+            if not unit["function"] and not self.over:
+                self.say(start=unit["index"])
+                self._tell([unit["index"]], *self._tried(self._code, setup, unit["source"]))
+        functions = {unit["function"]: unit["index"] for unit in self.job["units"] if unit["function"]}
+        if functions and not self.over:
+            self._functions(functions)
+
+    def _code(self, setup: Any, source: str) -> None:
+        names = _Names(self.job["names"], self.program, __name__="tests", **{CHECKS: self.checks})
+        exec(setup, names)
+        exec(self.compiled(source), names)
+
+    def _functions(self, functions: dict[str, int]) -> None:
+        """Import the test file, and let pytest run its functions."""
+        indexes = [*functions.values()]
+        self.say(start=indexes[0])
+        module = types.ModuleType("tests")
+        module.__dict__.update({"__file__": FILE, CHECKS: self.checks})
+        sys.modules["tests"] = module
+        problem, _ = self._tried(lambda: exec(self.compiled(self.job["module"]), module.__dict__))
+        if problem is not None or self.program.fault is not None or self.program.need is not None:
+            self._tell(indexes, problem, True)
+            return
         try:
-            known, guarded = self.job["wanted"], self.guarded
-            sources = {unit["index"]: unit["source"] for unit in self.job["units"]}
-            own = _functions([self.job["setup"], *sources.values()])
-            how: Any = (known, _TESTS, self.checks, guarded, own)
-            self.code = rewrite(self.job["setup"], *how)
-            self.bodies = {index: rewrite(text, *how) for index, text in sources.items()}
-        except (SyntaxError, ValueError, RecursionError) as problem:
-            raise fakepytest.Unusable(f"the tests are not Python: {problem}") from None
-        sys.modules["solution"] = _Stage("solution")
-        names: dict[str, Any] = {"__name__": "tests", "__builtins__": __builtins__}
-        names.update({name: getattr(sys.modules["solution"], name) for name in self.names})
-        fakepytest.install()
-        try:
-            exec(self.code, names)
-        except BaseException as problem:  # noqa: BLE001 - whatever published tests may raise
-            raise fakepytest.Unusable(f"the tests' set-up raises {type(problem).__name__}: {problem}") from None
-        self.lent = (
-            guard.lend({n: names[n] for n in _imported(self.job["setup"]) if n in names}) if self.guarded else {}
-        )
-        runner.keep_unittest()
-        functions = {unit["index"]: unit["function"] for unit in self.job["units"] if unit["function"]}
-        reasons = {index: runner.refusal(function, names) for index, function in functions.items()}
-        self.refused = {index: reason for index, reason in reasons.items() if reason}
-        if self.guarded and "skip" in f"{self.job['setup']} {sources}".lower():
-            left = [unit for unit in self.job["units"] if unit["index"] not in self.refused]
-            reasons = {unit["index"]: self._skips_before(unit) for unit in left}
-            self.refused |= {index: reason for index, reason in reasons.items() if reason}
+            from text2grad.sandbox.inside.plugin import run
+        except ModuleNotFoundError as problem:
+            self._tell(indexes, problem, True)
+            return
+        asked = self.program.asked
+        self.program.end()
+        self.cut = not run(self, module, functions, asked)
 
-    def _skips_before(self, unit: dict[str, Any]) -> str | None:
-        """Why a test skips itself before it comes to the program, which is not there yet: to do anything with it ends
-        this. Once the program is there, a test in its process that skips itself has failed."""
-        absent: Any = types.ModuleType("solution")
-        absent.__getattr__ = lambda _: stand_in(lambda: Stop("", ""))
-        sys.modules["solution"] = absent
-        names: dict[str, Any] = {"__name__": "tests", "__builtins__": guard.copied_builtins()}
-        names.update({name: absent.__getattr__(name) for name in self.names})
-        try:
-            exec(self.code, names)
-            exec(self.bodies[unit["index"]], names)
-            if unit["function"]:
-                runner.call(unit["function"], names, None)
-        except BaseException as problem:  # noqa: BLE001 - a rehearsal: what else goes wrong is seen when it is run
-            return runner.said(problem) if runner.is_skip(problem) else None
-        return None
-
-    def namespace(self) -> dict[str, Any]:
-        names: dict[str, Any] = {"__name__": "tests", "__builtins__": guard.copied_builtins()}
-        for name in self.names:
-            names[name] = self.program.find(name)
-        fakepytest.install()
-        exec(self.code, names)
-        names.update(self.lent)
-        if self.guarded and not self.imports_late:
-            del sys.modules["pytest"]  # the program has no business with it
-        return names
-
-    def run(self, unit: dict[str, Any]) -> Result:
-        """One test's result: passed only if it ran to its end and nothing was wrong on the way."""
-        result: Result = {"index": unit["index"], "kind": "passed"}
-        passed = False
+    def _tried(self, work: Callable[..., object], *args: Any) -> tuple[BaseException | None, bool]:
+        """(what it raised, whether it checked anything)."""
+        before = self.checks.count
         try:
             self.program.begin()
-            before, asked = self.checked(), self.program.asked
-            self.checks["choose"](unit["chosen"])
-            names = self.namespace()
-            exec(self.bodies[unit["index"]], names)
-            if unit["function"]:
-                runner.call(unit["function"], names, self.checks["compare"] if self.guarded else None)
-            passed = self.checked() > before
-            if not passed:
-                if not self.guarded and self.program.asked == asked:
-                    raise fakepytest.skipped("checks nothing, and never asks the program")
-                result.update(kind="assertion", message=_NOTHING)
+            work(*args)
         except BaseException as problem:  # noqa: BLE001 - everything a test or a program can raise is a result
-            passed = False
-            skips = not self.guarded and runner.is_skip(problem)
-            if skips and self.program.asked == asked:
-                self.program.end()
-                raise fakepytest.skipped(runner.said(problem)) from None
-            result.update({"kind": "assertion", "message": _SKIPS} if skips else _failure(problem))
-        result["ran"] = self.program.end()
-        if (need := self.program.need) is not None and not self.program.lost:
-            raise need
-        if (fault := self.program.fault) is not None:
-            passed = False
-            where = fault.frames or result.get("frames", [])
-            result.update(kind=fault.kind, message=fault.message, frames=where)
-        result["passed"] = passed
-        return result
+            return problem, self.checks.count > before
+        return None, self.checks.count > before
+
+    def _tell(self, indexes: Iterable[int], problem: BaseException | None, checked: bool) -> None:
+        for event in self.events(indexes, problem, checked, self.program.asked):
+            self.say(**event)
+
+    def events(
+        self, indexes: Iterable[int], problem: BaseException | None, checked: bool, asked: int
+    ) -> Iterator[dict[str, Any]]:
+        """What a test that ended this way says, for each of the tests that ended with it."""
+        program, ran = self.program, self.program.end()
+        need = problem if isinstance(problem, NeedsObjects) else program.need
+        if need is None and asked and isinstance(program, Remote):
+            need = _unplain(problem)
+        if (
+            isinstance(program, Local)
+            and isinstance(problem, ModuleNotFoundError)
+            and not frames(problem.__traceback__)
+        ):
+            asked = 0  # the test's own import
+        if need is not None and need.by_test and not program.lost:
+            event = {"objects": -1, "reason": str(need)[:300]}
+        elif not (asked or need or program.fault or isinstance(problem, AssertionError)):
+            event = {"skipped": -1, "reason": _reason(problem, checked)}
+        else:
+            fault = program.fault or (Stop("not_plain", str(need)[:300]) if need is not None else None)
+            event = {"result": -1, "ran": ran, **_result(problem, checked, fault)}
+            self.late += event["kind"] == "timeout"
+        kind = next(iter(event))
+        yield from ({**event, kind: index} for index in indexes)
 
 
-def _failure(problem: BaseException) -> Result:
-    where = getattr(problem, "__frames__", None) or frames(problem.__traceback__)
+def _unplain(problem: BaseException | None) -> NeedsObjects | None:
+    """A test that asks plain data for an attribute that no plain data has wants an object: `point.x` of a tuple."""
+    if not isinstance(problem, AttributeError) or problem.name in PLAIN or frames(problem.__traceback__):
+        return None
+    if hasattr(problem, "__frames__") or type(problem.obj).__module__ not in ("builtins", "collections"):
+        return None
+    if isinstance(problem.obj, type | types.ModuleType | types.FunctionType):
+        return None
+    return NeedsObjects(f"the test asks for `.{problem.name}`, which plain data does not have", True)
+
+
+def is_skip(problem: BaseException | None) -> bool:
+    """Raised by `pytest.skip`, `pytest.xfail` or unittest."""
+    return type(problem).__name__ in ("Skipped", "XFailed", "SkipTest")
+
+
+def _reason(problem: BaseException | None, checked: bool) -> str:
+    """Why a test that never asked the program counts for nothing."""
+    if problem is None:
+        return "never uses the program" if checked else "checks nothing, and never asks the program"
+    if is_skip(problem):
+        return f"skips itself: {problem}"
+    if isinstance(problem, ModuleNotFoundError) and problem.name == "pytest":
+        return _NO_PYTEST
+    if type(problem).__name__ == "FixtureLookupError":
+        return f"needs the fixture {getattr(problem, 'argname', '')!r}, which there is not"
+    return f"raises {type(problem).__name__} before it asks the program: {problem}"[:300]
+
+
+def _result(problem: BaseException | None, checked: bool, fault: Stop | None) -> dict[str, Any]:
+    where = getattr(problem, "__frames__", None) or frames(problem.__traceback__ if problem is not None else None)
+    stop = fault or (problem if isinstance(problem, Stop) else None)
+    if stop is not None:
+        return {"kind": stop.kind, "message": stop.message, "frames": stop.frames or where}
+    if problem is None:
+        return {"kind": "passed"} if checked else {"kind": "assertion", "message": _NOTHING}
     if isinstance(problem, Mismatch):
-        return {"kind": "mismatch", "message": problem.said, "expected": problem.expected, "got": problem.got}
-    if isinstance(problem, Stop):
-        return {"kind": problem.kind, "message": problem.message, "frames": problem.frames or where}
+        return {"kind": "mismatch", "message": problem.message, "expected": problem.expected, "got": problem.got}
+    if is_skip(problem):
+        return {"kind": "assertion", "message": "skips itself after it asked the program"}
     title = str(getattr(problem, "__title__", f"{type(problem).__name__}: {problem}"))[:300]
     if where:
         return {"kind": "error", "message": title, "frames": where}
-    return {"kind": "assertion" if isinstance(problem, AssertionError) else "test_error", "message": title}
+    failed = isinstance(problem, AssertionError) or type(problem).__name__ == "Failed"  # of pytest
+    return {"kind": "assertion" if failed else "test_error", "message": title}
 
 
 def conduct(job_fd: int, events: int, *wire: int) -> None:
     """Run the whole job."""
+
+    def say(**event: Any) -> None:
+        left = memoryview(json.dumps(event).encode() + b"\n")
+        while left:
+            left = left[os.write(events, left) :]
+
     parts = []
     while part := os.read(job_fd, 1 << 16):
         parts.append(part)
     job = json.loads(b"".join(parts))
-    parts.clear()
-    say = _speaker(events, job.pop("key").encode())
     say(ready=True)
-    program = Remote(wire[0], wire[1], job["seconds"], job["wall"]) if wire else Local(job["seconds"])
-    tester = Tester(job, program)
-    try:
-        tester.setup()
-    except fakepytest.Unusable as reason:
-        say(unusable=str(reason))
-        return
-    # In a process of its own no program can change anything.
-    tester.sound, whole = (tester.sound, tester.sound) if wire else guard.seal()
-    run = tester.run
-    changed = {"passed": False, "kind": "test_error", "message": "the program changed what judges it"}
-    problem = program.load(job["program"])
-    if problem is not None:
-        say(load={"kind": problem.kind, "message": problem.message, "frames": problem.frames})
-        return
+    program: Remote | Local
+    if wire:
+        program = Remote(job["program"], wire[0], wire[1], job["seconds"], job["wall"])
+    else:
+        program = Local(job["program"], job["seconds"])
     sys.modules["solution"] = program.module()
-    late = 0
-    for unit in job["units"]:
-        if unit["index"] in tester.refused:
-            say(skipped=unit["index"], reason=tester.refused[unit["index"]])
-            continue
-        say(start=unit["index"])
-        try:
-            result = run(unit) if whole() else {}
-            if not (result and whole()):
-                result = {"index": unit["index"], **changed}
-            say(result=result)
-            late += result["kind"] == "timeout"
-        except NeedsLive as need:
-            say(live=unit["index"], unplain=need.unplain)
-        except fakepytest.Unusable as reason:
-            if not wire:
-                raise
-            say(skipped=unit["index"], reason=str(reason))
-        if program.lost or late == job["chances"]:
-            return
-    say(done=True)
-
-
-def _speaker(events: int, key: bytes) -> Callable[..., None]:
-    """What reports events, by nothing that a program can patch: no module is looked up after this. Dicts, lists, texts,
-    whole numbers and None. Each line is signed and numbered; the key never leaves this function, so whoever gets hold
-    of the pipe can read what is said, and neither change nor repeat it."""
-    count = 0
-    write, text, kind, view, quoted, sign = os.write, str, type, memoryview, encode_basestring_ascii, blake2b
-    whole_number, items, pairs = int, list, dict
-
-    def as_json(value: Any) -> str:
-        if value is None:
-            return "null"
-        if value is True or value is False:
-            return "true" if value else "false"
-        if kind(value) is whole_number:
-            return text(value)
-        if kind(value) is items:
-            return f"[{', '.join([as_json(item) for item in value])}]"
-        if kind(value) is pairs:
-            return f"{{{', '.join([f'{quoted(key)}: {as_json(item)}' for key, item in value.items()])}}}"
-        return quoted(value)
-
-    def say(**event: Any) -> None:
-        nonlocal count
-        line = as_json({"count": count, **event}).encode()
-        count += 1
-        left = view(sign(line, key=key, digest_size=SIGNATURE).hexdigest().encode() + line + b"\n")
-        while left:
-            left = left[write(events, left) :]
-
-    return say
+    tester = Tester(job, program, say)
+    tester.run()
+    if not tester.over:
+        say(done=True)

@@ -1,15 +1,16 @@
 """The only thing that crosses between a program and its tests: plain data, as JSON with tags.
 
 Enters: Python values. Leaves: bytes, and on the other side new values of exactly the built-in types, whatever the
-sender called them. Refuses: objects of any other type, instances of subclasses included, so nothing that arrives can
-carry behaviour of its own (an `__eq__` that is always true). No pickle, no `eval`.
+sender called them. Objects of any other type, instances of subclasses included, are refused, so nothing that arrives
+can carry behaviour of its own (an `__eq__` that is always true). No pickle, no `eval`.
 
 A container that stands in several places of a test's arguments is one container on the other side, too: both sides
-count the containers that can change in the order of the text, and `{"again": n}` is the n-th of them.
+number the containers that can change in the order of the text, and `{"again": n}` is the n-th of them.
 
 A message is four bytes of length and UTF-8 JSON. `decode` trusts nothing: what it does not know is a `WireError`.
 """
 
+import builtins
 import importlib
 import json
 import os
@@ -28,14 +29,11 @@ MOST_ITEMS = 10_000
 """An iterator is sent as its items, up to this many: `next(primes())` works on an endless generator."""
 LARGEST = 16 << 20
 """Bytes of one message."""
-SIGNATURE = 16
-"""Bytes that sign an event of the tester's."""
 MOST_AGAIN = 4_000_000
 """Values that `again` may stand for in one message: sixty lists, each twice in the next, are no plain data."""
 _SMALL = 1 << 53
 _REPLAYED: WeakSet[Any] = WeakSet()
-"""Iterators that crossed once. A test may hand them back, and they cross again: a program that returns an iterator does
-not choose by that to be judged in its own process."""
+"""Iterators that crossed once; a test may hand them back, and they cross again."""
 
 
 class WireError(Exception):
@@ -43,78 +41,98 @@ class WireError(Exception):
 
 
 class Unplain(Exception):
-    """A value that cannot cross."""
+    """A value that cannot cross; `kind` is its type."""
+
+    def __init__(self, kind: type) -> None:
+        super().__init__(str(kind.__name__))
+        self.kind = kind
 
 
 class Gone(Exception):
     """The other side ended, or did not answer in time."""
 
 
-def encode(value: Any, drain: bool = False, strip: bool = False, seen: dict[int, int] | None = None) -> Any:
-    """JSON for a value of built-in types. `drain`: send the items of iterators; `strip`: send what an instance of a
-    subclass of a built-in type holds, without what the subclass adds; `seen`: an empty dict, where what is the same
-    container here should be the same one there."""
-    kind: Any = type(value)
-    if value is None or kind is bool or kind is float or kind is str:
-        return value
-    if kind is int:
-        return value if -_SMALL < value < _SMALL else {"int": hex(value)}
-    if seen is not None and kind in _CHANGING:
-        if id(value) in seen:
-            return {"again": seen[id(value)]}
-        seen[id(value)] = len(seen)
-    if kind is list:
-        return [encode(item, drain, strip, seen) for item in value]
-    if kind in _SEQUENCES:
-        return {_SEQUENCES[kind]: [encode(item, drain, strip, seen) for item in value]}
-    if kind in _MAPPINGS:
-        pairs = [[encode(key, drain, strip, seen), encode(item, drain, strip, seen)] for key, item in value.items()]
-        made = value.default_factory if kind is defaultdict else None
-        return {f"default {made.__name__}" if type(made) is type and made in _DEFAULTS else _MAPPINGS[kind]: pairs}
-    if kind is bytes or kind is bytearray:
-        return {kind.__name__: value.hex()}
-    if kind is complex:
-        return {"complex": [value.real, value.imag]}
-    if kind is range:
-        return {"range": [encode(part) for part in (value.start, value.stop, value.step)]}
-    name: str = kind.__name__
-    if kind is type and value in _TYPES.values():
-        return {"type": str(value.__name__)}
-    if name in _LIBRARY and _of_library(name) is kind:
-        return {name: [encode(part) for part in _LIBRARY[name][1](value)]}
-    if strip:
-        for base, bare in _BARE.items():
-            if issubclass(kind, base):
-                return encode(bare(value), drain, strip)
-    if (drain and isinstance(value, Iterator)) or (kind is GeneratorType and value in _REPLAYED):
-        return {"iterator": _drained(value)}
-    raise Unplain(kind.__name__)
+def encode(
+    value: Any, drain: bool = False, strip: bool = False, seen: dict[int, int] | None = None, objects: bool = False
+) -> Any:
+    """JSON for a value of built-in types. `drain`: send the items of iterators. `strip`: send what an instance of a
+    subclass of a built-in type holds, without what the subclass adds. `seen`: an empty dict, where what is the same
+    container here should be the same one there. `objects`: send other objects as the name of their type."""
+    return _Writer(drain, strip, seen, objects).write(value)
 
 
-def _drained(source: Iterator[Any]) -> list[Any]:
-    """[items, how it ended]: None, "more" where it was cut off, or an error's [name, message]."""
-    items: list[Any] = []
-    try:
-        for item in source:
-            if len(items) == MOST_ITEMS:
-                return [items, "more"]
-            items.append(encode(item, True, True))
-    except Unplain:
-        raise
-    except Exception as problem:  # noqa: BLE001 - whatever the program raises is raised again where its items are read
-        return [items, [type(problem).__name__, str(problem)]]
-    return [items, None]
+class _Writer:
+    def __init__(self, drain: bool, strip: bool, seen: dict[int, int] | None, objects: bool) -> None:
+        self.drain, self.strip, self.seen, self.objects = drain, strip, seen, objects
+
+    def write(self, value: Any) -> Any:
+        kind: Any = type(value)
+        if value is None or kind is bool or kind is float or kind is str:
+            return value
+        if kind is int:
+            return value if -_SMALL < value < _SMALL else {"int": hex(value)}
+        if self.seen is not None and kind in _CHANGING:
+            if id(value) in self.seen:
+                return {"again": self.seen[id(value)]}
+            self.seen[id(value)] = len(self.seen)
+        if kind is list:
+            return [self.write(item) for item in value]
+        if kind in _SEQUENCES:
+            return {_SEQUENCES[kind]: [self.write(item) for item in value]}
+        if kind in _MAPPINGS:
+            pairs = [[self.write(key), self.write(item)] for key, item in value.items()]
+            made = value.default_factory if kind is defaultdict else None
+            return {f"default {made.__name__}" if type(made) is type and made in _DEFAULTS else _MAPPINGS[kind]: pairs}
+        if kind is bytes or kind is bytearray:
+            return {kind.__name__: value.hex()}
+        if kind is complex:
+            return {"complex": [value.real, value.imag]}
+        if kind is range:
+            return {"range": [self.write(part) for part in (value.start, value.stop, value.step)]}
+        if kind is type and value in _TYPES.values():
+            return {"type": str(value.__name__)}
+        return self._other(value, kind)
+
+    def _other(self, value: Any, kind: Any) -> Any:
+        """Of the standard library, of a subclass, an iterator, or none of these."""
+        name = kind.__name__
+        if name in _LIBRARY and getattr(sys.modules.get(_LIBRARY[name][0]), name, None) is kind:
+            return {name: [self.write(part) for part in _LIBRARY[name][1](value)]}
+        if self.strip:
+            for base, bare in _BARE.items():
+                if issubclass(kind, base):
+                    return self.write(bare(value))
+        if (self.drain and isinstance(value, Iterator)) or (kind is GeneratorType and value in _REPLAYED):
+            return {"iterator": self._drained(value)}
+        if self.objects:
+            return {"object": str(name)}
+        raise Unplain(kind)
+
+    def _drained(self, source: Iterator[Any]) -> list[Any]:
+        """[items, how it ended]: None, "more" where it was cut off, or an error's [name, message]."""
+        items: list[Any] = []
+        try:
+            for item in source:
+                if len(items) == MOST_ITEMS:
+                    return [items, "more"]
+                items.append(self.write(item))
+        except Unplain:
+            raise
+        except Exception as problem:  # noqa: BLE001 - what the program raises is raised again where its items are read
+            return [items, [type(problem).__name__, str(problem)]]
+        return [items, None]
 
 
-def decode(data: Any) -> Any:
-    """New values of exactly the built-in types."""
-    return _Reader().read(data)
+def decode(data: Any, objects: Callable[[str], Any] | None = None) -> Any:
+    """New values of exactly the built-in types; `objects` makes what stands for an object, by the name of its type."""
+    return _Reader(objects).read(data)
 
 
 class _Reader:
     """One message. `held` are its containers that can change, by their number, and how many values each holds."""
 
-    def __init__(self) -> None:
+    def __init__(self, objects: Callable[[str], Any] | None) -> None:
+        self.objects = objects
         self.held: list[tuple[Any, int]] = []
         self.values = self.again = 0
 
@@ -135,6 +153,8 @@ class _Reader:
                 return self._same(body)
             if tag == "iterator":
                 return _replayed(self._items(body[0]), body[1])
+            if tag == "object" and self.objects is not None and type(body) is str:
+                return self.objects(body[:60])
             if tag in _OF_ITEMS:
                 return _OF_ITEMS[tag](self._items(body))
             return _OF_TEXT[tag](body)
@@ -221,24 +241,9 @@ _LIBRARY: dict[str, tuple[str, Callable[[Any], list[Any]]]] = {
 }
 
 
-_SETTLED: dict[str, Any] = {}
-"""Classes of `_LIBRARY` by name, once they are settled."""
-
-
-def settle() -> tuple[Any, ...]:
-    """Before a program is loaded into this process: which classes these are is not looked up any more."""
-    for name, (module, _) in _LIBRARY.items():
-        _SETTLED[name] = getattr(importlib.import_module(module), name)
-    return tuple(_SETTLED.values())
-
-
-def _of_library(name: str) -> Any:
-    return _SETTLED[name] if _SETTLED else getattr(sys.modules.get(_LIBRARY[name][0]), name, None)
-
-
 def _from_library(name: str) -> Callable[[list[Any]], Any]:
     def read(items: list[Any]) -> Any:
-        kind: Any = _SETTLED.get(name) or getattr(importlib.import_module(_LIBRARY[name][0]), name)
+        kind: Any = getattr(importlib.import_module(_LIBRARY[name][0]), name)
         return (kind.fromisoformat if name in ("date", "datetime", "time") else kind)(*items)
 
     return read
@@ -262,9 +267,9 @@ _MADE: dict[str, Callable[[], Any]] = {
     "dict": dict,
     "Counter": Counter,
     "OrderedDict": OrderedDict,
+    **{f"default {kind.__name__}": partial(defaultdict, kind) for kind in _DEFAULTS},
 }
-"""What both sides count, besides lists."""
-_MADE |= {f"default {kind.__name__}": partial(defaultdict, kind) for kind in _DEFAULTS}
+"""What both sides number, besides lists."""
 _OF_ITEMS: dict[str, Callable[[list[Any]], Any]] = {
     "tuple": tuple,
     "frozenset": frozenset,
@@ -280,8 +285,6 @@ _OF_TEXT: dict[str, Callable[[Any], Any]] = {"int": _number, "bytes": bytes.from
 
 def builtin_error(name: str, args: tuple[Any, ...], message: str) -> Exception:
     """The built-in exception of that name, made anew; any other name, and exits, become a plain `Exception`."""
-    import builtins
-
     kind = getattr(builtins, name, None)
     if not isinstance(kind, type) or not issubclass(kind, Exception):
         kind = Exception

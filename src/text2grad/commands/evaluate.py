@@ -1,0 +1,101 @@
+"""`text2grad evaluate`: a task's metrics of any model. What happens is in `evaluation/evaluate.py`."""
+
+import argparse
+import json
+import os
+from typing import TYPE_CHECKING
+
+from text2grad.commands import launching, parsing
+from text2grad.errors import UsageError
+from text2grad.evaluation.settings import EvaluateSettings
+from text2grad.runs.world import ALONE, World
+
+if TYPE_CHECKING:
+    from text2grad.evaluation.evaluate import Results
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "text2grad evaluate MODEL task=NAME [data=FILE] [key=value …] [--out FILE] [--rollouts FILE]"
+    parser.add_argument(
+        "words", nargs="*", metavar="MODEL key=value", help="alias, model or run folder, .gguf file or hub id; settings"
+    )
+    parser.add_argument("--out", metavar="FILE", help="write the results here as JSON")
+    parser.add_argument("--rollouts", metavar="FILE", help="write every completion with its critique here as JSONL")
+    parser.add_argument(
+        "--unsafe-no-sandbox",
+        action="store_true",
+        help="let the critic `code` run programs without a sandbox: only on a machine that can be thrown away",
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress display")
+    launching.add_launch(parser)
+    parsing.add_settings(parser, EvaluateSettings)
+
+
+def run(args: argparse.Namespace) -> int:
+    models, overrides = parsing.split_overrides(args.words)
+    if args.unsafe_no_sandbox:
+        overrides.append("critics.code.unsafe=true")
+    settings = parsing.resolve(args, EvaluateSettings, overrides)
+    if settings is None:
+        return 0
+    if len(models) != 1:
+        raise UsageError(f"wants one model, got {len(models)}; see text2grad evaluate --help")
+    if args.launch or args.processes is not None:
+        files = [word for flag in ("out", "rollouts") if (name := getattr(args, flag)) for word in (f"--{flag}", name)]
+        return launching.launch(args, "evaluate", [*files, *["--unsafe-no-sandbox"] * args.unsafe_no_sandbox])
+    from text2grad.evaluation.evaluate import evaluate
+    from text2grad.runs import encode_row, write_atomic
+
+    world, device = launched(settings.device)
+    results = evaluate(models[0], settings, world=world, device=device, show=not args.quiet)
+    if world.is_main:
+        if args.out:
+            write_atomic(args.out, json.dumps(results.to_json(), indent=2, ensure_ascii=False).encode() + b"\n")
+        if args.rollouts:
+            write_atomic(
+                args.rollouts,
+                (
+                    encode_row({"part": name, **rollout.to_json()})
+                    for name, part in results.parts.items()
+                    for rollout in part.rollouts
+                ),
+            )
+        print_table(results)
+    return launching.ended(0, first=world.is_main)
+
+
+def launched(device: str) -> tuple[World, str]:
+    """The processes of this run, and the device of this one. Accelerate is asked only where there are several."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return ALONE, device
+    from text2grad.models.parallel import Processes
+    from text2grad.training.setup import device_named
+
+    world = Processes(device_named(device))
+    return world, str(world.device)
+
+
+def print_table(results: "Results") -> None:
+    """One row per metric, one column per way of writing."""
+    from rich.console import Console
+    from rich.table import Table
+
+    settings = results.settings
+    print(
+        f"{results.model} on {settings.task}: {results.examples} {results.split} examples, scored by {results.critic}"
+    )
+    table = Table()
+    table.add_column("metric")
+    titles = {
+        "greedy": "greedy",
+        "samples": f"{max(settings.samples, settings.best_of)} samples",
+        "best_of": f"best of {settings.best_of}",
+    }
+    for part in results.parts:
+        table.add_column(titles[part], justify="right")
+    keys = dict.fromkeys(key.partition("/")[2] for key in results.metrics)
+    for key in keys:
+        numbers = [results.metrics.get(f"{part}/{key}") for part in results.parts]
+        title = results.infos[f"greedy/{key}"].title
+        table.add_row(title, *("" if number is None else f"{number:.4g}" for number in numbers))
+    Console().print(table)

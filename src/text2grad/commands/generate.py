@@ -1,0 +1,104 @@
+"""`text2grad generate`: a first look at what a model writes. One prompt is streamed; many are completed in batches."""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from text2grad.commands import parsing
+from text2grad.errors import InvalidData, UsageError
+from text2grad.evaluation.settings import GenerateSettings
+from text2grad.types import Example
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "text2grad generate MODEL [PROMPT …] [--file FILE] [--out FILE] [key=value …]"
+    parser.add_argument(
+        "words",
+        nargs="*",
+        metavar="MODEL PROMPT key=value",
+        help="alias, model or run folder, .gguf file or hub id; the words of the prompt; settings. Without a prompt, "
+        "standard input is the prompt",
+    )
+    parser.add_argument("--prompt", metavar="TEXT", help="the prompt, where it has = in it or begins with -")
+    parser.add_argument("--file", metavar="FILE", help="many prompts: one per line, or the rows of a .jsonl file")
+    parser.add_argument("--out", metavar="FILE", help="write rows of id, prompt and completion here as JSONL")
+    parsing.add_settings(parser, GenerateSettings)
+
+
+def run(args: argparse.Namespace) -> int:
+    words, overrides = parsing.split_overrides(args.words)
+    settings = parsing.resolve(args, GenerateSettings, overrides)
+    if settings is None:
+        return 0
+    if not words:
+        raise UsageError("wants a model; see text2grad generate --help")
+    examples = prompts_of(args, words[1:])
+    from text2grad.models.sampling import SamplingSettings, Seed
+    from text2grad.models.writer import Writer
+    from text2grad.runs import encode_row, write_atomic
+
+    # Greedy decoding reads no temperature.
+    sampling = SamplingSettings(
+        max_new_tokens=settings.max_new_tokens, temperature=settings.temperature or 1.0, batch=settings.batch
+    )
+    writer = Writer.load(words[0], sampling, settings.format, settings.device, settings.dtype)
+    seed = Seed(settings.seed, 0, range(len(examples))) if settings.temperature else None
+    if args.file is None:
+        texts = [stream(writer.stream(examples[0].prompt, seed))]
+    else:
+        texts = [rollout.completion.text for rollout in writer(examples, seed)]
+        for example, text in zip(examples, texts, strict=True):
+            print(f"{example.id}: {text}\n")
+    if args.out:
+        rows = [
+            {"id": example.id, "prompt": example.to_json()["prompt"], "completion": text}
+            for example, text in zip(examples, texts, strict=True)
+        ]
+        write_atomic(args.out, map(encode_row, rows))
+    return 0
+
+
+def stream(pieces: Iterator[str]) -> str:
+    """Show the pieces as they come; the line is ended whatever happens."""
+    shown = ""
+    try:
+        for piece in pieces:
+            shown += piece
+            print(piece, end="", flush=True)
+    finally:
+        print(flush=True)
+    return shown
+
+
+def prompts_of(args: argparse.Namespace, words: list[str]) -> list[Example]:
+    """From the words, --prompt, --file or standard input: one of them."""
+    given = [name for name, there in (("words", words), ("--prompt", args.prompt), ("--file", args.file)) if there]
+    if len(given) > 1:
+        raise UsageError(f"the prompt is given twice, by {' and by '.join(given)}")
+    if args.file:
+        return prompts_in(Path(args.file).expanduser())
+    text = args.prompt or " ".join(words)
+    if not text:
+        if sys.stdin.isatty():
+            raise UsageError("wants a prompt: words after the model, --prompt, --file, or standard input")
+        text = sys.stdin.read().strip("\n")
+    if not text.strip():
+        raise UsageError("wants a prompt, and got an empty one")
+    return [Example("prompt", text)]
+
+
+def prompts_in(path: Path) -> list[Example]:
+    """The prompts of a file: rows of a .jsonl file, or the lines of any other."""
+    if path.suffix == ".jsonl":
+        from text2grad.tasks.examples import load_examples
+
+        return load_examples(path)
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as problem:
+        raise InvalidData(f"{path}: should be a readable file of prompts in UTF-8: {problem}") from None
+    prompts = [Example(f"line-{number}", line) for number, line in enumerate(lines, 1) if line.strip()]
+    if not prompts:
+        raise InvalidData(f"{path}: should hold at least one prompt, got an empty file")
+    return prompts

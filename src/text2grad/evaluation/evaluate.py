@@ -1,0 +1,154 @@
+"""A model's name and settings → its metrics on a task: what `text2grad evaluate` does, for Python as well.
+
+    results = evaluate("runs/mine", EvaluateSettings(task="bulletin", samples=4, best_of=4))
+    results.metrics["best_of/score"]
+
+The rows of metrics are `greedy/…`, `samples/…` and `best_of/…`; `infos` says how to read each.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from text2grad import config
+from text2grad.errors import ConfigError
+from text2grad.evaluation.evaluator import Evaluation, Evaluator
+from text2grad.evaluation.metrics import metric_infos
+from text2grad.evaluation.settings import EvaluateSettings
+from text2grad.feedback.critics.named import critic_named
+from text2grad.feedback.critics.protocol import Critic, name_of
+from text2grad.feedback.judge import RewardFunction, columns_of
+from text2grad.feedback.rewards import Scoring
+from text2grad.models.reward import open_critic
+from text2grad.models.writer import Writer
+from text2grad.runs.display import Display
+from text2grad.runs.world import ALONE, World
+from text2grad.tasks.task import Metric, open_task
+from text2grad.types import Example, MetricInfo, Rollout
+
+log = logging.getLogger("text2grad")
+
+
+def _score_error(rollouts: Sequence[Rollout]) -> float | None:
+    groups: dict[int, list[float]] = {}
+    for rollout in rollouts:
+        if rollout.score is not None:
+            groups.setdefault(rollout.group, []).append(rollout.score)
+    means = [np.mean(scores) for scores in groups.values()]
+    return float(np.std(means, ddof=1) / len(means) ** 0.5) if len(means) > 1 else None
+
+
+SCORE_ERROR = Metric(
+    "score_error",
+    "Standard error of the score",
+    "How far the mean score would move by chance with other examples of the same kind.",
+    "lower",
+    _score_error,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What `evaluate` measured."""
+
+    model: str
+    split: str
+    examples: int
+    critic: str
+    settings: EvaluateSettings
+    parts: Mapping[str, Evaluation]
+    """`greedy`, and `samples` and `best_of` where they were asked for."""
+    infos: Mapping[str, MetricInfo]
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        return {key: value for part in self.parts.values() for key, value in part.metrics.items()}
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "model": self.model,
+            "task": self.settings.task,
+            "split": self.split,
+            "examples": self.examples,
+            "critic": self.critic,
+            "metrics": self.metrics,
+            "info": {key: info.to_json() for key, info in self.infos.items() if key in self.metrics},
+            "settings": config.plain(self.settings),
+        }
+
+
+def evaluate(
+    model: str,
+    settings: EvaluateSettings,
+    *,
+    writer: Writer | None = None,
+    world: World = ALONE,
+    device: str | None = None,
+    show: bool = False,
+) -> Results:
+    """`model`: an alias, a model folder, a run folder, a .gguf file or a hub id. `writer`: a model that is loaded
+    already. `device`: of this process, where it is another than the setting says. With several processes all of them
+    call this, and each gets the results."""
+    task = open_task(settings.task, data=settings.data, held_out=settings.held_out, options=settings.task_options)
+    split = settings.split or ("validation" if "validation" in task.splits else "train")
+    examples = task.examples(split)
+    examples = examples[: settings.examples or len(examples)]
+    sampled = max(settings.samples, settings.best_of)
+    if settings.best_of_critic is not None and not settings.best_of:
+        raise ConfigError("best_of_critic picks among samples: set best_of to their number")
+    with ExitStack() as stack:
+        judge = stack.enter_context(_reward_function(settings.critic or task.critic, settings))
+        chooser = None
+        if settings.best_of_critic is not None:
+            chooser = stack.enter_context(_reward_function(settings.best_of_critic, settings))
+        if writer is None:
+            place = device or settings.device
+            writer = Writer.load(model, settings.sampling, settings.format, place, settings.dtype)
+        total = len(examples) * (1 + sampled)
+        with Display("evaluate", total, 0, show=show and world.is_main) as display:
+            writer.on_progress = _counted(display, world.size)
+            metrics = (*task.metrics, SCORE_ERROR)
+            evaluator = Evaluator(examples, judge, metrics=metrics, chooser=chooser, world=world)
+            parts = {"greedy": evaluator.greedy(writer, "greedy")}
+            if sampled:
+                samples = evaluator.samples(writer, sampled, seed=settings.seed)
+                parts |= {"samples": samples} if settings.samples else {}
+                parts |= {"best_of": evaluator.best_of(samples, settings.best_of)} if settings.best_of else {}
+    if world.is_main:
+        _complain(parts["greedy"].rollouts, judge.critic, examples)
+    infos = {key: info for part in parts for key, info in metric_infos(metrics, part).items()}
+    return Results(model, split, len(examples), name_of(judge.critic), settings, parts, infos)
+
+
+def _counted(display: Display, processes: int) -> Callable[[int], None]:
+    """Moves the bar. Every process has the same share, so each completion here stands for one of each process."""
+    done = 0
+
+    def moved(count: int) -> None:
+        nonlocal done
+        done += count * processes
+        display.step(done, {})
+
+    return moved
+
+
+def _reward_function(critic: str | Critic, settings: EvaluateSettings) -> RewardFunction:
+    if isinstance(critic, str):
+        critic = critic_named(critic, settings.critics, open_critic)
+    return RewardFunction(critic, settings.align, Scoring())
+
+
+def _complain(rollouts: Sequence[Rollout], critic: Critic, examples: Sequence[Example]) -> None:
+    """A critic that scores nothing usually lacks a column."""
+    if not any(rollout.scored for rollout in rollouts):
+        columns = ", ".join(f"`{name}`" for name in columns_of(examples)) or "none"
+        log.warning(
+            "the critic %s scored no completion. The columns that the examples have for it are: %s "
+            "(docs/critics.md says what each critic needs)",
+            name_of(critic),
+            columns,
+        )

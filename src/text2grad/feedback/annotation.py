@@ -1,0 +1,193 @@
+"""Annotation: rows in → critic → alignment → rows out. Every item of the input ends as a row or as `Rejected`.
+
+Read top to bottom: `read_items` gives the items of a file, `annotate` judges and aligns a batch of them, and
+`annotate_file` does so for a whole file and enters the results in a `Ledger`, where they survive a kill.
+"""
+
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from text2grad import config
+from text2grad.errors import InvalidData, UsageError
+from text2grad.feedback.align.settings import AlignSettings
+from text2grad.feedback.critics.named import models_in
+from text2grad.feedback.critics.protocol import Critic, Prompt, ask
+from text2grad.feedback.people import PeopleSettings, read_people
+from text2grad.feedback.rows import Ids, Item, Rejected, Row, check_writable, identity, spans_in
+from text2grad.runs import no_space_named, parse_object
+from text2grad.runs.ledger import Ledger
+from text2grad.types import Critique, Message
+
+PEOPLES_FILES = (".csv", ".tsv", ".json")
+"""Kinds of files that are read as people's, whatever the settings say."""
+OWN = ("id", "prompt", "completion")
+"""Fields with a meaning of their own; every other one goes to the critic as a column."""
+_RESERVED = ("self", "prompts", "completions")
+"""Names of the protocol's own arguments: a column of such a name stays in the row, and no critic is given it."""
+
+_NO_REASON = "the critic gave no critique, and no reason"
+
+Fields = dict[str, Any]
+
+
+@contextmanager
+def rereadable(source: Path) -> Iterator[Path]:
+    """`source` itself; of a pipe (`<(…)`, /dev/stdin, a FIFO) a copy of the same name, deleted after the block."""
+    try:
+        mode = source.stat().st_mode
+    except OSError as problem:
+        raise InvalidData(f"{source}: should be a readable file of JSON lines: {problem.strerror}") from None
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode) or source.resolve() == Path(os.devnull):
+        yield source
+        return
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+        raise UsageError(f"{source}: should be a file or a pipe, got a device; copy what it holds to a file first")
+    with tempfile.TemporaryDirectory(prefix="text2grad-") as folder:
+        copy = Path(folder) / source.name
+        with no_space_named(copy), source.open("rb") as stream, copy.open("wb") as file:
+            shutil.copyfileobj(stream, file)
+        yield copy
+
+
+def read_items(source: Path, people: PeopleSettings) -> Iterator[tuple[int, Fields | Rejected]]:
+    """(ascending number, fields or why there are none). JSON lines as they are; any other file, or one that the
+    settings describe, as people's. Ids are unique."""
+    if _is_peoples(source, people):
+        yield from enumerate(read_people(source, people), 1)
+        return
+    with source.open("rb") as stream, Ids() as ids:
+        for number, line in enumerate(stream, 1):
+            if line.strip():
+                yield number, _fields(number, line, ids)
+
+
+def count_items(source: Path, people: PeopleSettings) -> int:
+    """How many `read_items` gives."""
+    if _is_peoples(source, people):
+        return sum(1 for _ in read_people(source, people))
+    with source.open("rb") as stream:
+        return sum(1 for line in stream if line.strip())
+
+
+async def annotate(
+    items: Sequence[tuple[int, Fields | Rejected]], critic: Critic, settings: AlignSettings
+) -> list[Fields | Rejected]:
+    """For each item, in order: the fields with `critique`, `spans` and `missed`, or why not."""
+    results: list[Fields | Rejected] = [found for _, found in items]
+    asked: list[tuple[int, Fields, Item, Prompt]] = []
+    for index, (number, fields) in enumerate(items):
+        if isinstance(fields, Rejected):
+            continue
+        try:
+            asked.append((index, fields, Item.of(fields), _prompt(fields)))
+        except InvalidData as problem:
+            results[index] = Rejected(number, identity(fields), str(problem))
+    critiques = await _ask(critic, [(fields, item.completion, prompt) for _, fields, item, prompt in asked])
+    for (index, fields, item, _), (critique, brought) in zip(asked, critiques, strict=True):
+        try:
+            if isinstance(critique, str):
+                raise InvalidData(critique)
+            results[index] = _aligned(fields, item, critique, brought, settings)
+        except InvalidData as problem:
+            results[index] = Rejected(items[index][0], identity(fields), str(problem))
+    return results
+
+
+async def annotate_file(
+    source: Path,
+    people: PeopleSettings,
+    critic: Critic,
+    settings: AlignSettings,
+    ledger: Ledger,
+    batch: int,
+    told: Callable[[int], None],
+) -> None:
+    """Annotate what the ledger does not have yet, batch by batch. What is done when this stops, however it stops, stays
+    done."""
+    async with AsyncExitStack() as stack:
+        for model in models_in(critic):
+            await stack.enter_async_context(model)
+        left = (item for item in read_items(source, people) if item[0] > ledger.last)
+        while items := list(islice(left, batch)):
+            results = await annotate(items, critic, settings)
+            ledger.append(
+                [
+                    {"line": number} | ({"rejected": r.to_json()} if isinstance(r, Rejected) else {"row": r})
+                    for (number, _), r in zip(items, results, strict=True)
+                ]
+            )
+            told(ledger.done)
+
+
+def identity_of(options: Any, free: Sequence[str], sources: Mapping[str, str]) -> dict[str, Any]:
+    """What a result depends on beside the input: the settings, without those (`free`) that change only how the work is
+    done, and the hashes of the critics' own `sources`, where there are any."""
+    tree = config.plain(options)
+    for key in free:
+        *above, last = key.split(".")
+        branch = tree
+        for part in above:
+            branch = branch[part]
+        branch.pop(last)
+    return {"settings": tree} | ({"critics": dict(sources)} if sources else {})
+
+
+def _is_peoples(source: Path, people: PeopleSettings) -> bool:
+    return source.suffix in PEOPLES_FILES or people.kind != "auto"
+
+
+def _fields(number: int, line: bytes, ids: Ids) -> Fields | Rejected:
+    """The fields of a line, its id made unique."""
+    fields: Fields | None = None
+    try:
+        fields = parse_object(line)
+        known = fields.get("id")
+        if isinstance(known, str | int) and not isinstance(known, bool) and (reason := ids.repeated(fields)):
+            return Rejected(number, identity(fields), reason)
+        check_writable(fields)
+    except InvalidData as problem:
+        return Rejected(number, identity(line if fields is None else fields), str(problem))
+    return fields
+
+
+def _prompt(fields: Fields) -> Prompt:
+    prompt = fields.get("prompt")
+    return tuple(map(Message.from_json, prompt)) if isinstance(prompt, list) else prompt or ""
+
+
+async def _ask(critic: Critic, items: Sequence[tuple[Fields, str, Prompt]]) -> list[tuple[Critique | str, bool]]:
+    """For each item its critique, or why there is none; and whether what the row brings is part of it. All at once;
+    where the critic refuses a column's content, one by one, so that only that row is rejected."""
+    if not items:
+        return []
+    names = dict.fromkeys(name for fields, *_ in items for name in fields if name not in (*OWN, *_RESERVED))
+    columns = {name: [fields.get(name) for fields, *_ in items] for name in names}
+    try:
+        critiques = await ask(critic, [prompt for *_, prompt in items], [text for _, text, _ in items], columns)
+    except InvalidData as problem:
+        if len(items) == 1:
+            return [(str(problem), False)]
+        return [(await _ask(critic, [item]))[0] for item in items]
+    return [
+        (critique or f"not scored: {critiques.reasons.get(index) or _NO_REASON}", index in critiques.brought)
+        for index, critique in enumerate(critiques)
+    ]
+
+
+def _aligned(fields: Fields, item: Item, critique: Critique, brought: bool, settings: AlignSettings) -> Fields:
+    """`brought`: the row's own spans, revision and verdict are part of what was said. Otherwise people said them, and
+    they are no part of what another critic says."""
+    spans = spans_in(fields, item.completion) if brought else ()
+    judged = item if brought else replace(item, revision=None, verdict=None)
+    alignment = Row.judged(judged, critique, spans).align(settings)
+    plain = alignment.to_json()
+    critique_now = critique.to_json() | {"omissions": list(alignment.omissions)}
+    return {**fields, "critique": critique_now, "spans": plain["spans"], "missed": plain["missed"]}

@@ -1,0 +1,216 @@
+"""Facts about written language, stated once: words, sentences, scripts without spaces, abbreviations, stems.
+
+Enters: a string. Leaves: places in it and forms of its words that can be compared. The string itself never changes.
+Stems and function words are English; words of other scripts are compared as they are written.
+"""
+
+import re
+import unicodedata
+from bisect import bisect_left
+from functools import cached_property, lru_cache
+from typing import Any
+
+Place = tuple[int, int]
+"""Start and end in characters, half open."""
+
+UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3100-\u312f\u3400-\u4dbf\u4e00-\u9fff"
+    "\uac00-\ud7af\uf900-\ufaff\uff66-\uffdc\U00020000-\U0003ffff"
+)
+"""Thai, Lao, Burmese, Khmer, kana, bopomofo, Han and Hangul, for a set in a regular expression. Words run together; in
+Korean, particles are written onto the noun. Each character is compared by itself."""
+WORD = re.compile(r"\w+(?:['’]\w+)*")
+COMPOUND = re.compile(r"[£$€#@]?[^\W_]+(?:[-'’.,/:&][^\W_]+)*%?")
+"""A word with its hyphens, its decimal point, its currency or per cent sign."""
+PIECE = re.compile(rf"(?=\w)[{UNSPACED}]|[^\W{UNSPACED}]+(?:['’.,][^\W{UNSPACED}]+)*|[^\w\s]")
+"""A word, a character of a script without spaces, or a sign: what a diff compares."""
+ABBREVIATION = re.compile(
+    r"(?<![^\s(\[\"'“‘])(?:Mr|Mrs|Ms|Dr|St|Prof|Rev|Hon|vs|e\.g|i\.e|etc|cf|No|Fig|approx|Sgt|Gen|Col|Capt|Lt|Sen|Rep|"
+    r"Gov|Jr|Sr|Jan|Feb|Aug|Sept|Oct|Nov|Dec|(?:[A-Z]\.)*[A-Z])\.$"
+)
+"""A full stop at the end of a stretch that ends no sentence."""
+BLOCK = re.compile(r"(?:[^\n]*\S[^\n]*\n?)+")
+"""A paragraph: lines without a blank line between them."""
+_SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+(?=\S)|(?<=[。！？])|\n+")
+_ALIKE = str.maketrans(
+    {
+        **dict.fromkeys("“”„‟«»＂〝〞〟「」『』", '"'),
+        **dict.fromkeys("‘’‚‛‹›′`´ʼ＇", "'"),
+        **dict.fromkeys("‐‑‒–—―−﹣－", "-"),
+        **dict.fromkeys("\u00ad\u200b\u200c\u200d\u2060\ufeff\u200e\u200f", ""),
+        "…": "...",
+    }
+)
+_UNSPACED = re.compile(f"[{UNSPACED}]")
+
+
+class Text:
+    """A string and the views of it that several readers share; each view is made when first asked for."""
+
+    def __init__(self, raw: str) -> None:
+        self.raw = raw
+        self.located: dict[Any, Any] = {}
+        """Quotes that were already looked for in it."""
+
+    @cached_property
+    def words(self) -> list[tuple[int, int, str]]:
+        """(start, end, lower-cased word) in order; punctuation is between words."""
+        return [(match.start(), match.end(), match[0].lower()) for match in WORD.finditer(self.raw)]
+
+    @cached_property
+    def word_starts(self) -> list[int]:
+        return [start for start, _, _ in self.words]
+
+    @cached_property
+    def word_places(self) -> dict[str, list[int]]:
+        """Word → its indices in `words`."""
+        places: dict[str, list[int]] = {}
+        for index, (_, _, word) in enumerate(self.words):
+            places.setdefault(word, []).append(index)
+        return places
+
+    @cached_property
+    def sentences(self) -> list[Place]:
+        return sentences(self.raw)
+
+    @cached_property
+    def _folded(self) -> tuple[str, list[int]]:
+        return fold(self.raw)
+
+    @property
+    def folded(self) -> str:
+        return self._folded[0]
+
+    def unfold(self, start: int, end: int) -> Place:
+        """A stretch of the folded text → the stretch of the raw text that it came from."""
+        places = self._folded[1]
+        last = places[end - 1]
+        # Everything that folded into the last character belongs to it: a ligature, a combining mark.
+        stop = places[end] if end < len(places) else len(self.raw)
+        return places[start], max(last + 1, min(stop, last + len(self.raw[last:stop].rstrip())))
+
+    def words_between(self, start: int, end: int) -> range:
+        """Indices of the words that begin in [start, end)."""
+        return range(bisect_left(self.word_starts, start), bisect_left(self.word_starts, end))
+
+
+def sentences(raw: str) -> list[Place]:
+    """Stretches between sentence ends and line breaks, in order. An abbreviation ends no sentence.
+
+    >>> [text[a:b] for text in ["Dr. Ada Low wrote it. Mr. Bo did not."] for a, b in sentences(text)]
+    ['Dr. Ada Low wrote it.', 'Mr. Bo did not.']
+    """
+    found = []
+    start = 0
+    for gap in _SENTENCE_END.finditer(raw):
+        if ABBREVIATION.search(raw, max(start, gap.start() - 12), gap.start()) and "\n" not in gap[0]:
+            continue
+        if raw[start : gap.start()].strip():
+            found.append((start, gap.start()))
+            start = gap.end()
+    if raw[start:].strip():
+        found.append((start, len(raw)))
+    return found
+
+
+def fold(raw: str) -> tuple[str, list[int]]:
+    """The text with case, white space, dashes, quotation marks and Unicode form made alike, and for each character of
+    it the place in `raw` that it came from.
+
+    >>> fold("A  “b”\\n—c")[0]
+    'a "b" -c'
+    """
+    folded: list[str] = []
+    places: list[int] = []
+    blank = True
+    for place, character in enumerate(raw):
+        if character.isspace():
+            if not blank:
+                folded.append(" ")
+                places.append(place)
+                blank = True
+            continue
+        if character.isascii():
+            alike = "'" if character == "`" else character.lower()
+        else:
+            alike = unicodedata.normalize("NFKD", character).translate(_ALIKE).casefold()
+        for part in alike:
+            if not part.isspace():
+                folded.append(part)
+                places.append(place)
+        blank = blank and not alike
+    if folded and folded[-1] == " ":
+        folded.pop()
+        places.pop()
+    return "".join(folded), places
+
+
+def splits_word(raw: str, position: int) -> bool:
+    """Whether a cut here would go through a word or a character. In scripts without spaces only a cut in front of a
+    mark does.
+
+    >>> splits_word("the", 1), splits_word("the cat", 3), splits_word("東京都", 1), splits_word("cafe\u0301s", 4)
+    (True, False, False, True)
+    """
+    if not 0 < position < len(raw):
+        return False
+    left, right = raw[position - 1], raw[position]
+    if right.isascii() and left.isascii():
+        return (left.isalnum() or left == "_") and (right.isalnum() or right == "_")
+    if _is_mark(right):
+        return not left.isspace()
+    base = position - 1
+    while base > 0 and _is_mark(raw[base]):
+        base -= 1
+    return all((side.isalnum() or side == "_") and not _UNSPACED.match(side) for side in (raw[base], right))
+
+
+def _is_mark(character: str) -> bool:
+    """Written onto the character before it: an accent, a vowel sign."""
+    return not character.isascii() and unicodedata.category(character)[0] == "M"
+
+
+def word_set(words: str) -> frozenset[str]:
+    """The words between white space."""
+    return frozenset(words.split())
+
+
+FUNCTION_WORDS = word_set("""
+a about above across after again against all along also although am among an and another any are around as at away
+be because been before being below between both but by can cannot could did do does doing down during each either
+else ever every few for from further had has have having he her here hers herself him himself his how i if in into
+is it its itself just least less like may me might mine more most much must my myself near neither no nor not now of
+off on once one only onto or other our ours ourselves out over own per rather same shall she should since so some
+such than that the their theirs them themselves then there these they this those though through to too toward
+towards under until up upon us very via was we were what when where whether which while who whom whose why will with
+within without would yet you your yours yourself s t d ll re ve m don doesn didn isn wasn aren weren won wouldn
+couldn shouldn hasn haven hadn isn't doesn't didn't wasn't aren't weren't don't won't can't couldn't wouldn't
+shouldn't hasn't haven't hadn't it's that's there's he's she's they're i'm you're we're however therefore thus hence
+even still already really actually simply well
+""")
+_ENDINGS = (
+    ("ations", "at", 3), ("ation", "at", 3), ("ings", "", 3), ("ing", "", 3), ("ies", "y", 2), ("ied", "y", 2),
+    ("edly", "", 3), ("ed", "", 3), ("ments", "", 3), ("ment", "", 4), ("ers", "", 3), ("er", "", 4),
+    ("ly", "", 3), ("sses", "ss", 2), ("ches", "ch", 2), ("shes", "sh", 2), ("xes", "x", 2),
+    ("ss", "ss", 2), ("us", "us", 2), ("s", "", 3),
+)  # fmt: skip
+
+
+@lru_cache(maxsize=65_536)
+def stem(word: str) -> str:
+    """A word without its commonest English endings, so that "killed" meets "kills".
+
+    >>> [stem(word) for word in ("killed", "killing", "kills", "injuries", "Scotland's", "13")]
+    ['kill', 'kill', 'kill', 'injury', 'scotland', '13']
+    """
+    word = word.lower().replace("’", "'")
+    word = word[:-2] if word.endswith("'s") else word.removesuffix("'")
+    if len(word) < 4 or not word.isascii():
+        return word
+    for ending, replacement, least in _ENDINGS:
+        if word.endswith(ending) and len(word) - len(ending) >= least:
+            word = word[: len(word) - len(ending)] + replacement
+            break
+    if len(word) > 4 and word[-1] == word[-2] and word[-1] not in "aeiouls":
+        word = word[:-1]
+    return word[:-1] if len(word) > 4 and word.endswith("e") else word

@@ -1,0 +1,137 @@
+"""Test functions, run by pytest itself; their outcomes become the tester's events.
+
+Enters: a tester, the imported test file, which functions are wanted. Leaves: each function's outcome, told through the
+tester. A function with several parameter rows passes if all its rows pass.
+"""
+
+import os
+import types
+from collections import Counter
+from collections.abc import Generator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from text2grad.sandbox.inside.remote import FILE, Remote
+
+if TYPE_CHECKING:
+    from text2grad.sandbox.inside.tester import Tester
+
+_OPTIONS = ["-q", "-s", "--assert=plain", "-c", "/dev/null", "--rootdir=.", "-p", "no:cacheprovider"]
+_OPTIONS += [word for name in ("faulthandler", "doctest", "junitxml", "pastebin") for word in ("-p", f"no:{name}")]
+
+
+def run(tester: "Tester", module: types.ModuleType, functions: dict[str, int], asked: int) -> bool:
+    """Run the functions, given by name with the index of their unit; `asked`: how often the import of the test file
+    asked the program. False: pytest was interrupted, and some functions are left."""
+    Path(FILE).touch()
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    plugin = _Plugin(tester, module, functions, asked)
+    pytest.main([*_OPTIONS, FILE], plugins=[plugin])
+    if not (tester.over or plugin.interrupted):
+        for index in {*functions.values()} - plugin.told:
+            if asked:
+                tester.say(result=index, kind="test_error", message=plugin.uncollected, ran=[])
+            else:
+                tester.say(skipped=index, reason=plugin.uncollected)
+    return not plugin.interrupted
+
+
+class _Plugin:
+    def __init__(self, tester: "Tester", module: types.ModuleType, functions: dict[str, int], asked: int) -> None:
+        self.tester, self.functions = tester, functions
+        self.module_class = type("Tests", (pytest.Module,), {"_getobj": lambda _: module})
+        self.asked = asked
+        """How often the program was asked by what may serve several tests: the test file, set-ups, fixtures."""
+        self.told: set[int] = set()
+        self.rows: Counter[int] = Counter()
+        """Rows of each function that are still to come."""
+        self.checked: Counter[int] = Counter()
+        self.held: dict[int, dict[str, Any]] = {}
+        """What the rows so far say, where none failed."""
+        self.uncollected = "pytest does not collect it"
+        self.problem: BaseException | None = None
+        self.interrupted = False
+
+    def pytest_pycollect_makemodule(self, module_path: Path, parent: Any) -> Any:
+        return self.module_class.from_parent(parent, path=module_path)  # type: ignore[attr-defined]
+
+    def pytest_collectreport(self, report: Any) -> None:
+        if report.failed:
+            self.uncollected = f"pytest does not collect it: {report.longrepr}"[:300]
+
+    def _index(self, item: Any) -> int | None:
+        name = getattr(item, "originalname", None) or item.name
+        return self.functions.get(f"{item.cls.__name__}.{name}" if getattr(item, "cls", None) else name)
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        items[:] = [item for item in items if self._index(item) is not None]
+        for item in items:
+            self.rows[self._index(item)] += 1  # type: ignore[index]
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: Any) -> None:
+        if item.get_closest_marker("xfail"):
+            pytest.skip("marked xfail")
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, call: Any) -> Generator[None, Any, Any]:
+        report = yield
+        if call.excinfo is not None and self.problem is None:
+            self.problem = call.excinfo.value
+        if call.when == "setup":
+            self.asked += self.tester.program.asked
+        return report
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: Any) -> Generator[None, Any, Any]:
+        index: Any = self._index(item)
+        tester, before = self.tester, self.tester.checks.count
+        if index not in self.told:
+            tester.say(start=index)
+        self.problem = None
+        try:
+            tester.program.begin()
+            return (yield)
+        except BaseException as problem:  # the program's own, as far as pytest does not catch it
+            self.interrupted, self.problem = True, self.problem or problem
+            raise
+        finally:
+            self.rows[index] -= 1
+            self.checked[index] += tester.checks.count - before
+            self._settle(item, index)
+            if tester.over:
+                item.session.shouldstop = "the program is gone, or ran out of time too often"
+
+    def _settle(self, item: Any, index: int) -> None:
+        """Tell a failure at once, anything else after the last row."""
+        last, asked = not self.rows[index], self.asked + self.tester.program.asked
+        checked = not last or self.checked[index] > 0
+        ((event,),) = [[*self.tester.events([index], self.problem, checked, 0 if self._skipped(item) else asked)]]
+        if index in self.told:
+            return
+        if "objects" in event or event.get("kind", "passed") != "passed":
+            self.told.add(index)
+            self.tester.say(**event)
+            return
+        before = self.held.get(index, event)
+        if "result" in event and "result" in before:
+            event["ran"] = sorted({*event["ran"], *before["ran"]})
+        self.held[index] = event if "result" in event else before
+        if last:
+            self.told.add(index)
+            self.tester.say(**self.held[index])
+
+    def _skipped(self, item: Any) -> bool:
+        """Whether the test's own text skips it, whatever the program."""
+        if type(self.problem).__name__ not in ("Skipped", "SkipTest"):
+            return False
+        if any(getattr(part, "__unittest_skip__", False) for part in (item.obj, item.cls)):
+            return True
+        if item.get_closest_marker("xfail"):
+            return True
+        by_program = self.asked and isinstance(self.tester.program, Remote)
+        rowless = "got empty parameter set" in str(self.problem)
+        skips = item.get_closest_marker("skipif") or rowless
+        return bool((skips and not by_program) or (item.get_closest_marker("skip") and not rowless))

@@ -1,0 +1,132 @@
+"""`text2grad evaluate`: metrics of a tiny model as a table and as JSON; what it refuses, and how it says so."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from text2grad.cli import main
+from text2grad.models.tiny import tiny_model, tiny_tokenizer
+from text2grad.runs import read_jsonl
+
+CRITIC = """
+from text2grad.tasks.task import Metric, Task, mean_of
+from text2grad.types import Critique, Example
+
+
+def short(prompts, completions, **columns):
+    return [Critique("Long.", score=-len(text)) for text in completions]
+
+
+def long(prompts, completions, **columns):
+    return [Critique("Short.", score=len(text)) for text in completions]
+
+
+def silent(prompts, completions, **columns):
+    return [None for _ in completions]
+
+
+LETTERS = Metric("letters", "Letters", "Letters per completion.", "neither", mean_of(lambda example, text: len(text)))
+harbours = Task(
+    "harbours",
+    {"validation": [Example(f"h{n}", f"Name the crane of harbour {n}.") for n in range(3)]},
+    critic=short,
+    metrics=(LETTERS,),
+)
+"""
+SMALL = ["task=my_own:harbours", "sampling.max_new_tokens=8", "device=cpu"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("models") / "tiny"
+    tokenizer = tiny_tokenizer()
+    tiny_model(tokenizer).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return str(path)
+
+
+@pytest.fixture(autouse=True)
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_own.py").write_text(CRITIC)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(__import__("sys").modules, "my_own", raising=False)
+
+
+def results(*words: str) -> dict[str, Any]:
+    assert main(["evaluate", *words, *SMALL, "--out", "results.json", "--quiet"]) == 0
+    read: dict[str, Any] = json.loads(Path("results.json").read_text())
+    return read
+
+
+def test_a_users_own_task_is_measured_greedily(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    read = results(model)
+    metrics = read["metrics"]
+    assert (read["task"], read["split"], read["examples"], read["critic"]) == (
+        "my_own:harbours",
+        "validation",
+        3,
+        "short",
+    )
+    assert metrics["greedy/letters"] == pytest.approx(-metrics["greedy/score"])
+    assert metrics["greedy/length"] <= 8 and metrics["greedy/unscored_frac"] == 0
+    assert read["info"]["greedy/letters"] == {
+        "title": "Letters",
+        "help": "Letters per completion.",
+        "better": "neither",
+    }
+    assert read["info"].keys() == metrics.keys()
+    table = capsys.readouterr().out
+    assert "Letters" in table and f"{metrics['greedy/score']:.4g}" in table and "3 validation examples" in table
+
+
+def test_the_best_of_n_is_better_and_the_same_seed_gives_the_same_numbers(model: str) -> None:
+    first = results(model, "samples=4", "best_of=4", "--rollouts", "rollouts.jsonl")
+    rows = list(read_jsonl("rollouts.jsonl"))
+    sampled = [[row["score"] for row in rows if row["part"] == "samples" and row["group"] == n] for n in range(3)]
+    assert [len(scores) for scores in sampled] == [4, 4, 4]
+    assert first["metrics"]["samples/score"] == pytest.approx(sum(map(sum, sampled)) / 12)
+    assert first["metrics"]["best_of/score"] == pytest.approx(sum(map(max, sampled)) / 3)
+    assert results(model, "samples=4", "best_of=4")["metrics"] == first["metrics"]
+    assert results(model, "samples=4", "seed=1")["metrics"] != first["metrics"]
+    # The other critic wants the opposite: what it picks is the worst.
+    other = results(model, "best_of=4", "best_of_critic=my_own:long")
+    assert other["metrics"]["best_of/score"] == pytest.approx(sum(map(min, sampled)) / 3)
+    assert "samples/score" not in other["metrics"]
+
+
+def test_files_and_other_critics(model: str) -> None:
+    Path("data.jsonl").write_text('{"prompt": "Hi", "reference": "Ho"}\n{"prompt": "Yo", "reference": "Yes"}\n')
+    words = [model, "data=data.jsonl", "sampling.max_new_tokens=4", "device=cpu", "--quiet", "--out", "a.json"]
+    assert main(["evaluate", *words]) == 0
+    read = json.loads(Path("a.json").read_text())
+    assert (read["split"], read["examples"], read["critic"]) == ("train", 2, "reference")
+    assert main(["evaluate", *words, "critic=my_own:long", "examples=1"]) == 0
+    read = json.loads(Path("a.json").read_text())
+    assert (read["examples"], read["critic"], read["settings"]["examples"]) == (1, "long", 1)
+
+
+def test_a_critic_that_scores_nothing_is_told(model: str, caplog: pytest.LogCaptureFixture) -> None:
+    metrics = results(model, "critic=my_own:silent")["metrics"]
+    assert metrics["greedy/unscored_frac"] == 1 and "greedy/score" not in metrics
+    assert "the critic silent scored no completion" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "wants one model, got 0"),
+        (["a", "b"], "wants one model, got 2"),
+        (["a", "task=bulletn"], "task: there is no 'bulletn'; did you mean `bulletin`?"),
+        (["a"], "task jsonl: there is no split 'train' with examples"),
+        (["a", "task=bulletin", "split=dev"], "no split 'dev' with examples; it has train, validation, test"),
+        (["a", "task=bulletin", "best_of_critic=reference"], "set best_of to their number"),
+        (["a", "sample=3"], "did you mean `samples`?"),
+        (["no/such/folder", "task=bulletin"], "no/such/folder"),
+    ],
+)
+def test_what_cannot_be_done_is_said(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", *words]) == 2
+    assert said in capsys.readouterr().err

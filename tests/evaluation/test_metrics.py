@@ -1,0 +1,83 @@
+"""Numbers about rollouts, worked by hand; and every number says how it is to be read."""
+
+import pytest
+
+from text2grad.evaluation.metrics import MEASURED, RUNNING, describe, measured, metric_infos, text_stats
+from text2grad.tasks.task import Metric, mean_of
+from text2grad.types import Alignment, Completion, Critique, Example, Missed, Rollout, Span
+
+EXAMPLE = Example("a", "Hi")
+
+
+def rollout(text: str, ids: tuple[int, ...], score: float | None = None, truncated: bool = False) -> Rollout:
+    completion = Completion(text, ids, tuple((0, len(text)) for _ in ids))
+    if score is None:
+        return Rollout(EXAMPLE, completion, truncated=truncated)
+    return Rollout(
+        EXAMPLE,
+        completion,
+        truncated=truncated,
+        critique=Critique("", score=score),
+        alignment=Alignment((Span(0, 1, "good"),), (Missed("x", "not there"),)),
+        token_rewards=(*[0.0] * (len(ids) - 1), 2 * score),
+        verdicts=(1.0, *[0.0] * (len(ids) - 1)),
+        score=score,
+    )
+
+
+ROLLOUTS = [rollout("ab", (1, 2), 1.0), rollout("cd", (1, 2, 3, 4), 3.0, truncated=True), rollout(" ", (5, 6))]
+
+
+def test_numbers_about_rollouts() -> None:
+    assert describe(ROLLOUTS) == {
+        "critic/unscored_frac": pytest.approx(1 / 3),
+        "align/missed_frac": 0.5,
+        "align/labelled_frac": pytest.approx(2 / 6),
+        "length/mean": pytest.approx(8 / 3),
+        "length/truncated_frac": pytest.approx(1 / 3),
+        "length/empty_frac": pytest.approx(1 / 3),
+        "text/repetition": 0.0,
+        "text/diversity": 0.8,
+        "score/mean": 2.0,
+        "score/std": 1.0,
+        "reward/mean": 4.0,
+    }
+
+
+def test_nothing_scored_has_no_score() -> None:
+    numbers = describe([rollout("ab", (1,))])
+    assert numbers["critic/unscored_frac"] == 1
+    assert not {"score/mean", "score/std", "reward/mean"} & numbers.keys()
+    assert describe([])["length/mean"] == 0
+
+
+def test_what_is_measured_on_held_out_examples_and_by_the_task() -> None:
+    length = Metric("characters", "Characters", "Of a text.", "neither", mean_of(lambda _, text: len(text)))
+    nothing = Metric("nothing", "Nothing", "Never there.", "lower", lambda _: None)
+    numbers = measured(ROLLOUTS, (length, nothing))
+    assert numbers == {
+        "held_out/score": 2.0,
+        "held_out/std": 1.0,
+        "held_out/length": pytest.approx(8 / 3),
+        "held_out/truncated_frac": pytest.approx(1 / 3),
+        "held_out/diversity": 0.8,
+        "held_out/repetition": 0.0,
+        "held_out/unscored_frac": pytest.approx(1 / 3),
+        "held_out/characters": pytest.approx(5 / 3),
+    }
+    infos = metric_infos((length, nothing))
+    assert numbers.keys() <= infos.keys()
+    assert (infos["held_out/characters"].title, infos["held_out/characters"].better) == ("Characters", "neither")
+
+
+def test_every_number_says_how_to_read_it() -> None:
+    assert describe(ROLLOUTS).keys() == RUNNING.keys()
+    assert all(info.title and info.help.endswith(".") for info in (*RUNNING.values(), *MEASURED.values()))
+
+
+@pytest.mark.parametrize(
+    ("completions", "repetition", "diversity"),
+    [([], 0.0, 1.0), ([[1]], 0.0, 1.0), ([[1] * 8], 0.8, 1 / 7), ([[1, 2], [1, 2]], 0.0, 0.5)],
+)
+def test_repetition_and_diversity(completions: list[list[int]], repetition: float, diversity: float) -> None:
+    assert text_stats(completions) == {"text/repetition": repetition, "text/diversity": pytest.approx(diversity)}
