@@ -36,11 +36,11 @@ def rewards() -> Iterator[Any]:
         reward_function.close()
 
 
-def critic(_prompts: Any, texts: Sequence[str], **_: Any) -> list[Critique | None]:
+def critic(prompts: Any, completions: Sequence[str], **columns: Any) -> list[Critique | None]:  # noqa: ARG001
     """The word harbour is poor; completions without a word are not scored."""
     return [
         Critique("", quotes=(Quote("harbour", "poor"),) if "harbour" in text else (), score=-0.5) if text else None
-        for text in texts
+        for text in completions
     ]
 
 

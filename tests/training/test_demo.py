@@ -16,11 +16,11 @@ import pytest
 import yaml
 
 from text2grad.cli import main
-from text2grad.models.offsets import completion_of
-from text2grad.models.sampling import SamplingSettings, make_sampler
-from text2grad.tasks.bulletin import bulletins
+from text2grad.models.sampling import SamplingSettings
+from text2grad.models.writer import Loaded, Writer
+from text2grad.tasks.bulletin import FACTS_RIGHT, bulletins
 from text2grad.tasks.bulletin_critic import bulletin
-from text2grad.training.demo import curve, load, patience, right, settle, verdict
+from text2grad.training.demo import curve, load, patience, settle, verdict
 from text2grad.training.demo_settings import DemoSettings
 
 SHORT = ["start_updates=1", "updates=2", "evaluate_every=1", "held_out=6", "prompts=2", "completions=2", "--quiet"]
@@ -185,13 +185,10 @@ def test_the_embedded_model_is_small_fluent_and_often_wrong() -> None:
     assert sum(file.stat().st_size for file in folder.iterdir()) < 8_000_000
     model, tokenizer = load(DemoSettings())
     examples = bulletins(2, 48, "held_out")
-    sampler = make_sampler(
-        model, SamplingSettings(max_new_tokens=40), end_ids=[tokenizer.eos_token_id], pad_id=tokenizer.pad_token_id
-    )
-    found = sampler([tokenizer(str(example.prompt)).input_ids for example in examples], None)
-    said = [completion_of(tokenizer, one.token_ids).text for one in found]
-    assert sum(not one.truncated for one in found) >= 44
-    assert 0.3 < sum(map(right, examples, said)) / len(examples) < 0.8
+    rollouts = Writer(Loaded(model, model), tokenizer, SamplingSettings(max_new_tokens=40), "plain")(examples)
+    assert sum(not rollout.truncated for rollout in rollouts) >= 44
+    right = FACTS_RIGHT.measure(rollouts)
+    assert right is not None and 0.3 < right < 0.8
 
 
 @pytest.mark.parametrize(

@@ -193,8 +193,8 @@ def test_repetition_and_diversity() -> None:
 EXAMPLES = [Example("a", "Where?", "In the harbour."), Example("b", "When?")]
 
 
-def critic(_prompts: Any, texts: Sequence[str], **_: Any) -> list[Critique | None]:
-    return [Critique("", score=0.5) for _ in texts]
+def critic(prompts: Any, completions: Sequence[str], **columns: Any) -> list[Critique | None]:  # noqa: ARG001
+    return [Critique("", score=0.5) for _ in completions]
 
 
 @pytest.fixture

@@ -80,7 +80,7 @@ def test_out_of_memory_names_the_setting_and_the_run_resumes_with_it(
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB")
 
     one = trainer(tmp_path / "run")
-    one.writer.sampler.sample = full
+    monkeypatch.setattr(one.writer.sampler, "sample", full)
     with pytest.raises(RunError, match=r"memory in sampling: lower sampling\.batch or sampling\.prefill_tokens"):
         one.train()
     with monkeypatch.context() as patched:
