@@ -27,8 +27,8 @@ from text2grad.optim.settings import AdvantageSettings, KLSettings, UpdateSettin
 from text2grad.report.folders import lines, read_runs
 from text2grad.report.page import build
 from text2grad.runs import write_atomic
-from text2grad.tasks.bulletin import FACTS_RIGHT, bulletins
-from text2grad.tasks.bulletin_critic import bulletin
+from text2grad.tasks.bulletin import bulletins
+from text2grad.tasks.bulletin_critic import FACTS_RIGHT, bulletin
 from text2grad.training.demo_settings import DemoSettings, command, slow
 from text2grad.training.rl import Trainer
 from text2grad.training.settings import EvaluationSettings, LogSettings, SFTSettings, SupervisedSettings, TrainSettings
