@@ -27,6 +27,7 @@ PROGRAMS = {
 
 settings.register_profile("default", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("quick", deadline=None, max_examples=20)
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "default")
 
 
@@ -35,10 +36,18 @@ SLOW = (
     "commands/test_annotate_stops.py",
     "commands/test_reward_cli.py",
     "commands/test_train_cli.py",
+    "feedback/critics/test_budget.py",
+    "feedback/critics/test_openai.py",
     "integration",
     "models/reward",
     "models/sampling",
     "models/test_cache.py",
+    "models/test_load.py",
+    "models/test_policy.py",
+    "models/test_shared_prompts.py",
+    "models/test_writer.py",
+    "optim/test_head.py",
+    "optim/test_trl.py",
     "report/test_browser.py",
     "sandbox",
     "scripts",
@@ -48,11 +57,24 @@ SLOW = (
 """Folders and files of tests/ that `make quick` leaves out. A single slow test carries `@pytest.mark.slow`."""
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if "not slow" in config.option.markexpr:
+        settings.load_profile("quick")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """What would be deselected is not even imported."""
+    return True if "not slow" in config.option.markexpr and is_slow(collection_path) else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    places = tuple(str(Path(__file__).parent / place) for place in SLOW)
     for item in items:
-        if str(item.path).startswith(places):
+        if is_slow(item.path):
             item.add_marker(pytest.mark.slow)
+
+
+def is_slow(path: Path) -> bool:
+    return str(path).startswith(tuple(str(Path(__file__).parent / place) for place in SLOW))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

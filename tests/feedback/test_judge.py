@@ -8,7 +8,7 @@ import pytest
 
 from text2grad.errors import CriticError, InvalidData
 from text2grad.feedback.align.settings import AlignSettings
-from text2grad.feedback.critics.protocol import Answers
+from text2grad.feedback.critics.protocol import Critiques
 from text2grad.feedback.judge import RewardFunction, judge, token_verdicts
 from text2grad.feedback.rewards import Scoring
 from text2grad.models.offsets import completion_of
@@ -169,8 +169,8 @@ def test_it_works_inside_a_running_event_loop(completions: list[Completion]) -> 
 
 
 def test_why_something_was_not_scored_is_the_critics_own_words(rewards: Any, completions: list[Completion]) -> None:
-    def unsure(_prompts: Any, completions: Sequence[str], **_: Any) -> Answers:
-        return Answers([None] * len(completions), dict.fromkeys(range(len(completions)), "only 0.41 sure"))
+    def unsure(_prompts: Any, completions: Sequence[str], **_: Any) -> Critiques:
+        return Critiques([None] * len(completions), dict.fromkeys(range(len(completions)), "only 0.41 sure"))
 
     one = rewards(unsure)
     one(EXAMPLES, completions, learn=False)

@@ -24,7 +24,7 @@ import transformers
 
 import text2grad.cli
 from text2grad import config
-from text2grad.feedback.critics.protocol import Answers
+from text2grad.feedback.critics.protocol import Critiques
 from text2grad.models.backbone import Backbone
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.runs.folder import RunFolder
@@ -81,7 +81,7 @@ def unwilling(_prompts: Any, completions: Sequence[str], **_: Any) -> list[Criti
 
 def refusing(_prompts: Any, completions: Sequence[str], **_: Any) -> list[Critique | None]:
     """Scores nothing, and says why."""
-    return Answers([None] * len(completions), {0: "the harbour is closed"})
+    return Critiques([None] * len(completions), {0: "the harbour is closed"})
 
 
 CRITICS = {"refusing": refusing, "steady": steady, "drawing": drawing, "counting": counting, "unwilling": unwilling}

@@ -46,7 +46,7 @@ from text2grad.training.state import TrainingState
 from text2grad.types import MetricInfo
 
 _LOSSES = {
-    "joint": ("loss", "The weighted sum of span, reward and language loss."),
+    "joint": ("joint loss", "The weighted sum of span, reward and language loss."),
     "span": ("span loss", "Cross entropy of the tokens' verdicts, rare classes weighted up."),
     "reward": ("reward loss", "Error of the reward sizes of poor and good tokens."),
     "language": ("language loss", "Mean loss per token of the critiques."),
