@@ -108,7 +108,7 @@ def test_the_printed_settings_are_those_that_are_read_back(here: Path, capsys: p
 def test_help_comes_without_torch() -> None:
     code = (
         "import sys\nfrom text2grad.cli import main\n"
-        "try:\n    main(['reward-model', '--help'])\nexcept SystemExit:\n    pass\n"
+        "try:\n    main(['reward-model', '--help-all'])\nexcept SystemExit:\n    pass\n"
         "print('loaded:', sorted({'torch', 'transformers', 'accelerate', 'peft'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -244,7 +244,7 @@ def test_the_report_of_its_run_has_curves(here: Path, capsys: pytest.CaptureFixt
     assert main(["report", "run", "--out", "page.html"]) == 0
     assert "run: average precision on poor tokens rose from" in capsys.readouterr().out
     html = (here / "page.html").read_text()
-    assert all(title in html for title in ("Training loss", "Held-out loss", "Good tokens found"))
+    assert all(title in html for title in ("Joint loss", "Held-out loss", "Average precision on good tokens"))
     assert "verage precision on poor tokens" in html
 
 

@@ -210,6 +210,54 @@ def test_an_attack_is_scored_as_failing(sandbox: Sandbox, name: str) -> None:
     assert all(result.kind != "passed" for result in report.results)
 
 
+PYTEST = """
+import pytest
+from solution import add
+
+@pytest.mark.parametrize("a, b, wanted", [(2, 3, 5), (10, -4, 6)])
+def test_rows(a, b, wanted):
+    assert add(a, b) == wanted
+
+class TestMore:
+    def test_close(self):
+        assert add(2, 3) == pytest.approx(5)
+"""
+
+
+def test_an_honest_program_passes_tests_of_pytest(sandbox: Sandbox) -> None:
+    report = sandbox.run("def add(a, b):\n    return a + b", PYTEST)
+    assert [(result.name, result.passed, result.isolation) for result in report.results] == [
+        ("test_rows", True, "isolated"),
+        ("TestMore.test_close", True, "isolated"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "exits at import",
+        "exits hard when called",
+        "exits by raising",
+        "returns what equals everything",
+        "returns an integer that equals everything",
+        "is a class that equals everything",
+        "raises a skip",
+        "raises an interrupt",
+        "patches operator and pytest",
+        "writes events of the tester",
+        "leaves a thread that writes replies",
+        "never ends",
+        "does not parse",
+        "is empty",
+    ],
+)
+def test_an_attack_on_tests_of_pytest_is_scored_as_failing(sandbox: Sandbox, name: str) -> None:
+    report = sandbox.run(ATTACKS[name], PYTEST)
+    assert (report.unusable, report.skipped, report.score) == (None, (), 0.0)
+    assert {result.isolation for result in report.results} == {"isolated"}
+    assert [result.name for result in report.results] == ["test_rows", "TestMore.test_close"]
+
+
 LOOK = textwrap.dedent("""
     import os, socket, sys
 

@@ -19,9 +19,11 @@ from text2grad.sandbox.inside.wire import (
     Unplain,
     WireError,
     builtin_error,
+    contents,
     decode,
     encode,
     receive,
+    refill,
     send,
 )
 
@@ -116,6 +118,32 @@ def test_plain_data_that_is_shared_comes_back_as_it_was(one: Any, other: Any) ->
     there = decode(json.loads(json.dumps(encode(value, seen={}))))
     assert there == value
     assert types_of(there) == types_of(value)
+
+
+def test_containers_become_what_the_other_side_made_of_them() -> None:
+    row, data, named = [1], bytearray(b"x"), OrderedDict(a=1)
+    held: list[Any] = [row, {"k": row}, {2}, deque([3]), data, Counter("aab"), named]
+    there: list[Any] = [
+        [1, 2],
+        {"k": 0, "new": [[]]},
+        {4},
+        deque(),
+        bytearray(b"yz"),
+        Counter("b"),
+        OrderedDict(b=named),
+    ]
+    there[1]["k"] = there[0]
+    refill(held, json.loads(json.dumps(contents(there))))
+    assert held == [[1, 2], {"k": [1, 2], "new": [[]]}, {4}, deque(), b"yz", Counter("b"), {"b": {"a": 1}}]
+    assert held[1]["k"] is row and held[4] is data
+
+
+@pytest.mark.parametrize("data", [None, [], [[], []], [{}], [3], [[{"again": 9}]], [[{"x": 1}]], ["00"]])
+def test_broken_containers_are_refused(data: Any) -> None:
+    held = [[1]]
+    with pytest.raises(WireError):
+        refill(held, data)
+    assert held == [[1]]
 
 
 def test_a_small_message_is_no_huge_value() -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from text2grad.training.setup import FREE
 
 from tests.training.trainings import HELD_OUT, trainer, vowels
 from text2grad import config
 from text2grad.runs import read_jsonl
 from text2grad.training.settings import TrainSettings
+from text2grad.training.setup import FREE
 from text2grad.types import Critique, Example
 
 TEXT = (Path(__file__).parent.parent.parent / "docs" / "training.md").read_text(encoding="utf-8")
@@ -23,7 +23,7 @@ def section(name: str) -> str:
 
 
 def test_the_ten_lines_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    (code,) = (block for block in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL) if "Trainer(" in block)
+    (code,) = (block for block in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL) if " Trainer(" in block)
     assert len([line for line in code.splitlines() if line]) <= 10
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
@@ -41,7 +41,7 @@ def test_every_metric_is_explained_and_exists(tmp_path: Path) -> None:
         return [None] * len(said) if next(calls) == 2 else said
 
     trainer(tmp_path / "gae", "updates=3", "scoring.scale=0.1", critic=silent_first, held_out=HELD_OUT).train()
-    trainer(tmp_path / "group", "updates=1", "credit.kind=group").train()
+    trainer(tmp_path / "group", "updates=1", "advantage.estimator=rloo").train()
     words = ("updates=1", "evaluation.critic=reference")
     trainer(tmp_path / "examined", *words, held_out=[Example("h", "Name it.", reference="The crane.")]).train()
     written = {

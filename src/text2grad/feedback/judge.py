@@ -19,7 +19,7 @@ from text2grad.feedback.align import Pair, align_many
 from text2grad.feedback.align.overlap import project
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.critics.named import CriticSettings, critic_named
-from text2grad.feedback.critics.protocol import Answers, Critic, ask
+from text2grad.feedback.critics.protocol import Critic, Critiques, ask
 from text2grad.feedback.critics.words import prompt_text
 from text2grad.feedback.rewards import RunningScale, Scoring, on_last_token, scale_pairs, token_rewards, total_of
 from text2grad.runs.folder import Closable
@@ -85,7 +85,7 @@ class RewardFunction(Closable):
     ) -> list[Rollout]:
         """`learn`: let the scale of verdicts see these completions, and those of the other processes."""
         start = time.perf_counter()
-        critiques = self._run(self._ask(examples, completions)) if completions else Answers([])
+        critiques = self._run(self._ask(examples, completions)) if completions else Critiques([])
         if learn:
             self.reason = next(iter(critiques.reasons.values()), "")
         asked = time.perf_counter()

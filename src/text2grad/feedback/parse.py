@@ -1,7 +1,7 @@
 """Free critique text → clauses with a verdict each, and their quotes with what they are quoted for.
 
 Enters: the words of a critique, and the completion where there is one (it settles how quotation marks pair up).
-Leaves: a `Parsed` critique, its clauses in order. Knows nothing of places in the completion: that is `align`.
+Leaves: its clauses, in order. Knows nothing of places in the completion: that is `align`.
 """
 
 import re
@@ -35,9 +35,8 @@ _CONTRAST = re.compile(
     re.IGNORECASE,
 )
 _LONGEST = 2_000
-"""Characters of a sentence; a longer one is cut at white space, or where there is none anywhere but in a quote."""
+"""Characters of a sentence; a longer one is cut at white space."""
 _GAP = re.compile(r"\s+")
-_NO_QUOTE = re.compile(r"(?<!\x00)(?=[^\x00])|(?<=\x00)(?!\x00)")
 _WORD = re.compile(r"[^\W_]")
 _PIECE = re.compile(r",\s|\s(?:and|nor|also|or)\s", re.IGNORECASE)
 _STRONG = re.compile(_TURN, re.IGNORECASE)
@@ -51,11 +50,9 @@ class CitedQuote:
     start: int
     end: int
     role: Role
-    doubtful: bool = False
-    """The role hangs on a turn of phrase that also runs the other way ("A instead of B"): the completion decides."""
     firm: bool = True
-    """The words leave no choice ("should be …", "the source says …"); loose ones ("actually, …", "according to the
-    article, …") give way to the texts."""
+    """The words leave no choice ("should be …", "the source says …"); loose ones ("actually, …", "A instead of B") give
+    way to the texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,22 +70,12 @@ class Clause:
     quotes: tuple[CitedQuote, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Parsed:
-    text: str
-    clauses: tuple[Clause, ...]
+def parse(critique: str, completion: str = "", default: Verdict | None = None) -> list[Clause]:
+    """The clauses of a critique, in order. A clause without a verdict of its own takes its sentence's, then the
+    critique's if that only blames, then `default`; else it stays None.
 
-    @property
-    def quotes(self) -> tuple[CitedQuote, ...]:
-        return tuple(quote for clause in self.clauses for quote in clause.quotes)
-
-
-def parse(critique: str, completion: str = "", default: Verdict | None = None) -> Parsed:
-    """Split and judge. A clause without a verdict of its own takes its sentence's, then the critique's if that only
-    blames, then `default`; else it stays None.
-
-    >>> parsed = parse('The opening is lovely, but "seven ships" is wrong: it should be "nine ships".')
-    >>> [(clause.verdict, [(quote.text, quote.role) for quote in clause.quotes]) for clause in parsed.clauses]
+    >>> clauses = parse('The opening is lovely, but "seven ships" is wrong: it should be "nine ships".')
+    >>> [(clause.verdict, [(quote.text, quote.role) for quote in clause.quotes]) for clause in clauses]
     [('good', []), ('poor', [('seven ships', 'meant'), ('nine ships', 'offered')])]
     """
     quotes = find_quotes(critique, completion)
@@ -102,7 +89,7 @@ def parse(critique: str, completion: str = "", default: Verdict | None = None) -
     ]
     judged = [(number, _verdict(masked[a:b]), bool(_STRONG.match(masked, a))) for number, a, b in pieces]
     verdicts = _settle(_lend(masked, pieces, judged), default)
-    made = []
+    clauses = []
     position = 0
     for (number, start, end), verdict in zip(pieces, verdicts, strict=True):
         inside = []
@@ -112,25 +99,25 @@ def parse(critique: str, completion: str = "", default: Verdict | None = None) -
         words = masked[start:end]
         plain = words.replace("\x00", " ").strip()
         severity = lexicon.severity_of(words)
-        made.append(Clause(start, end, critique[start:end].strip(), plain, verdict, severity, number, tuple(inside)))
-    return Parsed(critique, tuple(made))
+        clauses.append(Clause(start, end, critique[start:end].strip(), plain, verdict, severity, number, tuple(inside)))
+    return clauses
 
 
 def remainders(clause: Clause) -> list[Clause]:
     """What a clause says beside its quotes: pieces between commas and joining words that quote nothing, and blame or
     praise by themselves ("the "Tommy" is invented, and the position is wrong").
 
-    >>> [part.text for part in remainders(parse('The "Tommy" is invented, and his position is wrong.').clauses[0])]
+    >>> [part.text for part in remainders(parse('The "Tommy" is invented, and his position is wrong.')[0])]
     ['and his position is wrong.']
     """
     edges = [0, *(match.start() for match in _PIECE.finditer(clause.text)), len(clause.text)]
-    found = []
+    parts = []
     for start, end in pairwise(edges):
         text = clause.text[start:end].strip(" ,")
         quoted = any(quote.start - clause.start < end and start < quote.end - clause.start for quote in clause.quotes)
         if not quoted and len(text.split()) > 2 and (verdict := lexicon.verdict_of(text)):
-            found.append(replace(clause, text=text, plain=text, verdict=verdict, quotes=()))
-    return found
+            parts.append(replace(clause, text=text, plain=text, verdict=verdict, quotes=()))
+    return parts
 
 
 def _mask(critique: str, quotes: list[Quoted]) -> str:
@@ -143,20 +130,13 @@ def _mask(critique: str, quotes: list[Quoted]) -> str:
 
 
 def _bounded(masked: str) -> Iterator[tuple[int, int]]:
-    """Sentences, those without end in pieces: what is said of one thing is never so long."""
-    for first, last in _sentences(masked):
-        start = first
-        while last - start > _LONGEST:
-            gap = _GAP.search(masked, start + _LONGEST // 2, start + _LONGEST) or _NO_QUOTE.search(
-                masked, start + _LONGEST, last
-            )
-            if gap is None:
-                break
-            if masked[start : gap.start()].strip():
-                yield start, gap.start()
+    """Sentences, very long ones in pieces: what is said of one thing is never so long."""
+    for start, end in _sentences(masked):
+        while end - start > _LONGEST and (gap := _GAP.search(masked, start + _LONGEST // 2, end)):
+            yield start, gap.start()
             start = gap.end()
-        if masked[start:last].strip():
-            yield start, last
+        if masked[start:end].strip():
+            yield start, end
 
 
 def _sentences(masked: str) -> Iterator[tuple[int, int]]:
@@ -206,10 +186,10 @@ def _lend(masked: str, pieces: list[tuple[int, int, int]], judged: list[Judged])
     """Quotes that stand by themselves, or lead up to a colon, are what the next clause is about ("> …", then "This is
     lovely."); behind a colon, what the one before was about."""
     lent = list(judged)
-    said = {number for number, verdict, _ in judged if verdict is not None}
+    settled = {number for number, verdict, _ in judged if verdict is not None}
     for index, (number, start, end) in enumerate(pieces):
         words = masked[start:end]
-        if number in said or "\x00" not in words:
+        if number in settled or "\x00" not in words:
             continue
         if index and masked[max(0, start - 8) : start].rstrip().endswith(":"):
             other = index - 1
@@ -222,17 +202,17 @@ def _lend(masked: str, pieces: list[tuple[int, int, int]], judged: list[Judged])
     return lent
 
 
-def _settle(found: list[Judged], default: Verdict | None) -> list[Verdict | None]:
+def _settle(judged: list[Judged], default: Verdict | None) -> list[Verdict | None]:
     """Give clauses without a verdict that of their sentence (the last one said), turned where a word of contrast turns
     praise; else blame, where the whole critique knows nothing but blame. Praise does not spread so far: a clause that
     was not understood must never earn a reward."""
     by_sentence: dict[int, Verdict] = {}
-    for number, verdict, _ in found:
+    for number, verdict, _ in judged:
         if verdict is not None:
             by_sentence[number] = verdict
     overall: Verdict | None = "poor" if set(by_sentence.values()) == {"poor"} else default
     settled: list[Verdict | None] = []
-    for number, verdict, contrasts in found:
+    for number, verdict, contrasts in judged:
         near = by_sentence.get(number)
         if verdict is None and contrasts and near == "good":
             near = "poor"
@@ -257,46 +237,46 @@ def _tail(before: str) -> str:
     return before[cut:]
 
 
-def _role(before: str, after: str) -> tuple[Role, bool, bool]:
-    """(role, doubtful, firm) of a quote between these words; other quotes in them are \\x00."""
+def _role(before: str, after: str) -> tuple[Role, bool]:
+    """(role, whether that is firm) of a quote between these words; other quotes in them are \\x00."""
     mark = before.rfind("\x00")
     near = before[mark + 1 :]
-    if said := _source_says(near):
-        return _sourced(near, said, after)
+    if claim := _source_says(near):
+        return _sourced(near, claim, after)
     if mark >= 0 and lexicon.INSTEAD_OF.match(near):
         # "A instead of B": B is what stands there if A is asked for, and what was wanted if the text has A.
         start = before[: mark + 1].rstrip("\x00")
         wanted = lexicon.CLAIMS_BEFORE.search(start) and not _source_says(start)
-        return "offered" if wanted else "meant", True, True
+        return "offered" if wanted else "meant", False
     offer = lexicon.OFFERS_BEFORE.search(before)
     claims = lexicon.CLAIMS_BEFORE.search(near) and not offer
     if lexicon.INSTEAD_OF.match(after.partition("\x00")[0]) and "\x00" in after:
-        return "meant" if claims else "offered", True, True
+        return "meant" if claims else "offered", False
     if lexicon.OFFERS_AFTER.match(after):
-        return "meant" if claims else "offered", False, bool(lexicon.FIRM_AFTER.match(after))
-    if said := _source_says(before):
-        return _sourced(before, said, after)
+        return "meant" if claims else "offered", bool(lexicon.FIRM_AFTER.match(after))
+    if claim := _source_says(before):
+        return _sourced(before, claim, after)
     if offer and not lexicon.NEGATED_CLAIM.search(before, max(0, offer.start() - 24), len(before)):
         firm = not lexicon.LOOSE_OFFER.match(offer[0])
-        return "meant" if not firm and _judged(after) else "offered", False, firm
-    return "meant", False, True
+        return "meant" if not firm and _judged(after) else "offered", firm
+    return "meant", True
 
 
 def _source_says(before: str) -> re.Match[str] | None:
     """Where the source is made to say what follows: the last speaker named is the source, and nothing negates it."""
-    said = list(lexicon.SOURCE_SAYS.finditer(before))
-    if not said or lexicon.COMPLETION_SAYS.search(before, said[-1].end()):
+    claims = list(lexicon.SOURCE_SAYS.finditer(before))
+    if not claims or lexicon.COMPLETION_SAYS.search(before, claims[-1].end()):
         return None
     # In front of a mere mention there is room for a verb: "cannot be gathered from the source that …".
-    room = 12 if said[-1]["says"] else 24
-    return None if lexicon.NEGATED_CLAIM.search(before, max(0, said[-1].start() - room)) else said[-1]
+    room = 12 if claims[-1]["says"] else 24
+    return None if lexicon.NEGATED_CLAIM.search(before, max(0, claims[-1].start() - room)) else claims[-1]
 
 
-def _sourced(before: str, said: re.Match[str], after: str) -> tuple[Role, bool, bool]:
+def _sourced(before: str, claim: re.Match[str], after: str) -> tuple[Role, bool]:
     """Firm if the verb leads right up to the quote. "According to the source, “…” is wrong" quotes no source."""
-    between = before[said.end() :]
-    firm = bool(lexicon.LEADS_UP.fullmatch(between)) if said["says"] else between.strip() == ":"
-    return "meant" if not firm and _judged(after) == "poor" else "source", False, firm
+    between = before[claim.end() :]
+    firm = bool(lexicon.LEADS_UP.fullmatch(between)) if claim["says"] else between.strip() == ":"
+    return "meant" if not firm and _judged(after) == "poor" else "source", firm
 
 
 def _judged(after: str) -> Verdict | None:

@@ -33,8 +33,6 @@ _TRACEBACK = re.compile(
 )
 """What Python prints when a program breaks: the marks in it are its own."""
 _SINGLE = re.compile(r"(?<!\s)['’‘](?!\w)|(?<=\s)['’](?=[\s.,;:!?)]|$)")
-_ANY_TICKS = "`*"
-"""Stands for a run of backticks of any length."""
 _TICKS = re.compile(r"`+")
 _HEAD = 64
 """Characters by which a reading too long for a plain quote is first looked for in the completion."""
@@ -106,7 +104,7 @@ class _Closings:
         return iter(known[first : first + _CLOSINGS])
 
     def _all(self, mark: str) -> list[tuple[int, int]]:
-        if mark[0] == "`" and mark != _ANY_TICKS:
+        if mark[0] == "`":
             if self._ticks is None:
                 self._ticks = {}
                 for run in _TICKS.finditer(self.critique):
@@ -146,9 +144,6 @@ def _close(closings: _Closings, opening: re.Match[str], completion: str) -> Quot
         if inner not in completion:
             break
         longest = quote
-    wider = _ticks_inside(closings, opening, completion)
-    if wider and (longest is None or wider.end > longest.end):
-        return wider
     return longest or plain
 
 
@@ -159,26 +154,7 @@ def _worth_reading(critique: str, start: int, end: int, completion: str) -> bool
     return end - start <= len(completion) and critique[start : start + _HEAD] in completion
 
 
-def _ticks_inside(closings: _Closings, opening: re.Match[str], completion: str) -> Quoted | None:
-    """Backticks around text that itself begins or ends with one (`` `see `x`` ``): the completion has to know it."""
-    if opening[0] not in ("`", "``") or "`" not in completion:
-        return None
-    critique, start = closings.critique, opening.start() + 1
-    found = None
-    for _, end in closings.behind(opening.end(), _ANY_TICKS):
-        if not _worth_reading(critique, start, end - 1, completion):
-            break
-        inner = critique[start : end - 1]
-        if inner not in completion:
-            break
-        if inner.strip(_NOTHING):
-            found = Quoted(inner, opening.start(), end)
-    return found
-
-
 def _closing_pattern(mark: str) -> re.Pattern[str]:
-    if mark == _ANY_TICKS:
-        return _TICKS
     if mark in "'‘‚":
         # Between letters it is an apostrophe: don't, l'eau. Behind a blank it closes if nothing is opened by it.
         return _SINGLE

@@ -1,13 +1,14 @@
-"""A model critic's reply → a `Critique`, or the reason why it is none. Nothing crashes it; nothing broken earns reward.
+"""A model critic's reply → a `Critique`, or the reason why there is none. No reply crashes it; no broken one earns.
 
-Enters: whatever a model wrote, whether it was cut off, and what the model was shown. Leaves: a `Reply`. Trust is all or
-nothing:
-  - the reply is one whole JSON object of the right shape, and ends with it. Before it may stand thoughts in
+Enters: whatever a model wrote, whether it was cut off, and what the model was shown. Leaves: a `Reply`. A reply is
+trusted as a whole or not at all:
+  - trusted: one whole JSON object of the right shape, at the end of the reply. Before it may stand thoughts in
     `<think>…</think>`, sentences that are finished and open no bracket or quotation, a line like "Here is my
-    critique:", a code fence. Then it is taken at its word;
-  - anything else (cut off, mended, several objects, an object inside a sentence or before more words, one that the
-    model was shown: it may be the completion's own words) keeps its poor quotes and its omissions. Praise, score and
-    the words around them are dropped, so it can only cost, never earn; where no blame is left, it is no critique.
+    critique:", a code fence.
+  - not trusted: anything else. It was cut off or mended, holds several objects, has the object inside a sentence or
+    before more words, or repeats what the model was shown (perhaps the completion's own words). Of such a reply the
+    poor quotes and the omissions are kept; praise, score and the words around them are dropped, so it can only cost,
+    never earn. If no blame is left, there is no critique.
 """
 
 import json
@@ -28,8 +29,6 @@ _LONGEST_MENDED = 8_000
 """Characters that are mended: guessing at broken JSON takes time that grows with the square of its length."""
 _MOST_BRACES = 200
 """Places at which an object is looked for; a reply with more is noise."""
-
-
 _LONGEST_LEAD = 4_000
 """Characters before the object; more is no introduction."""
 _THING = (
@@ -42,8 +41,9 @@ _LEAD = re.compile(
     re.IGNORECASE,
 )
 """A line that introduces the critic's own object, and nobody else's."""
-_SPOKEN = 20
+_COINCIDENCE = 20
 """Characters from which a critique that was shown to the model word for word is no coincidence."""
+_CUT = "it was cut off at the length limit; be brief"
 _KEPT = "The critic's reply was broken; of what it said, only the blame is kept."
 
 
@@ -68,16 +68,16 @@ def read_reply(text: str, *, cut: bool = False, shown: str = "") -> Reply:
     """
     if not text.strip():
         return Reply(None, reason=_CUT if cut else "it is empty")
-    thoughts, _, said = text[:_LONGEST].encode("utf-8", "replace").decode().rpartition("</think>")
-    found, whole = _objects(said)
-    candidate = found[-1] if found else _mend(said)
+    thoughts, _, body = text[:_LONGEST].encode("utf-8", "replace").decode().rpartition("</think>")
+    objects, whole = _objects(body)
+    candidate = objects[-1] if objects else _mend(body)
     if candidate is None:
         return Reply(None, reason=_CUT if cut else "it holds no JSON object")
     try:
         critique = _critique(candidate)
     except InvalidData as problem:
         return Reply(None, reason=_CUT if cut else str(problem))
-    doubt = _CUT if cut or len(text) > _LONGEST else _doubt(said, found, whole)
+    doubt = _CUT if cut or len(text) > _LONGEST else _doubt(body, objects, whole)
     if not doubt and "</think>" in thoughts:
         doubt = "its thoughts end more than once"
     if not doubt and _was_shown(critique.feedback, shown):
@@ -85,22 +85,19 @@ def read_reply(text: str, *, cut: bool = False, shown: str = "") -> Reply:
     return _distrusted(critique, doubt) if doubt else Reply(critique)
 
 
-_CUT = "it was cut off at the length limit; be brief"
-
-
-def _doubt(said: str, found: list[dict[str, Any]], whole: bool) -> str:
+def _doubt(body: str, objects: list[dict[str, Any]], whole: bool) -> str:
     """Why the object in a reply may not be the critic's own word; nothing where it is."""
-    if not found or not whole:
+    if not objects or not whole:
         return "it is no JSON object, or a broken one"
-    start = said.find("{")
+    start = body.find("{")
     try:
-        _, end = json.JSONDecoder().raw_decode(said, start)
+        _, end = json.JSONDecoder().raw_decode(body, start)
     except (ValueError, RecursionError):
         return "something like an object stands before the object"
-    lead, after = said[:start], said[end:].strip()
+    lead, after = body[:start], body[end:].strip()
     if fence := re.search(r"```(json)?\s*$", lead, re.IGNORECASE):
         lead, after = lead[: fence.start()], after.removesuffix("```")
-    if len(found) > 1 or after:
+    if len(objects) > 1 or after:
         return "the object is not the last thing in it"
     return "" if _introduces(lead) else "the object stands inside other words"
 
@@ -122,24 +119,23 @@ def _was_shown(feedback: str, shown: str) -> bool:
     """Whether a critique was in front of the model before it was written: in a completion that praises itself, say."""
     shown, feedback = " ".join(shown.split()), " ".join(feedback.split())
     forms = (feedback, json.dumps(feedback)[1:-1], json.dumps(feedback, ensure_ascii=False)[1:-1])
-    if len(feedback) >= _SPOKEN:
+    if len(feedback) >= _COINCIDENCE:
         return any(form in shown for form in forms)
     return "critique" in shown and any(f"{mark}{form}{mark}" in shown for form in forms for mark in "\"'")
 
 
 def _objects(text: str) -> tuple[list[dict[str, Any]], bool]:
     """(JSON objects in a reply that hold a critique, one after the other; whether the reply is whole: nothing in it
-    begins like an object and does not end, or says the same key twice). What stands inside an object is part of it."""
-    doubles: list[str] = []
+    begins like an object and does not end, or has the same key twice). What stands inside an object is part of it."""
+    whole = True
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        made = dict(pairs)
-        doubles.extend(["twice"] * (len(made) < len(pairs)))
-        return made
+        nonlocal whole
+        whole = whole and len(dict(pairs)) == len(pairs)
+        return dict(pairs)
 
     decoder = json.JSONDecoder(object_pairs_hook=once)
-    found: list[dict[str, Any]] = []
-    whole = True
+    objects: list[dict[str, Any]] = []
     position = text.find("{")
     for _ in range(_MOST_BRACES):
         if position < 0:
@@ -150,9 +146,9 @@ def _objects(text: str) -> tuple[list[dict[str, Any]], bool]:
             whole = whole and not _OPENING.match(text, position)
             position += 1
         else:
-            found += [value] if isinstance(value, dict) and "critique" in value else []
+            objects += [value] if isinstance(value, dict) and "critique" in value else []
         position = text.find("{", position)
-    return found, whole and not doubles
+    return objects, whole
 
 
 def _mend(text: str) -> dict[str, Any] | None:
@@ -160,25 +156,24 @@ def _mend(text: str) -> dict[str, Any] | None:
     if start < 0:
         return None
     try:
-        found = json_repair.loads(text[start : start + _LONGEST_MENDED])
+        value = json_repair.loads(text[start : start + _LONGEST_MENDED])
     except (ValueError, RecursionError, IndexError, TypeError):
         return None
-    return found if isinstance(found, dict) and "critique" in found else None
+    return value if isinstance(value, dict) and "critique" in value else None
 
 
-def _critique(found: dict[str, Any]) -> Critique:
-    feedback = found.get("critique")
+def _critique(value: dict[str, Any]) -> Critique:
+    feedback = value.get("critique")
     if not isinstance(feedback, str) or not feedback.strip():
         raise InvalidData("`critique` should be a text")
-    quotes = found.get("quotes") or []
-    omissions = found.get("omissions") or []
+    quotes, omissions = value.get("quotes") or [], value.get("omissions") or []
     if not isinstance(quotes, list) or not isinstance(omissions, list):
         raise InvalidData("`quotes` and `omissions` should be lists")
     return Critique(
         feedback,
         tuple(_quote(item) for item in quotes),
         tuple(item for item in omissions if isinstance(item, str) and item.strip()),
-        _score(found.get("score")),
+        _score(value.get("score")),
     )
 
 
@@ -214,5 +209,5 @@ def _distrusted(critique: Critique, why: str) -> Reply:
     kept = tuple(quote for quote in critique.quotes if quote.verdict != "good")
     if not critique.omissions and all(quote.verdict != "poor" for quote in kept):
         return Reply(None, mended=True, reason=f"no blame is left of it: {why}")
-    said = " ".join([_KEPT, *(quote.comment for quote in kept if quote.verdict == "poor" and quote.comment)])
-    return Reply(Critique(said, kept, critique.omissions, score=None, quotes_only=True), mended=True, reason=why)
+    feedback = " ".join([_KEPT, *(quote.comment for quote in kept if quote.verdict == "poor" and quote.comment)])
+    return Reply(Critique(feedback, kept, critique.omissions, score=None, quotes_only=True), mended=True, reason=why)

@@ -1,7 +1,7 @@
 """Model-written code, run where it can do no harm and cannot cheat: programs and tests in, results out.
 
 Enters: a program's source, tests as data sets publish them. Leaves: a `Report` with one result per test. Refuses to
-know critics, completions and rewards; imports errors, types and the standard library. Promises: docs/sandbox.md.
+know critics, completions and rewards. What it promises: docs/sandbox.md.
 """
 
 from text2grad.sandbox.bubble import UnsafeWarning

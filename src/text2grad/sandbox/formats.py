@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from text2grad.sandbox.inside.asserts import is_check
-from text2grad.sandbox.needs import FUNCTIONS, checks, mentions_program, needs_objects, never_runs, reached
+from text2grad.sandbox.needs import FUNCTIONS, checks, mentions_program, needs_objects, reached
 
 _DEFINITIONS = FUNCTIONS | ast.ClassDef
 _UNCHECKED = "checks nothing: no assert, no expected exception"
@@ -98,8 +98,6 @@ def _from_check(around: list[ast.stmt], check: ast.FunctionDef, entry_point: str
         )
     if not entry_point.isidentifier() or keyword.iskeyword(entry_point):
         raise UnusableTests(f"entry_point: should be a name, got {entry_point!r}")
-    if reason := never_runs(check):
-        raise UnusableTests(f"check: {reason}")
     around = [node for node in around if _called(node) != "check"]
     argument = check.args.args[0].arg
     taken = {entry_point: entry_point, **_taken([*around, *check.body], entry_point, {argument})}
@@ -135,7 +133,7 @@ def _plan(
         parts = reached(nodes, everything)
         objects = needs_objects(parts, program)
         unused = "never uses the program" if objects and not mentions_program(parts, program) else ""
-        if reason := never_runs(nodes[0]) or ("" if checks(parts) else _UNCHECKED) or unused:
+        if reason := unused or ("" if checks(parts) else _UNCHECKED):
             skipped.append((name, reason))
         else:
             units.append(Unit(name, "", name, objects))

@@ -51,20 +51,6 @@ def _autouse(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return any(isinstance(part, ast.keyword) and part.arg == "autouse" for part in marks)
 
 
-def never_runs(test: ast.stmt) -> str:
-    """Why pytest does not run this test function."""
-    if isinstance(test, ast.AsyncFunctionDef):
-        return "a coroutine, which needs a plug-in of pytest"
-    left: list[ast.AST] = list(ast.iter_child_nodes(test))
-    while left:
-        part = left.pop()
-        if isinstance(part, ast.Yield | ast.YieldFrom):
-            return "a generator, which pytest does not run"
-        if not isinstance(part, FUNCTIONS | ast.Lambda):
-            left += ast.iter_child_nodes(part)
-    return ""
-
-
 def checks(nodes: Iterable[ast.AST]) -> bool:
     """Whether anything here can fail a test on a result."""
     return any(is_check(part) or is_failure(part) for part in nodes)

@@ -83,7 +83,7 @@ class _Round:
             self.results[index] = _result(self.names[index], event, self.isolation)
         elif "skipped" in event:
             self.skipped[index] = _text(event.get("reason")) or ""
-        elif "objects" in event:
+        elif "objects" in event and self.isolation == "isolated":
             self.objects[index] = _text(event.get("reason")) or ""
 
     def settle(self) -> None:
@@ -194,14 +194,13 @@ class _Execution:
             processes: list[subprocess.Popen[bytes]] = []
             stack.callback(_end, processes)
             channel = self._candidate(stack, processes) if heard.isolation == "isolated" else ()
-            job_out, job_in = _pipe(stack)
-            events_out, events_in = _pipe(stack)
+            given, (events_out, events_in) = _readable(stack, json.dumps(job).encode()), _pipe(stack)
             role, wire = "tester" if channel else "in_process", [end.fileno() for end in channel]
-            tester = self.launcher.start(role, job_out.fileno(), events_in.fileno(), wire, self._folder(stack))
+            tester = self.launcher.start(role, given.fileno(), events_in.fileno(), wire, self._folder(stack))
             processes.append(tester)
-            for end in (job_out, events_in, *channel):
+            for end in (given, events_in, *channel):
                 end.close()
-            _listen(heard, events_out, job_in, json.dumps(job).encode(), self.deadline)
+            _listen(heard, events_out, self.deadline)
             if not heard.ready:
                 raise SandboxError(f"a process of the sandbox did not come up: {_last_words(tester)}")
         heard.settle()
@@ -228,6 +227,13 @@ def _pipe(stack: ExitStack) -> tuple[FileIO, FileIO]:
     return stack.enter_context(FileIO(out, "rb")), stack.enter_context(FileIO(into, "wb"))
 
 
+def _readable(stack: ExitStack, data: bytes) -> FileIO:
+    """A file in memory that can be read and not written."""
+    with FileIO(os.memfd_create("job"), "wb") as file:
+        file.write(data)
+        return stack.enter_context(FileIO(f"/proc/self/fd/{file.fileno()}", "rb"))
+
+
 def _end(processes: Iterable[subprocess.Popen[bytes]]) -> None:
     """Kill each process with its group and take it off the table; a pid namespace dies with its first process."""
     for process in processes:
@@ -245,38 +251,24 @@ def _last_words(process: subprocess.Popen[bytes]) -> str:
     return words.decode(errors="replace").strip()[-500:] or f"exit status {process.returncode}, no message"
 
 
-def _listen(heard: _Round, events: FileIO, job_in: FileIO, job: bytes, deadline: float) -> None:
-    """Write the job while reading events. How long a process takes to come up is not the program's doing, and does not
-    count."""
-    begun = time.monotonic()
-    os.set_blocking(job_in.fileno(), False)
+def _listen(heard: _Round, events: FileIO, deadline: float) -> None:
+    """Read events until the end or the deadline. How long a process takes to come up is not the program's doing, and
+    does not count."""
+    begun, rest, total = time.monotonic(), b"", 0
     poll = select.poll()
     poll.register(events, select.POLLIN)
-    poll.register(job_in, select.POLLOUT)
-    writing, pending, rest, total = job_in.fileno(), memoryview(job), b"", 0
     while not heard.done:
         left = (deadline if heard.ready else max(deadline, begun + _START)) - time.monotonic()
-        ready = dict(poll.poll(left * 1000)) if left > 0 else {}
-        if not ready:
+        if left <= 0 or not poll.poll(left * 1000):
             heard.late = True
-            break
-        if writing in ready:
-            try:
-                pending = pending[os.write(writing, pending) :]
-            except BrokenPipeError:
-                pending = memoryview(b"")
-            if not pending:
-                poll.unregister(writing)
-                job_in.close()
-                writing = -1
-        if events.fileno() in ready:
-            part = os.read(events.fileno(), 1 << 16)
-            total += len(part)
-            if not part or total > _MOST_EVENTS:
-                break
-            *lines, rest = (rest + part).split(b"\n")
-            for line in lines:
-                heard.hear(line)
+            return
+        part = os.read(events.fileno(), 1 << 16)
+        total += len(part)
+        if not part or total > _MOST_EVENTS:
+            return
+        *lines, rest = (rest + part).split(b"\n")
+        for line in lines:
+            heard.hear(line)
 
 
 def _result(name: str, event: dict[str, Any], isolation: Isolation) -> TestResult:

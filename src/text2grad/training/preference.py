@@ -34,13 +34,14 @@ from text2grad.optim import update as optim_update
 from text2grad.optim.batch import Batch, blank, collate_ids
 from text2grad.optim.losses import find_preference_loss
 from text2grad.optim.update import learning_rate_factor, preference_update
+from text2grad.runs import Closable
 from text2grad.runs.run import Outcome
 from text2grad.tasks.examples import Stream
-from text2grad.tasks.task import Metric, open_task
+from text2grad.tasks.task import Metric
 from text2grad.training.losswatch import LossWatch
 from text2grad.training.rollouts import Rollouts, evenly
 from text2grad.training.settings import DPOSettings
-from text2grad.training.setup import Callback, Clock, digests, make_optimizer, model_writer, set_rate, start
+from text2grad.training.setup import Callback, Clock, load_data, make_optimizer, model_writer, set_rate, start
 from text2grad.training.sft import Encoded, Encoder
 from text2grad.training.state import TrainingState
 from text2grad.types import Example, MetricInfo, Rollout
@@ -59,7 +60,7 @@ Pair = tuple[Encoded, Encoded]
 """The chosen and the rejected completion of a prompt."""
 
 
-class DPOTrainer:
+class DPOTrainer(Closable):
     """One preference run. Everything that is not given is loaded by the names in the settings."""
 
     def __init__(
@@ -80,33 +81,25 @@ class DPOTrainer:
         self.settings, self.loss = settings, find_preference_loss(settings.loss)
         if settings.pairs == "samples" and settings.completions < 2:
             raise ConfigError(f"pairs=samples wants completions of at least 2, got {settings.completions}")
-        options = settings.task_options
-        task = open_task(settings.task, data=settings.data, held_out=settings.held_out, options=options)
-        self.examples = list(examples) if examples is not None else task.examples("train")
-        if not self.examples:
-            raise InvalidData("`examples` should hold at least one example, got none")
-        self.held_out = list(held_out or ()) if held_out or examples is not None else task.held_out()
-        self.metrics = (*task.metrics, *metrics)
+        data = load_data(settings, examples, held_out)
+        self.examples, self.held_out = data.examples, data.held_out
+        self.metrics = (*data.task.metrics, *metrics)
         self.reward_function: RewardFunction | None = None
         if settings.pairs == "samples":
-            named = critic if critic is not None else settings.critic or task.critic
+            named = critic if critic is not None else settings.critic or data.task.critic
             judge = critic_named(named, settings.critics, open_critic) if isinstance(named, str) else named
             self.reward_function = RewardFunction(judge, settings.align, settings.scoring)
-        given = examples is not None or settings.task != "jsonl"
         session = start(
             settings,
             folder,
             command="dpo",
             model=model,
             tokenizer=tokenizer,
-            data=digests(
-                ("examples", settings.data, self.examples if given else None),
-                ("held-out", settings.held_out, self.held_out if given or held_out else None),
-            ),
+            data=data.digests,
             metrics=RUNNING | METRICS | metric_infos(self.metrics),
             callbacks=[partial(callback, self) for callback in callbacks],
             show=show,
-            resume_with=resume_with or (None if examples is not None or held_out or critic is not None else ""),
+            resume_with=resume_with or (None if data.from_python or critic is not None else ""),
         )
         self.world, self.run, self.tokenizer = session.world, session.run, session.tokenizer
         with self.run.abandoned_on_failure():

@@ -41,12 +41,12 @@ from text2grad.tasks.examples import Stream
 from text2grad.tasks.task import Task, open_task
 from text2grad.training.losswatch import LossWatch
 from text2grad.training.settings import NO_BEST, RewardModelSettings
-from text2grad.training.setup import Callback, Clock, digests, make_optimizer, model_writer, set_rate, start
+from text2grad.training.setup import Callback, Clock, file_digests, make_optimizer, model_writer, set_rate, start
 from text2grad.training.state import TrainingState
 from text2grad.types import MetricInfo
 
 _LOSSES = {
-    "joint": ("loss", "The weighted sum of span, reward and language loss."),
+    "joint": ("joint loss", "The weighted sum of span, reward and language loss."),
     "span": ("span loss", "Cross entropy of the tokens' verdicts, rare classes weighted up."),
     "reward": ("reward loss", "Error of the reward sizes of poor and good tokens."),
     "language": ("language loss", "Mean loss per token of the critiques."),
@@ -134,8 +134,10 @@ class RewardModelTrainer(Closable):
             template, self._previous = read_card(settings.model)
             settings = replace(settings, template=continued(settings.template, template, settings.model))
         self.settings = settings
-        data = digests(("rows", settings.data, None), ("held-out", settings.held_out, None))
-        data |= {name: digest_of(given) for name, given in (("rows", rows), ("held-out", held_out)) if given}
+        data = file_digests(settings.data if rows is None else "", settings.held_out if held_out is None else "")
+        # What did not come from files that can be read again.
+        others = rows if settings.task == "jsonl" else (*self.rows, *self.held_out)
+        data |= {name: digest_of(given) for name, given in (("rows", others), ("held-out", held_out)) if given}
         session = start(
             settings,
             folder,

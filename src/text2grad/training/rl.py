@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from text2grad.errors import ConfigError, InvalidData
+from text2grad.errors import ConfigError
 from text2grad.evaluation.evaluator import Evaluator
 from text2grad.evaluation.metrics import RUNNING, describe, metric_infos
 from text2grad.feedback.critics.learned import is_checkpoint
@@ -45,19 +45,20 @@ from text2grad.optim.estimators import Advantages, find_estimator
 from text2grad.optim.losses import approximate_kl, find_policy_loss
 from text2grad.optim.reduce import masked_mean
 from text2grad.optim.update import learning_rate_factor, update
+from text2grad.runs import Closable
 from text2grad.runs.run import Outcome
 from text2grad.tasks.examples import Stream
-from text2grad.tasks.task import Metric, open_task
+from text2grad.tasks.task import Metric
 from text2grad.training import guard, locality, rollouts
 from text2grad.training.guard import Guard
 from text2grad.training.rollouts import Rollouts, evenly, residual_ratio
 from text2grad.training.settings import TrainSettings
-from text2grad.training.setup import Callback, Clock, digests, make_optimizer, model_writer, set_rate, start
+from text2grad.training.setup import Callback, Clock, load_data, make_optimizer, model_writer, set_rate, start
 from text2grad.training.state import Part, TrainingState
 from text2grad.types import Example, Rollout
 
 
-class Trainer:
+class Trainer(Closable):
     """One RL run. Everything that is not given is loaded by the names in the settings."""
 
     def __init__(
@@ -77,37 +78,26 @@ class Trainer:
     ) -> None:
         check(settings)
         self.settings = settings
-        # ---- what is trained on, and who judges it
-        options = settings.task_options
-        task = open_task(settings.task, data=settings.data, held_out=settings.held_out, options=options)
-        self.examples = list(examples) if examples is not None else task.examples("train")
-        if not self.examples:
-            raise InvalidData("`examples` should hold at least one example, got none")
-        self.held_out = list(held_out or ()) if held_out or examples is not None else task.held_out()
-        named = critic if critic is not None else settings.critic or task.critic
+        data = load_data(settings, examples, held_out)
+        self.examples, self.held_out = data.examples, data.held_out
+        self.metrics = (*data.task.metrics, *metrics)
+        named = critic if critic is not None else settings.critic or data.task.critic
         self.reward_function = _reward_function(named, settings)
         other = settings.evaluation.critic
         self.examiner = self.reward_function if other is None else _reward_function(other, settings)
-        self.metrics = (*task.metrics, *metrics)
-        # ---- what is remembered from update to update
-        self.beta, self.guard = kl.Coefficient(settings.kl), Guard(settings.guard)
-        given = examples is not None or settings.task != "jsonl"
-        data = digests(
-            ("examples", settings.data, self.examples if given else None),
-            ("held-out", settings.held_out, self.held_out if given or held_out else None),
-        )
+        digests = dict(data.digests)
         for name in (named, other):
             # A reward model is as much of a run as its data; other critics may be mended on the way.
             sources = sources_of(name) if isinstance(name, str) else {}
-            data |= {part: digest for part, digest in sources.items() if is_checkpoint(part)}
-        from_python = examples is not None or bool(held_out) or critic is not None or bool(metrics)
+            digests |= {part: digest for part, digest in sources.items() if is_checkpoint(part)}
+        from_python = data.from_python or critic is not None or bool(metrics)
         session = start(
             settings,
             folder,
             command="train",
             model=model,
             tokenizer=tokenizer,
-            data=data,
+            data=digests,
             metrics=RUNNING | INFOS | metric_infos(self.metrics),
             callbacks=[partial(callback, self) for callback in callbacks],
             show=show,
@@ -119,6 +109,7 @@ class Trainer:
 
     def _build(self, model: Any) -> None:
         settings, world = self.settings, self.world
+        self.beta, self.guard = kl.Coefficient(settings.kl), Guard(settings.guard)
         self.estimator = find_estimator(settings.advantage.estimator)
         needs_values, temperature = self.estimator.needs_values, settings.sampling.temperature
         self.policy = Policy(model, settings.policy, value_head=needs_values, temperature=temperature)

@@ -19,11 +19,12 @@ import torch
 from torch import Tensor
 
 from text2grad import __version__, config
-from text2grad.errors import ConfigError, RunError, UsageError
+from text2grad.errors import ConfigError, InvalidData, RunError, UsageError
 from text2grad.models.load import fingerprint, load_model
 from text2grad.models.memory import memory_named
 from text2grad.models.parallel import Processes, whole_weights
 from text2grad.runs.run import Run
+from text2grad.tasks.task import Task, open_task
 from text2grad.training.state import disk_errors, seed_everything
 from text2grad.types import Example, MetricInfo
 
@@ -168,16 +169,48 @@ def facts(settings: Any, world: Processes) -> dict[str, Any]:
     }
 
 
-def digests(*sources: tuple[str, str, Sequence[Example] | None]) -> dict[str, str]:
-    """(name, file, examples that did not come from that file) of each part of the data → sha256 of what is used."""
+@dataclass(frozen=True, slots=True)
+class Data:
+    """What a run learns from and is evaluated on."""
+
+    task: Task
+    examples: list[Example]
+    held_out: list[Example]
+    digests: dict[str, str]
+    """Of what may not change under a run."""
+    from_python: bool
+    """Given by a caller, so the settings alone cannot resume the run."""
+
+
+def load_data(
+    settings: Any, examples: Sequence[Example] | None = None, held_out: Sequence[Example] | None = None
+) -> Data:
+    """The task of the settings, and its examples unless they are given."""
+    task = open_task(settings.task, data=settings.data, held_out=settings.held_out, options=settings.task_options)
+    train = list(examples) if examples is not None else task.examples("train")
+    if not train:
+        raise InvalidData("`examples` should hold at least one example, got none")
+    held = list(held_out or ()) if held_out or examples is not None else task.held_out()
+    from_files = examples is None and settings.task == "jsonl"
+    digests = {}
+    for name, path, part, of_file in (
+        ("examples", settings.data, train, from_files),
+        ("held-out", settings.held_out, held, from_files and not held_out),
+    ):
+        if not of_file and part:
+            content = "\n".join(json.dumps(example.to_json(), sort_keys=True) for example in part)
+            digests[name] = hashlib.sha256(content.encode()).hexdigest()
+        elif of_file:
+            digests |= file_digests(path)
+    return Data(task, train, held, digests, examples is not None or bool(held_out))
+
+
+def file_digests(*paths: str) -> dict[str, str]:
+    """Path → sha256 of the file, for those that are named."""
     result = {}
-    for name, path, given in sources:
-        if given:
-            content = "\n".join(json.dumps(example.to_json(), sort_keys=True) for example in given)
-            result[name] = hashlib.sha256(content.encode()).hexdigest()
-        elif path and (file := Path(path).expanduser()).is_file():
-            with file.open("rb") as stream:
-                result[path] = hashlib.file_digest(stream, "sha256").hexdigest()
+    for path in filter(None, paths):
+        with Path(path).expanduser().open("rb") as stream:
+            result[path] = hashlib.file_digest(stream, "sha256").hexdigest()
     return result
 
 

@@ -19,12 +19,12 @@ from text2grad.optim import update as optim_update
 from text2grad.optim.batch import Batch, blank, collate_ids
 from text2grad.optim.reduce import masked_mean
 from text2grad.optim.update import learning_rate_factor, supervised_update
+from text2grad.runs import Closable
 from text2grad.runs.run import Outcome
 from text2grad.tasks.examples import Stream
-from text2grad.tasks.task import open_task
 from text2grad.training.losswatch import LossWatch
 from text2grad.training.settings import SFTSettings
-from text2grad.training.setup import Callback, Clock, digests, make_optimizer, model_writer, set_rate, start
+from text2grad.training.setup import Callback, Clock, load_data, make_optimizer, model_writer, set_rate, start
 from text2grad.training.state import TrainingState
 from text2grad.types import Example, Message, MetricInfo
 
@@ -41,7 +41,7 @@ class Encoded(NamedTuple):
     completion: list[int]
 
 
-class SFTTrainer:
+class SFTTrainer(Closable):
     """One supervised run. Everything that is not given is loaded by the names in the settings."""
 
     def __init__(
@@ -58,28 +58,19 @@ class SFTTrainer:
         resume_with: str = "",
     ) -> None:
         self.settings = settings
-        options = settings.task_options
-        task = open_task(settings.task, data=settings.data, held_out=settings.held_out, options=options)
-        self.examples = list(examples) if examples is not None else task.examples("train")
-        if not self.examples:
-            raise InvalidData("`examples` should hold at least one example, got none")
-        self.held_out = list(held_out or ()) if held_out or examples is not None else task.held_out()
-        given = examples is not None or settings.task != "jsonl"
-        data = digests(
-            ("examples", settings.data, self.examples if given else None),
-            ("held-out", settings.held_out, self.held_out if given or held_out else None),
-        )
+        data = load_data(settings, examples, held_out)
+        self.examples, self.held_out = data.examples, data.held_out
         session = start(
             settings,
             folder,
             command="sft",
             model=model,
             tokenizer=tokenizer,
-            data=data,
+            data=data.digests,
             metrics=METRICS,
             callbacks=[partial(callback, self) for callback in callbacks],
             show=show,
-            resume_with=resume_with or (None if examples is not None or held_out else ""),
+            resume_with=resume_with or (None if data.from_python else ""),
         )
         self.world, self.run, self.tokenizer = session.world, session.run, session.tokenizer
         with self.run.abandoned_on_failure():

@@ -240,7 +240,7 @@ def test_the_labelling_configuration_goes_with_the_tasks(tmp_path: Path) -> None
 
 def test_rows_that_cannot_be_shown_are_refused_before_anything_is_written(tmp_path: Path) -> None:
     good = {"id": 1, "completion": "Seven."}
-    with pytest.raises(InvalidData, match="row 2: should have"):
+    with pytest.raises(InvalidData, match="row 2, id 2: completion: should be a text"):
         write_label_studio([good, {"id": 2}], tmp_path / "t.json")
     with pytest.raises(InvalidData, match=r"row 1, id 1: Span\(0, 9\)"):
         write_label_studio([{**good, "spans": [{"start": 0, "end": 9, "verdict": "poor"}]}], tmp_path / "t.json")

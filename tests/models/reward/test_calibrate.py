@@ -219,13 +219,6 @@ def test_a_head_that_says_no_numbers_scores_nothing() -> None:
     assert found == Calibration(confidence=1.0)
 
 
-def test_a_temperature_at_the_end_of_its_range_is_said() -> None:
-    """Logits of a hundredth that are right: no temperature that is looked for makes them sure enough."""
-    truth, tiny = torch.tensor([0, 1, 2, 1]), torch.eye(3)[[0, 1, 2, 1]] / 100
-    below, told = refused([torch.cat([tiny, torch.zeros(4, 2)], 1)] * 20, [truth] * 20)
-    assert below == 0 and told.startswith("the temperature ended at 0.01, a limit of its range")
-
-
 def test_of_a_class_that_nobody_held_out_nothing_is_known_and_nothing_measured() -> None:
     model, _ = untrained()
     truth = [torch.tensor([0, 1, 1, 1])]

@@ -16,7 +16,7 @@ from rapidfuzz.distance import OSA
 from text2grad.feedback.align.ordinals import ORDINAL, ordinal, picks
 from text2grad.feedback.align.settings import Boundary, QuoteSettings
 from text2grad.feedback.lexicon import content_stems
-from text2grad.feedback.parse import CitedQuote, Clause, Role
+from text2grad.feedback.parse import CitedQuote, Clause
 from text2grad.feedback.text import BLOCK, Place, Text, fold, splits_word, stem
 from text2grad.types import Missed, Occurrence, Provenance, Span, Verdict
 
@@ -340,32 +340,20 @@ def refusals(
     """Why each quote of a sentence is not looked for; None for those that are. The critic's words propose a role, the
     texts decide: the words alone mislead ("actually, “…” is wrong" offers nothing), so that a quote which stands in the
     completion, and only there, is meant unless its sentence means another that was found."""
-    roles = [_proposed(text, quote, quotes, settings) for quote in quotes]
-    landed = any(role == "meant" and _lands(text, quote, settings) for quote, role in zip(quotes, roles, strict=True))
-    return [_refusal(text, quote, role, source, landed, settings) for quote, role in zip(quotes, roles, strict=True)]
+    landed = any(quote.role == "meant" and _lands(text, quote, settings) for quote in quotes)
+    return [_refusal(text, quote, source, landed, settings) for quote in quotes]
 
 
-def _proposed(text: Text, quote: CitedQuote, quotes: Sequence[CitedQuote], settings: QuoteSettings) -> Role:
-    """The role by the words; of "A instead of B", whichever of the two stands in the completion is meant."""
-    if not quote.doubtful:
-        return quote.role
-    there = _lands(text, quote, settings)
-    others = any(_lands(text, other, settings) for other in quotes if other is not quote and other.doubtful)
-    return quote.role if there == others else "meant" if there else "offered"
-
-
-def _refusal(
-    text: Text, quote: CitedQuote, role: Role, source: Text | None, landed: bool, settings: QuoteSettings
-) -> str | None:
-    if role == "meant":
+def _refusal(text: Text, quote: CitedQuote, source: Text | None, landed: bool, settings: QuoteSettings) -> str | None:
+    if quote.role == "meant":
         return None
     in_text = bool(exact(text, quote.text) or (settings.normalise and normalised(text, quote.text)))
     in_source = source is not None and _lands(source, quote, settings)
     # The texts may overrule words that are loose, or that name a source which is here to be asked.
-    loose = not quote.firm or (role == "source" and source is not None)
+    loose = not quote.firm or (quote.role == "source" and source is not None)
     if in_text and not in_source and not landed and loose:
         return None
-    if role == "source":
+    if quote.role == "source":
         if in_source or source is None:
             return QUOTES_SOURCE
         return OFFERED if in_text else NOT_THERE

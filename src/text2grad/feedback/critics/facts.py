@@ -116,7 +116,7 @@ def facts_of(raw: str) -> list[Fact]:
     >>> [(day.year, day.month, day.day) for day in facts_of("August 31, 2018; 2nd of May") if isinstance(day, Date)]
     [(2018, 8, 31), (None, 5, 2)]
     """
-    found: list[Fact] = []
+    facts: list[Fact] = []
     position = 0
     for token in _TOKEN.finditer(raw):
         start = token.start()
@@ -124,26 +124,26 @@ def facts_of(raw: str) -> list[Fact]:
             continue
         fact = _date(raw, start) or _number(raw, start)
         if fact is not None:
-            found.append(fact)
+            facts.append(fact)
             position = fact.end
-    return found
+    return facts
 
 
-def same_value(said: Number, known: Number, loose: bool) -> bool:
+def same_value(stated: Number, known: Number, loose: bool) -> bool:
     """Whether a number may stand for another: equal, or (`loose`) what rounding to its own figures gives.
 
     >>> a, b, c = (fact for fact in facts_of("200 198 240") if isinstance(fact, Number))
     >>> same_value(a, b, loose=True), same_value(a, b, loose=False), same_value(a, c, loose=True)
     (True, False, False)
     """
-    if said.measure != known.measure and (said.measure == "%" or None not in (said.measure, known.measure)):
+    if stated.measure != known.measure and (stated.measure == "%" or None not in (stated.measure, known.measure)):
         return False
-    if said.value == known.value:
+    if stated.value == known.value:
         return True
-    if not loose or said.value == 0 or known.value == 0:
+    if not loose or stated.value == 0 or known.value == 0:
         return False
-    last_figure = 10.0 ** (floor(log10(said.value)) - len(f"{said.value:.5e}".split("e")[0].rstrip("0")) + 2)
-    return abs(known.value - said.value) <= min(last_figure / 2, 0.1 * known.value)
+    last_figure = 10.0 ** (floor(log10(stated.value)) - len(f"{stated.value:.5e}".split("e")[0].rstrip("0")) + 2)
+    return abs(known.value - stated.value) <= min(last_figure / 2, 0.1 * known.value)
 
 
 def _date(raw: str, start: int) -> Date | None:

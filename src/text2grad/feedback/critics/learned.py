@@ -1,5 +1,5 @@
-"""The settings of a reward model as a critic. The model itself has tensors, so it lives in `models/reward/`; a name
-that is the folder of one is opened by whoever may know of it (`critic_named(..., opened=...)`)."""
+"""The settings of a reward model as a critic, and how its folder is recognised. The model itself has tensors, so it
+lives in `models/reward/`; `critic_named(..., opened=...)` takes the function that opens it."""
 
 import hashlib
 from pathlib import Path
@@ -19,11 +19,11 @@ class LearnedSettings:
     """Of `path/to/checkpoint`."""
 
     by: Literal["head", "generation"] = "head"
-    """head: the span head, in one pass. generation: the critique is written token by token, and what it quotes is
-    located as in any critique; what cannot be parsed is not scored."""
+    """head: the span head, in one pass. generation: the critique is written token by token and aligned like any other;
+    a completion whose critique cannot be parsed is not scored."""
     write: Flag = False
-    """Have the language head write the feedback of every critique. False: a sentence that lists the spans; `train` has
-    feedback written for the completions that it logs all the same."""
+    """Have the language head write the feedback of every critique. False: the feedback is a sentence that lists the
+    spans; `train` still has it written for the completions that it logs."""
     device: str = "auto"
     """cpu, cuda, …; auto: cuda where there is one."""
     precision: Literal["float32", "bfloat16"] = "float32"
@@ -31,11 +31,10 @@ class LearnedSettings:
     batch_tokens: Annotated[Int, Gt(0)] = 16384
     """Tokens that are read at once, padding included; lower it when memory runs out."""
     caution: Annotated[Real, Ge(0), Le(100)] = 0.0
-    """So many standard deviations are taken off the score that is expected, each token's part by its own variance. A
-    policy finds what its critic is not sure of, and says that; caution makes it not worth saying. Of reward models that
-    learned scores."""
+    """Standard deviations that are subtracted from the expected score, split over tokens by their variance. A policy
+    exploits what its critic is unsure of; caution makes that not worth it. For reward models that learned scores."""
     confidence: Annotated[Real, Ge(0), Le(1)] | None = None
-    """Completions that the model is less sure of are not scored; none: the floor that was chosen in training."""
+    """Completions below this confidence are not scored; none: the floor that was chosen in training."""
 
 
 def is_checkpoint(name: str) -> bool:

@@ -10,7 +10,6 @@ first(a, b), merge(a, b), weighted(0.7*a, 0.3*b)
 
 import difflib
 import hashlib
-import importlib
 import inspect
 import re
 import sys
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from text2grad.config import settings
-from text2grad.errors import CriticError
+from text2grad.errors import ConfigError, CriticError
 from text2grad.feedback.critics.budget import Budget
 from text2grad.feedback.critics.code import CodeCritic, CodeSettings
 from text2grad.feedback.critics.compose import FirstThatAnswers, Weighted, merged
@@ -31,6 +30,7 @@ from text2grad.feedback.critics.people import people
 from text2grad.feedback.critics.protocol import DEBUG, Critic, described
 from text2grad.feedback.critics.reference import ReferenceCritic, ReferenceSettings
 from text2grad.feedback.critics.support import SupportCritic, SupportSettings
+from text2grad.plugins import import_object
 
 
 @settings
@@ -75,8 +75,8 @@ def critic_named(
         return OpenAICritic(name.removeprefix("openai:"), options.openai, budget)
     if name in CRITICS:
         return CRITICS[name](options)
-    if match := _OBJECT.fullmatch(name):
-        return _imported(match[1], match[2])
+    if _OBJECT.fullmatch(name):
+        return _imported(name)
     if name and Path(name).is_dir():
         raise CriticError(f"{name}: is a folder, but not of a reward model: it has no {CARD}; RUN/model has one")
     near = difflib.get_close_matches(name, CRITICS, n=1)
@@ -111,7 +111,7 @@ def sources_of(name: str) -> dict[str, str]:
 
 
 def _hash_of_source(module: str, path: str) -> str:
-    target = _attribute(sys.modules[module], path)
+    target = reduce(getattr, path.split("."), sys.modules[module])
     homes = {module, str(getattr(target, "__module__", None) or type(target).__module__)}
     files = {name: Path(getattr(home, "__file__", None) or "") for name, home in list(sys.modules.items())}
     package, folder = module.partition(".")[0], files[module].parent
@@ -124,10 +124,6 @@ def _hash_of_source(module: str, path: str) -> str:
         if files.get(name, Path()).is_file():
             digest.update(f"{name}\0".encode() + hashlib.sha256(files[name].read_bytes()).digest())
     return digest.hexdigest()
-
-
-def _attribute(module: Any, path: str) -> Any:
-    return reduce(getattr, path.split("."), module)
 
 
 def _composed(kind: str, parts: list[str], name: str, build: Callable[[str], Critic]) -> Critic:
@@ -167,31 +163,25 @@ def _parts(inside: str) -> list[str]:
     return [part for part in [*parts, current.strip()] if part]
 
 
-def _imported(module: str, path: str) -> Critic:
-    here = str(Path.cwd())
-    if here not in sys.path:
-        # As `python -m` does: a module beside the data can be named.
-        sys.path.insert(0, here)
+def _imported(name: str) -> Critic:
     try:
-        critic = _attribute(importlib.import_module(module), path)
-    except ModuleNotFoundError as problem:
-        raise CriticError(f"{module}:{path}: {problem}; is it installed, or in the folder you are in?") from problem
-    except AttributeError as problem:
-        raise CriticError(f"{module}:{path}: {problem}") from problem
+        critic = import_object(name, "critic")
+    except ConfigError as problem:
+        raise CriticError(str(problem)) from problem
     except (Exception, SystemExit) as problem:
         raise CriticError(
-            f"{module}:{path}: importing it raised {described(problem)}; mend it. {DEBUG}=1 in the environment shows "
-            f"the whole traceback"
+            f"{name}: importing it raised {described(problem)}; mend it. {DEBUG}=1 in the environment shows the whole "
+            f"traceback"
         ) from problem
     if not callable(critic) or isinstance(critic, type):
         came = "a class; name an instance of it" if isinstance(critic, type) else type(critic).__name__
         raise CriticError(
-            f"{module}:{path}: should be a function or an object that can be called as critic(prompts, completions, "
+            f"{name}: should be a function or an object that can be called as critic(prompts, completions, "
             f"**columns), got {came}"
         )
     if not _takes_two(critic):
         raise CriticError(
-            f"{module}:{path}: should be called as critic(prompts, completions, **columns), but takes "
+            f"{name}: should be called as critic(prompts, completions, **columns), but takes "
             f"{inspect.signature(critic)}"
         )
     return critic  # type: ignore[no-any-return]

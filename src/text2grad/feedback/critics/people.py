@@ -23,18 +23,18 @@ def people(
     rows = zip(prompts, critique or nothing, revision or nothing, spans or nothing, strict=True)
     for _, words, corrected, marked in rows:
         try:
-            critiques.add(_said(words, corrected, marked), "the row has no critique, no revision and no spans")
+            critiques.add(_critique(words, corrected, marked), "the row has no critique, no revision and no spans")
         except InvalidData as problem:
             critiques.add(None, f"its critique cannot be read: {problem}")
     critiques.brought = {index for index, critique in enumerate(critiques) if critique is not None}
     return critiques
 
 
-def _said(words: Any, corrected: Any, marked: Any) -> Critique | None:
+def _critique(words: Any, corrected: Any, marked: Any) -> Critique | None:
     revision = corrected if isinstance(corrected, str) and corrected.strip() else None
     if isinstance(words, dict):
-        said = Critique.from_json(words)
-        return said if said.revision or not revision else replace(said, revision=revision)
+        critique = Critique.from_json(words)
+        return critique if critique.revision or not revision else replace(critique, revision=revision)
     feedback = words if isinstance(words, str) else ""
     if not feedback.strip() and revision is None and not marked:
         return None

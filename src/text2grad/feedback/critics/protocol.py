@@ -40,10 +40,6 @@ class Critiques(list[Critique | None]):
         self.append(critique)
 
 
-Answers = Critiques
-"""The old name."""
-
-
 class Critic(Protocol):
     def __call__(
         self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]

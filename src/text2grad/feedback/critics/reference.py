@@ -71,8 +71,9 @@ class ReferenceCritic:
     """`critic(prompts, completions, reference=[…])`.
 
     >>> critic = ReferenceCritic()
-    >>> (said,) = critic([""], ["Seven ships left the harbour."], reference=["Nine ships left the harbour on Monday."])
-    >>> said.quotes[0].text, said.quotes[0].verdict, said.omissions
+    >>> reference = ["Nine ships left the harbour on Monday."]
+    >>> (critique,) = critic([""], ["Seven ships left the harbour."], reference=reference)
+    >>> critique.quotes[0].text, critique.quotes[0].verdict, critique.omissions
     ('ships left the harbour', 'good', ('Nine', 'Monday'))
     """
 
@@ -257,11 +258,11 @@ def _runs(raw: str, words: Sequence[Word], labels: Sequence[Label | None]) -> It
 
 def _omitted(text: Text, reference: Sequence[Word], words: Sequence[Word]) -> Iterator[str]:
     """Stretches of the reference that the completion does not have, from content word to content word."""
-    said = Counter(word.stem for word in words)
+    there = Counter(word.stem for word in words)
     labels: list[Label | None] = []
     for word in reference:
-        labels.append(None if said[word.stem] > 0 else "unsupported")
-        said[word.stem] -= 1
+        labels.append(None if there[word.stem] > 0 else "unsupported")
+        there[word.stem] -= 1
     for _, start, end in _runs(text.raw, reference, labels):
         yield text.raw[start:end]
 
@@ -276,10 +277,10 @@ def _at(words: Sequence[Word], qualities: Sequence[float], cuts: Sequence[int]) 
 
 def _feedback(raw: str, runs: Sequence[tuple[Label, int, int]], omissions: Sequence[str], any_words: bool) -> str:
     sentences = []
-    for label, (one, several) in _SAID.items():
-        texts = [cite(raw[start:end]) for found, start, end in runs if found == label]
+    for label, (singular, plural) in _SAID.items():
+        texts = [cite(raw[start:end]) for each, start, end in runs if each == label]
         if texts:
-            sentences.append(f"{listed(texts)} {one if len(texts) == 1 else several}.")
+            sentences.append(f"{listed(texts)} {singular if len(texts) == 1 else plural}.")
     if not any_words:
         sentences.append("The completion says nothing.")
     if omissions:

@@ -28,6 +28,7 @@ from text2grad.feedback.people.common import (
     finish,
     id_of,
     objects,
+    places_in,
     several,
     to_file,
     verdict_of,
@@ -141,10 +142,7 @@ def _ours(item: Mapping[str, Any], question: str) -> frozenset[Place]:
     """Offsets of the spans that `write_argilla` suggested: characters, whatever the page counts."""
     suggestion = _suggestions(item).get(question, {})
     spans = suggestion.get("value")
-    if suggestion.get("agent") != AGENT or not isinstance(spans, list):
-        return frozenset()
-    places = ((each.get("start"), each.get("end")) for each in spans if isinstance(each, Mapping))
-    return frozenset((start, end) for start, end in places if type(start) is int and type(end) is int)
+    return places_in(spans if suggestion.get("agent") == AGENT and isinstance(spans, list) else ())
 
 
 def _row(

@@ -12,8 +12,8 @@ from typing import Any, Literal
 from text2grad._checked import shorten
 from text2grad.config import settings
 from text2grad.errors import InvalidData
-from text2grad.feedback.rows import Rejected, Row, check_writable, identity
-from text2grad.types import Completion, Span, Verdict
+from text2grad.feedback.rows import Item, Rejected, Row, check_writable, identity, spans_in
+from text2grad.types import Verdict
 
 Kind = Literal["auto", "rows", "csv", "label_studio", "argilla"]
 """`rows`: JSON lines, or one JSON list, of objects in the project's own format."""
@@ -135,6 +135,12 @@ def whole_numbers(value: Mapping[str, Any], what: str) -> tuple[int, int]:
     return start, end
 
 
+def places_in(values: Iterable[Any]) -> frozenset[tuple[int, int]]:
+    """The offsets of the values that have some."""
+    places = ((value.get("start"), value.get("end")) for value in values if isinstance(value, Mapping))
+    return frozenset((start, end) for start, end in places if type(start) is int and type(end) is int)
+
+
 def completion_in(data: Mapping[str, Any], name: str) -> str:
     """The text that was marked: the one of that name, or the only one there is."""
     if isinstance(data.get(name), str):
@@ -162,23 +168,14 @@ def verdict_of(label: object, labels: Mapping[str, Verdict]) -> Verdict:
 def checked_rows(rows: Iterable[Mapping[str, Any]]) -> Iterable[dict[str, Any]]:
     """Rows fit to be shown: each with an id and a text, its spans inside it; completion and critique as texts."""
     for number, row in enumerate(rows, 1):
-        identity, completion, critique = row.get("id"), row.get("completion"), row.get("critique")
-        if isinstance(completion, Mapping):
-            completion = Completion.from_json(completion).text
-        if isinstance(identity, bool) or not isinstance(identity, str | int) or not isinstance(completion, str):
-            raise InvalidData(
-                f"row {number}: should have a text or whole number as id and a text as completion, got "
-                f"{shorten(identity)} and {shorten(completion)}"
-            )
         try:
-            spans = [Span.from_json(span) for span in row.get("spans") or ()]
-            for span in spans:
-                span.slice(completion)
+            completion = Item.of(row).completion
+            spans = [span.to_json() for span in spans_in(row, completion)]
         except InvalidData as problem:
-            raise InvalidData(f"row {number}, id {identity}: {problem}") from None
+            raise InvalidData(f"row {number}, id {row.get('id')}: {problem}") from None
+        critique = row.get("critique")
         feedback = critique.get("feedback") if isinstance(critique, Mapping) else critique
-        marked = [span.to_json() for span in spans]
-        yield {**row, "completion": completion, "spans": marked, "critique": feedback}
+        yield {**row, "completion": completion, "spans": spans, "critique": feedback}
 
 
 def as_text(prompt: Any) -> str:

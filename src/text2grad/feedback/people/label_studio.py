@@ -23,6 +23,7 @@ from text2grad.feedback.people.common import (
     finish,
     id_of,
     objects,
+    places_in,
     several,
     to_file,
     verdict_of,
@@ -138,9 +139,7 @@ def _ours(item: Mapping[str, Any], annotation: Mapping[str, Any]) -> frozenset[P
     otherwise leaves those that nobody touches as they are."""
     predictions = [*_objects_in(item.get("predictions")), annotation.get("prediction")]
     own = [each for each in _objects_in(predictions) if each.get("model_version") == AGENT]
-    values = [result.get("value") for each in own for result in _objects_in(each.get("result"))]
-    places = ((value.get("start"), value.get("end")) for value in _objects_in(values))
-    return frozenset((start, end) for start, end in places if type(start) is int and type(end) is int)
+    return places_in(result.get("value") for each in own for result in _objects_in(each.get("result")))
 
 
 def _objects_in(value: Any) -> list[Mapping[str, Any]]:

@@ -17,7 +17,7 @@ import torch
 
 from text2grad.errors import CriticError, InvalidData
 from text2grad.feedback.critics.learned import LearnedSettings
-from text2grad.feedback.critics.protocol import Answers, Prompt
+from text2grad.feedback.critics.protocol import Critiques, Prompt
 from text2grad.feedback.critics.words import UNENCODABLE, encodable, prompt_text
 from text2grad.feedback.labels import Numbers, confidence_of, critique_of
 from text2grad.feedback.replies import Reply, read_reply
@@ -69,7 +69,7 @@ class RewardCritic:
                 f"alone, because not all its critiques had a score; leave it out, or raise critics.learned.confidence"
             )
 
-    def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **_: Sequence[Any]) -> Answers:
+    def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **_: Sequence[Any]) -> Critiques:
         encoded, reasons = self.encode(prompts, completions)
         if self.options.by == "generation":
             critiques: list[Critique | None] = []
@@ -77,23 +77,23 @@ class RewardCritic:
                 critiques.append(None if reply is None else reply.critique)
                 if reply is not None and reply.critique is None:
                     reasons[i] = f"what the reward model wrote is no critique: {reply.reason}"
-            return Answers(critiques, reasons)
+            return Critiques(critiques, reasons)
         answers = self._by_head(encoded, completions, reasons)
         return self._explained(prompts, completions, answers) if self.options.write else answers
 
     def explain(
         self, prompts: Sequence[Prompt], completions: Sequence[str], critiques: Sequence[Critique | None]
-    ) -> Answers:
+    ) -> Critiques:
         """The same critiques with feedback written by the language head. Where it writes nothing that can be parsed,
         the feedback stays. Nothing else changes: no reward depends on these words."""
         if self.options.write or self.options.by == "generation":
             # The language head has already written these words.
-            return Answers(critiques, getattr(critiques, "reasons", {}))
+            return Critiques(critiques, getattr(critiques, "reasons", {}))
         return self._explained(prompts, completions, critiques)
 
     def _explained(
         self, prompts: Sequence[Prompt], completions: Sequence[str], critiques: Sequence[Critique | None]
-    ) -> Answers:
+    ) -> Critiques:
         scored = {i: critique for i, critique in enumerate(critiques) if critique is not None}
         texts = [completions[i] for i in scored]
         encoded, _ = self.encode([prompts[i] for i in scored], texts)
@@ -101,7 +101,7 @@ class RewardCritic:
         for (i, critique), reply in zip(scored.items(), self._write(encoded, texts), strict=True):
             if reply is not None and reply.critique is not None and not reply.mended:
                 explained[i] = replace(critique, feedback=reply.critique.feedback)
-        return Answers(explained, getattr(critiques, "reasons", {}))
+        return Critiques(explained, getattr(critiques, "reasons", {}))
 
     # ------------------------------------------------------------------------------------------------ its two heads
 
@@ -136,7 +136,7 @@ class RewardCritic:
 
     def _by_head(
         self, encoded: Sequence[Encoded | None], completions: Sequence[str], reasons: dict[int, str]
-    ) -> Answers:
+    ) -> Critiques:
         calibration, caution = self.model.calibration, self.options.caution
         floor = calibration.confidence if self.options.confidence is None else self.options.confidence
         critiques: list[Critique | None] = [None] * len(encoded)
@@ -149,11 +149,13 @@ class RewardCritic:
                 reasons[i] = "the reward model gave numbers that are not finite"
             elif confidence < floor or floor == 1:
                 # A floor of 1 scores nothing, not even what rounding makes certain.
-                is_, wanted = _distinct(confidence, floor)
-                reasons[i] = f"the reward model is only {is_} sure, and {wanted} is wanted (critics.learned.confidence)"
+                reasons[i] = (
+                    f"the reward model is only {confidence:.4f} sure, and {floor:.4f} is wanted "
+                    f"(critics.learned.confidence)"
+                )
             else:
                 critiques[i] = critique_of(completions[i], text.offsets, probs, sizes, calibration, caution)
-        return Answers(critiques, reasons)
+        return Critiques(critiques, reasons)
 
     def _write(self, encoded: Sequence[Encoded | None], completions: Sequence[str]) -> list[Reply | None]:
         """What the language head writes about each, parsed; None for None."""
@@ -180,13 +182,3 @@ class RewardCritic:
         ends = end_ids(self.tokenizer, self.model.base)
         settings = SamplingSettings(max_new_tokens=self.model.template.critique_tokens)
         return make_sampler(self.model.base, settings, end_ids=ends, pad_id=self.tokenizer.pad_token_id)
-
-
-def _distinct(low: float, high: float) -> tuple[str, str]:
-    """Two numbers with as many digits as tell them apart.
-
-    >>> _distinct(0.3, 1), _distinct(0.3812, 0.3814), _distinct(1, 1)
-    (('0.30', '1.00'), ('0.3812', '0.3814'), ('1.00', '1.00'))
-    """
-    digits = next((n for n in range(2, 16) if f"{low:.{n}f}" != f"{high:.{n}f}"), 2)
-    return f"{low:.{digits}f}", f"{high:.{digits}f}"

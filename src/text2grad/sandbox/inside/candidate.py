@@ -10,20 +10,13 @@ import sys
 from collections.abc import Callable
 from signal import setitimer as _set_timer
 from time import process_time as _used
-from types import FrameType
 from typing import Any
 
-from text2grad.sandbox.inside.program import LEEWAY, Program, frames, inside
-from text2grad.sandbox.inside.wire import Unplain, decode, encode, receive, send
+from text2grad.sandbox.inside.program import Program, Stop, frames, out_of_time
+from text2grad.sandbox.inside.wire import Reader, Unplain, contents, encode, receive, send
 
-
-class OutOfTime(BaseException):
-    """Not an `Exception`, so that `except Exception` in the program does not swallow it."""
-
-
-def _out_of_time(_signal: int, frame: FrameType | None) -> None:
-    if inside(frame):
-        raise OutOfTime
+_LEEWAY = 0.25
+"""Of a test's time: what the timer's second ring and the encoding of a result may take on top."""
 
 
 class Candidate:
@@ -65,13 +58,14 @@ class Candidate:
     def call(self, request: dict[str, Any]) -> dict[str, Any]:
         assert self.program is not None
         function = self.program.module.__dict__.get(request["name"])
-        args, kwargs = decode(request["given"])
+        reader = Reader()
+        args, kwargs = reader.read(request["given"])
 
         def run() -> dict[str, Any]:
             if function is None:
                 raise NameError(f"name {request['name']!r} is not defined")
             value = encode(function(*args, **kwargs), drain=True, strip=True, objects=True)
-            return {"value": value, "after": _after(args, kwargs)}
+            return {"value": value, "after": _after(reader)}
 
         return self._guarded(run)
 
@@ -80,7 +74,7 @@ class Candidate:
         return {"ran": self.program.ran()}
 
     def _allow(self, seconds: float) -> None:
-        self.left, self.leeway = seconds, max(0.1, LEEWAY * seconds)
+        self.left, self.leeway = seconds, max(0.1, _LEEWAY * seconds)
 
     def _guarded(self, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Run the program's code under what is left of its time (of the processor: a busy machine changes no verdict);
@@ -99,7 +93,7 @@ class Candidate:
                 return work()
             finally:
                 _set_timer(signal.ITIMER_PROF, 0)
-        except OutOfTime as problem:
+        except Stop as problem:
             _set_timer(signal.ITIMER_PROF, 0)
             return {"timeout": frames(problem.__traceback__)}
         except BaseException as problem:  # noqa: BLE001 - everything a program can raise is a result
@@ -120,16 +114,16 @@ def described(problem: BaseException) -> dict[str, Any]:
     return {"names": names, "message": message[:10_000], "args": args, "frames": frames(problem.__traceback__)}
 
 
-def _after(args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _after(reader: Reader) -> list[Any] | None:
     """The arguments as the call left them, for functions that sort in place."""
     try:
-        return encode([args, kwargs], seen={}, objects=True)
+        return contents([container for container, _ in reader.held])
     except RecursionError:
         return None
 
 
 def serve(requests: int, replies: int) -> None:
-    signal.signal(signal.SIGPROF, _out_of_time)
+    signal.signal(signal.SIGPROF, out_of_time)
     sys.setrecursionlimit(1000)
     candidate = Candidate()
     actions = {

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from text2grad.sandbox.inside.remote import FILE, Remote
+from text2grad.sandbox.inside.remote import FILE
 
 if TYPE_CHECKING:
     from text2grad.sandbox.inside.tester import Tester
@@ -108,20 +108,21 @@ class _Plugin:
         """Tell a failure at once, anything else after the last row."""
         last, asked = not self.rows[index], self.asked + self.tester.program.asked
         checked = not last or self.checked[index] > 0
-        ((event,),) = [[*self.tester.events([index], self.problem, checked, 0 if self._skipped(item) else asked)]]
+        event, words = self.tester.outcome(self.problem, checked, 0 if self._skipped(item) else asked)
         if index in self.told:
             return
-        if "objects" in event or event.get("kind", "passed") != "passed":
+        if event != "skipped" and words.get("kind") != "passed":
             self.told.add(index)
-            self.tester.say(**event)
+            self.tester.say(**{event: index, **words})
             return
-        before = self.held.get(index, event)
-        if "result" in event and "result" in before:
-            event["ran"] = sorted({*event["ran"], *before["ran"]})
-        self.held[index] = event if "result" in event else before
+        before = self.held.get(index)
+        if event == "result":
+            self.held[index] = {**words, "ran": sorted({*words["ran"], *(before or {}).get("ran", ())})}
+        elif before is None:
+            self.held[index] = words
         if last:
             self.told.add(index)
-            self.tester.say(**self.held[index])
+            self.tester.say(**{"result" if "kind" in self.held[index] else "skipped": index, **self.held[index]})
 
     def _skipped(self, item: Any) -> bool:
         """Whether the test's own text skips it, whatever the program."""
@@ -131,7 +132,7 @@ class _Plugin:
             return True
         if item.get_closest_marker("xfail"):
             return True
-        by_program = self.asked and isinstance(self.tester.program, Remote)
+        by_program = self.asked and not self.tester.program.shares_process
         rowless = "got empty parameter set" in str(self.problem)
         skips = item.get_closest_marker("skipif") or rowless
         return bool((skips and not by_program) or (item.get_closest_marker("skip") and not rowless))

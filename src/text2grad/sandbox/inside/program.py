@@ -12,9 +12,16 @@ from types import FrameType, TracebackType
 from typing import Any
 
 FILE = "solution.py"
-LEEWAY = 0.25
-"""Of a test's time: what the timer's second ring and the encoding of a result may take on top."""
 _MARKS = "__ran__"
+
+
+class Stop(BaseException):
+    """This test cannot go on; `kind` and `message` are its result. Not an `Exception`: `except Exception` in a program
+    or a test does not swallow it."""
+
+    def __init__(self, kind: str, message: str, frames: list[list[Any]] | None = None) -> None:
+        super().__init__(message)
+        self.kind, self.message, self.frames = kind, message, frames or []
 
 
 class Program:
@@ -22,15 +29,13 @@ class Program:
 
     def __init__(self, source: str) -> None:
         self.module = types.ModuleType("solution")
-        self.module.__dict__.update({"__file__": FILE, "__builtins__": __builtins__})
+        self.module.__file__ = FILE
         tree = ast.parse(source, FILE)
         self.marks = bytearray(max((getattr(node, "lineno", 0) for node in ast.walk(tree)), default=0) + 1)
         self._code = compile(marked(tree), FILE, "exec", dont_inherit=True)
 
-    def run(self, builtin: Any = None) -> None:
-        """Execute the module, with built-in names of its own where some are given; what it raises, it raises."""
-        if builtin is not None:
-            self.module.__dict__["__builtins__"] = builtin
+    def run(self) -> None:
+        """Execute the module; what it raises, it raises."""
         self.module.__dict__[_MARKS] = self.marks
         sys.modules["solution"] = self.module
         exec(self._code, self.module.__dict__)
@@ -81,21 +86,20 @@ def _mark(statement: ast.stmt) -> ast.stmt:
     return ast.Assign([place], ast.Constant(1, **at), **at)
 
 
-def inside(frame: FrameType | None) -> bool:
-    """Whether the program is running, or what it called; a timer that rings outside it has nothing to interrupt."""
+def out_of_time(_signal: int, frame: FrameType | None) -> None:
+    """The handler of the timer. It interrupts the program, or what that called; elsewhere there is nothing to do."""
     while frame is not None:
         if frame.f_code.co_filename == FILE:
-            return True
+            raise Stop("timeout", "did not end in time")
         frame = frame.f_back
-    return False
 
 
 def frames(traceback: TracebackType | None) -> list[list[Any]]:
     """[line, function] of each frame in the program's own file, outermost first; deep recursion keeps both ends."""
-    found: list[list[Any]] = []
+    places: list[list[Any]] = []
     while traceback is not None:
         code = traceback.tb_frame.f_code
         if code.co_filename == FILE:
-            found.append([traceback.tb_lineno, code.co_name])
+            places.append([traceback.tb_lineno, code.co_name])
         traceback = traceback.tb_next
-    return found if len(found) <= 20 else found[:10] + found[-10:]
+    return places if len(places) <= 20 else places[:10] + places[-10:]

@@ -12,30 +12,27 @@ data, and the program failed it. So no program chooses by what it returns how it
 import sys
 import time
 import types
-from collections import Counter, OrderedDict, defaultdict, deque
-from datetime import date, datetime, timedelta
-from decimal import Decimal
-from fractions import Fraction
+from collections.abc import Callable
 from typing import Any
 
-from text2grad.sandbox.inside.wire import Gone, Unplain, WireError, builtin_error, decode, encode, receive, send
+from text2grad.sandbox.inside.program import Stop
+from text2grad.sandbox.inside.wire import (
+    Gone,
+    Unplain,
+    WireError,
+    builtin_error,
+    decode,
+    encode,
+    plain_attributes,
+    receive,
+    refill,
+    send,
+)
 
 FILE = "tests.py"
 """What the tests' code is compiled as."""
 DEEPEST = 50
 """Frames of a traceback that are kept."""
-_KINDS: tuple[Any, ...] = (int, float, complex, str, bytes, bytearray, list, tuple, dict, set, range, deque, Counter)
-_KINDS += (OrderedDict, defaultdict, Decimal, Fraction, date, datetime, timedelta, types.GeneratorType, type)
-PLAIN = {name for kind in _KINDS for name in dir(kind)}
-"""Attributes that plain data has."""
-
-
-class Stop(BaseException):
-    """This test cannot go on; `kind` and `message` are its result."""
-
-    def __init__(self, kind: str, message: str, frames: list[list[Any]] | None = None) -> None:
-        super().__init__(message)
-        self.kind, self.message, self.frames = kind, message, frames or []
 
 
 class NeedsObjects(BaseException):
@@ -58,7 +55,7 @@ class StandIn:
     def __getattribute__(self, name: str) -> Any:
         if name.startswith("__") or sys._getframe(1).f_code.co_filename != FILE:
             return _field(self, name)  # pytest looks at everything that a test file holds
-        return _needs(self, f"asks for `.{name}` of", name not in PLAIN or _field(self, "_made"))
+        return _needs(self, f"asks for `.{name}` of", _field(self, "_made") or name not in plain_attributes())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         function = _field(self, "_function")
@@ -89,6 +86,8 @@ for _name in ("enter", "exit", "aenter", "aexit", "await", "aiter", "instanceche
 
 class Remote:
     """The program in a candidate process, at the other end of a wire. It is loaded when a test first needs it."""
+
+    shares_process = False
 
     def __init__(self, source: str, replies: int, requests: int, seconds: float, wall: float) -> None:
         self.source, self.replies, self.requests, self.seconds, self.wall = source, replies, requests, seconds, wall
@@ -164,7 +163,7 @@ class Remote:
         if reply.get("kind") != "value":
             return StandIn(self, "function", name)
         self.asked += 1
-        return self._decoded(reply.get("value"), name)
+        return self._received(name, lambda objects: decode(reply.get("value"), objects))
 
     def module(self) -> types.ModuleType:
         """What `import solution` gives to the tests."""
@@ -180,26 +179,31 @@ class Remote:
 
     def call(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         self.asked += 1
+        seen: dict[int, Any] = {}
         try:
-            given = encode([args, kwargs], seen={})
+            given = encode([args, kwargs], seen=seen)
         except Unplain as problem:
+            if type(problem.value) is StandIn:
+                # What the program gave is not the test's doing; that a test hands over `helper` is, but not `LIMIT`.
+                function = _field(problem.value, "_function")
+                _needs(problem.value, "hands the program", bool(function) and not function.isupper())
             words = f"the test hands the program an object of type {problem}, which is not plain data"
-            raise self.needs(words, problem.kind is not StandIn) from None
+            raise self.needs(words, True) from None
         except RecursionError:
             # A program may have made it, to get out of the test.
             raise self.needs("the test hands the program a value that is too deep for plain data", False) from None
         reply = self.ask(op="call", name=name, given=given)
         self._raise(reply)
-        value = self._decoded(reply.get("value"), name)
-        after = self._decoded(reply.get("after"), name)
-        if type(after) is list and len(after) == 2:
-            _Reflection().onto([args, kwargs], after)
+        value = self._received(name, lambda objects: decode(reply.get("value"), objects))
+        if reply.get("after") is not None:
+            containers = [container for _, container in seen.values()]
+            self._received(name, lambda objects: refill(containers, reply["after"], objects))
         return value
 
-    def _decoded(self, data: Any, name: str) -> Any:
-        """`name`: what was called."""
+    def _received(self, name: str, read: Callable[[Callable[[str], Any]], Any]) -> Any:
+        """What came from `name` of the program, by a function that reads it."""
         try:
-            return decode(data, lambda kind: StandIn(self, kind, made=name[:1].isupper()))
+            return read(lambda kind: StandIn(self, kind, made=name[:1].isupper()))
         except (WireError, RecursionError) as problem:
             raise self._stop("not_plain", f"the program sent {problem}") from None
 
@@ -245,65 +249,3 @@ def _frames(pairs: Any) -> list[list[Any]]:
         return []
     pairs = [pair for pair in pairs[:DEEPEST] if type(pair) is list and len(pair) == 2]
     return [[line, str(name)[:100]] for line, name in pairs if type(line) is int and line > 0]
-
-
-_MAPPINGS = {dict, Counter, OrderedDict, defaultdict}
-_CONTAINERS = {list, deque, tuple, set, bytearray, *_MAPPINGS}
-
-
-class _Reflection:
-    """Makes the old containers what the call left them, in place. First old and new ones are paired by where they
-    stand, each at most once; so what a call made the same is the same, and what it took apart is apart."""
-
-    def __init__(self) -> None:
-        self.old: dict[int, Any] = {}
-        self.taken: set[int] = set()
-        self.filled: set[int] = set()
-
-    def onto(self, old: Any, new: Any) -> Any:
-        """The value to hold where `old` was."""
-        self._pair(old, new)
-        return self._settled(new)
-
-    def _pair(self, old: Any, new: Any) -> None:
-        kind = type(new)
-        alike = kind is type(old) or (kind is dict and type(old) is defaultdict)
-        if kind not in _CONTAINERS or not alike or id(new) in self.old or id(old) in self.taken:
-            return
-        self.old[id(new)] = old
-        self.taken.add(id(old))
-        if kind in _MAPPINGS:
-            for key in [key for key in new if key in old]:
-                self._pair(old[key], new[key])
-        elif kind in (list, deque, tuple):
-            for before, after in zip(old, new, strict=False):
-                self._pair(before, after)
-
-    def _settled(self, new: Any) -> Any:
-        kind = type(new)
-        if kind not in _CONTAINERS:
-            return new
-        target = self.old.get(id(new), new)
-        if kind is tuple:
-            items = tuple([self._settled(item) for item in new])
-            return target if len(items) == len(target) and all(map(_unchanged, target, items)) else items
-        if id(new) in self.filled:
-            return target
-        self.filled.add(id(new))
-        if kind in _MAPPINGS:
-            pairs = [(self._settled(key), self._settled(item)) for key, item in new.items()]
-            target.clear()
-            for key, item in pairs:
-                target[key] = item
-        elif kind is list or kind is deque:
-            held = [self._settled(item) for item in new]
-            target.clear()
-            target.extend(held)
-        elif target is not new:
-            target.clear()
-            (target.update if kind is set else target.extend)(new)
-        return target
-
-
-def _unchanged(old: Any, new: Any) -> bool:
-    return old is new or (type(old) is type(new) and type(old) not in _CONTAINERS and old == new)

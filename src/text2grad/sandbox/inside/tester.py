@@ -14,63 +14,45 @@ import os
 import signal
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator
-from types import FrameType
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 from text2grad.sandbox.inside.asserts import CHECKS, Checks, Mismatch, rewrite
-from text2grad.sandbox.inside.program import Program, frames, inside
-from text2grad.sandbox.inside.remote import FILE, PLAIN, NeedsObjects, Remote, Stop
+from text2grad.sandbox.inside.candidate import Candidate
+from text2grad.sandbox.inside.program import Stop, frames, out_of_time
+from text2grad.sandbox.inside.remote import FILE, NeedsObjects, Remote
+from text2grad.sandbox.inside.wire import plain_attributes
 
 _NOTHING = "nothing was checked: the test ended without reaching one of its asserts"
 _NO_PYTEST = "pytest runs such tests, and it is not installed: `pip install pytest`"
 
 
-class Local:
-    """The program in this very process, behind the same face as `Remote`. The program can reach everything here."""
+class Local(Remote):
+    """The program in this very process. The wire is a call, and the program can reach everything here."""
 
-    def __init__(self, source: str, seconds: float) -> None:
-        self.source, self.seconds = source, seconds
-        self.fault: Stop | None = None
-        self.need: NeedsObjects | None = None
-        self.lost = False
-        self.asked = 1
-        self.program: Program | None = None
-        signal.signal(signal.SIGPROF, self._ring)
-        self.broken = self._load()
+    shares_process = True
 
-    def _ring(self, _signal: int, frame: FrameType | None) -> None:
-        if inside(frame):
-            self.fault = Stop("timeout", "did not end in time")
-            raise self.fault
+    def __init__(self, source: str, seconds: float, wall: float) -> None:
+        super().__init__(source, -1, -1, seconds, wall)
+        self.candidate = Candidate()
+        signal.signal(signal.SIGPROF, out_of_time)
+        with suppress(Stop):
+            self.load()
 
-    def _load(self) -> Stop | None:
-        signal.setitimer(signal.ITIMER_PROF, self.seconds, 0.05)
-        try:
-            self.program = Program(self.source)
-            self.program.run()
-        except SyntaxError as problem:
-            line = [[problem.lineno, ""]] if problem.lineno else []
-            return Stop("syntax", f"{type(problem).__name__}: {problem.msg}"[:300], line)
-        except BaseException as problem:  # noqa: BLE001 - everything a program can raise is a result
-            kind = "timeout" if isinstance(problem, Stop) else "load"
-            return Stop(kind, f"{type(problem).__name__}: {problem}"[:300], frames(problem.__traceback__))
-        finally:
-            signal.setitimer(signal.ITIMER_PROF, 0)
-        return None
+    def ask(self, **request: Any) -> dict[str, Any]:
+        reply: dict[str, Any] = getattr(self.candidate, request["op"])(request)
+        return reply
 
     def begin(self) -> None:
-        self.fault = self.broken
-        if self.broken is not None or self.program is None:
-            raise self.broken or Stop("load", "")
-        self.program.reset()
+        super().begin()
+        self.load()
+        self.asked = 1  # nobody can tell here
         signal.setitimer(signal.ITIMER_PROF, self.seconds, 0.05)
 
     def end(self) -> list[int]:
         signal.setitimer(signal.ITIMER_PROF, 0)
-        if self.program is None or self.broken is not None:
-            return []
-        return self.program.ran()
+        return super().end()
 
     def find(self, name: str) -> Any:
         names = self.module().__dict__
@@ -79,13 +61,13 @@ class Local:
         return names[name]
 
     def module(self) -> types.ModuleType:
-        return self.program.module if self.program is not None else types.ModuleType("solution")
+        return self.candidate.program.module if self.candidate.program else types.ModuleType("solution")
 
 
 class _Names(dict[str, Any]):
     """The names of a test. Those of the program are looked up when they are first used."""
 
-    def __init__(self, taken: dict[str, str], program: Remote | Local, **known: Any) -> None:
+    def __init__(self, taken: dict[str, str], program: Remote, **known: Any) -> None:
         super().__init__(known)
         self.taken, self.program = taken, program
 
@@ -98,7 +80,7 @@ class _Names(dict[str, Any]):
 
 
 class Tester:
-    def __init__(self, job: dict[str, Any], program: Remote | Local, say: Callable[..., None]) -> None:
+    def __init__(self, job: dict[str, Any], program: Remote, say: Callable[..., None]) -> None:
         self.job, self.program, self.say = job, program, say
         self.checks = Checks()
         self.late = 0
@@ -141,13 +123,13 @@ class Tester:
         if problem is not None or self.program.fault is not None or self.program.need is not None:
             self._tell(indexes, problem, True)
             return
+        asked = self.program.asked
         try:
             from text2grad.sandbox.inside.plugin import run
-        except ModuleNotFoundError as problem:
-            self._tell(indexes, problem, True)
+        except ModuleNotFoundError:
+            for index in indexes:
+                self.say(skipped=index, reason=_NO_PYTEST)
             return
-        asked = self.program.asked
-        self.program.end()
         self.cut = not run(self, module, functions, asked)
 
     def _tried(self, work: Callable[..., object], *args: Any) -> tuple[BaseException | None, bool]:
@@ -161,38 +143,33 @@ class Tester:
         return None, self.checks.count > before
 
     def _tell(self, indexes: Iterable[int], problem: BaseException | None, checked: bool) -> None:
-        for event in self.events(indexes, problem, checked, self.program.asked):
-            self.say(**event)
+        """Tests that ended together, and what they say."""
+        kind, words = self.outcome(problem, checked, self.program.asked)
+        for index in indexes:
+            self.say(**{kind: index, **words})
 
-    def events(
-        self, indexes: Iterable[int], problem: BaseException | None, checked: bool, asked: int
-    ) -> Iterator[dict[str, Any]]:
-        """What a test that ended this way says, for each of the tests that ended with it."""
+    def outcome(self, problem: BaseException | None, checked: bool, asked: int) -> tuple[str, dict[str, Any]]:
+        """(event, words) for a test that ended this way."""
         program, ran = self.program, self.program.end()
         need = problem if isinstance(problem, NeedsObjects) else program.need
-        if need is None and asked and isinstance(program, Remote):
+        if program.shares_process:
+            if isinstance(problem, ModuleNotFoundError):
+                asked = len(frames(problem.__traceback__))  # an import of the test's own is not the program's fault
+        elif need is None and asked:
             need = _unplain(problem)
-        if (
-            isinstance(program, Local)
-            and isinstance(problem, ModuleNotFoundError)
-            and not frames(problem.__traceback__)
-        ):
-            asked = 0  # the test's own import
         if need is not None and need.by_test and not program.lost:
-            event = {"objects": -1, "reason": str(need)[:300]}
-        elif not (asked or need or program.fault or isinstance(problem, AssertionError)):
-            event = {"skipped": -1, "reason": _reason(problem, checked)}
-        else:
-            fault = program.fault or (Stop("not_plain", str(need)[:300]) if need is not None else None)
-            event = {"result": -1, "ran": ran, **_result(problem, checked, fault)}
-            self.late += event["kind"] == "timeout"
-        kind = next(iter(event))
-        yield from ({**event, kind: index} for index in indexes)
+            return "objects", {"reason": str(need)[:300]}
+        if not (asked or need or program.fault or isinstance(problem, AssertionError)):
+            return "skipped", {"reason": _reason(problem, checked)}
+        fault = program.fault or (Stop("not_plain", str(need)[:300]) if need is not None else None)
+        result = _result(problem, checked, fault)
+        self.late += result["kind"] == "timeout"
+        return "result", {"ran": ran, **result}
 
 
 def _unplain(problem: BaseException | None) -> NeedsObjects | None:
     """A test that asks plain data for an attribute that no plain data has wants an object: `point.x` of a tuple."""
-    if not isinstance(problem, AttributeError) or problem.name in PLAIN or frames(problem.__traceback__):
+    if not isinstance(problem, AttributeError) or problem.name in plain_attributes() or frames(problem.__traceback__):
         return None
     if hasattr(problem, "__frames__") or type(problem.obj).__module__ not in ("builtins", "collections"):
         return None
@@ -250,11 +227,8 @@ def conduct(job_fd: int, events: int, *wire: int) -> None:
         parts.append(part)
     job = json.loads(b"".join(parts))
     say(ready=True)
-    program: Remote | Local
-    if wire:
-        program = Remote(job["program"], wire[0], wire[1], job["seconds"], job["wall"])
-    else:
-        program = Local(job["program"], job["seconds"])
+    given = job["program"], *wire, job["seconds"], job["wall"]
+    program = Remote(*given) if wire else Local(*given)
     sys.modules["solution"] = program.module()
     tester = Tester(job, program, say)
     tester.run()

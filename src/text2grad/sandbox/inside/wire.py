@@ -41,11 +41,11 @@ class WireError(Exception):
 
 
 class Unplain(Exception):
-    """A value that cannot cross; `kind` is its type."""
+    """A value that cannot cross."""
 
-    def __init__(self, kind: type) -> None:
-        super().__init__(str(kind.__name__))
-        self.kind = kind
+    def __init__(self, value: Any) -> None:
+        super().__init__(str(type(value).__name__))
+        self.value = value
 
 
 class Gone(Exception):
@@ -53,7 +53,7 @@ class Gone(Exception):
 
 
 def encode(
-    value: Any, drain: bool = False, strip: bool = False, seen: dict[int, int] | None = None, objects: bool = False
+    value: Any, drain: bool = False, strip: bool = False, seen: dict[int, Any] | None = None, objects: bool = False
 ) -> Any:
     """JSON for a value of built-in types. `drain`: send the items of iterators. `strip`: send what an instance of a
     subclass of a built-in type holds, without what the subclass adds. `seen`: an empty dict, where what is the same
@@ -61,8 +61,15 @@ def encode(
     return _Writer(drain, strip, seen, objects).write(value)
 
 
+def contents(containers: list[Any]) -> list[Any]:
+    """What numbered containers hold now, for `refill` on the side that they came from."""
+    seen = {id(container): (number, container) for number, container in enumerate(containers)}
+    writer = _Writer(False, False, seen, True)
+    return [writer.held_by(container) for container in containers]
+
+
 class _Writer:
-    def __init__(self, drain: bool, strip: bool, seen: dict[int, int] | None, objects: bool) -> None:
+    def __init__(self, drain: bool, strip: bool, seen: dict[int, Any] | None, objects: bool) -> None:
         self.drain, self.strip, self.seen, self.objects = drain, strip, seen, objects
 
     def write(self, value: Any) -> Any:
@@ -73,18 +80,16 @@ class _Writer:
             return value if -_SMALL < value < _SMALL else {"int": hex(value)}
         if self.seen is not None and kind in _CHANGING:
             if id(value) in self.seen:
-                return {"again": self.seen[id(value)]}
-            self.seen[id(value)] = len(self.seen)
+                return {"again": self.seen[id(value)][0]}
+            self.seen[id(value)] = len(self.seen), value
         if kind is list:
-            return [self.write(item) for item in value]
-        if kind in _SEQUENCES:
-            return {_SEQUENCES[kind]: [self.write(item) for item in value]}
+            return self.held_by(value)
+        if kind in _SEQUENCES or kind is bytes or kind is bytearray:
+            return {_SEQUENCES.get(kind) or kind.__name__: self.held_by(value)}
         if kind in _MAPPINGS:
-            pairs = [[self.write(key), self.write(item)] for key, item in value.items()]
             made = value.default_factory if kind is defaultdict else None
-            return {f"default {made.__name__}" if type(made) is type and made in _DEFAULTS else _MAPPINGS[kind]: pairs}
-        if kind is bytes or kind is bytearray:
-            return {kind.__name__: value.hex()}
+            tag = f"default {made.__name__}" if type(made) is type and made in _DEFAULTS else _MAPPINGS[kind]
+            return {tag: self.held_by(value)}
         if kind is complex:
             return {"complex": [value.real, value.imag]}
         if kind is range:
@@ -92,6 +97,14 @@ class _Writer:
         if kind is type and value in _TYPES.values():
             return {"type": str(value.__name__)}
         return self._other(value, kind)
+
+    def held_by(self, container: Any) -> Any:
+        """What stands below the tag."""
+        if isinstance(container, bytes | bytearray):
+            return container.hex()
+        if isinstance(container, dict):
+            return [[self.write(key), self.write(item)] for key, item in container.items()]
+        return [self.write(item) for item in container]
 
     def _other(self, value: Any, kind: Any) -> Any:
         """Of the standard library, of a subclass, an iterator, or none of these."""
@@ -106,7 +119,7 @@ class _Writer:
             return {"iterator": self._drained(value)}
         if self.objects:
             return {"object": str(name)}
-        raise Unplain(kind)
+        raise Unplain(value)
 
     def _drained(self, source: Iterator[Any]) -> list[Any]:
         """[items, how it ended]: None, "more" where it was cut off, or an error's [name, message]."""
@@ -125,13 +138,31 @@ class _Writer:
 
 def decode(data: Any, objects: Callable[[str], Any] | None = None) -> Any:
     """New values of exactly the built-in types; `objects` makes what stands for an object, by the name of its type."""
-    return _Reader(objects).read(data)
+    return Reader(objects).read(data)
 
 
-class _Reader:
+def refill(containers: list[Any], data: Any, objects: Callable[[str], Any] | None = None) -> None:
+    """Make numbered containers what `contents` says, in place."""
+    reader = Reader(objects)
+    reader.held = [(container, 1) for container in containers]
+    if type(data) is not list or len(data) != len(containers):
+        raise WireError("a message with other containers than were sent")
+    try:
+        filled = [
+            reader.fill({} if isinstance(container, dict) else type(container)(), body)
+            for container, body in zip(containers, data, strict=True)
+        ]
+    except (TypeError, ValueError):
+        raise WireError("a message with broken containers") from None
+    for container, new in zip(containers, filled, strict=True):
+        container.clear()
+        (container.update if isinstance(container, dict | set) else container.extend)(new)
+
+
+class Reader:
     """One message. `held` are its containers that can change, by their number, and how many values each holds."""
 
-    def __init__(self, objects: Callable[[str], Any] | None) -> None:
+    def __init__(self, objects: Callable[[str], Any] | None = None) -> None:
         self.objects = objects
         self.held: list[tuple[Any, int]] = []
         self.values = self.again = 0
@@ -170,7 +201,12 @@ class _Reader:
         """The container is known before what it holds, which may be itself."""
         number, before = len(self.held), self.values
         self.held.append((made, 1))
-        if type(body) is str:
+        self.fill(made, body)
+        self.held[number] = made, self.values - before
+        return made
+
+    def fill(self, made: Any, body: Any) -> Any:
+        if isinstance(made, bytearray):
             made.extend(bytes.fromhex(body))
         elif isinstance(made, dict):
             # Not `update`, which counts in a Counter.
@@ -179,7 +215,6 @@ class _Reader:
         else:
             for item in self._items(body):
                 (made.add if type(made) is set else made.append)(item)
-        self.held[number] = made, self.values - before
         return made
 
     def _same(self, number: Any) -> Any:
@@ -239,6 +274,13 @@ _LIBRARY: dict[str, tuple[str, Callable[[Any], list[Any]]]] = {
     "time": ("datetime", lambda value: [value.isoformat()]),
     "timedelta": ("datetime", lambda value: [value.days, value.seconds, value.microseconds]),
 }
+
+
+def plain_attributes() -> set[str]:
+    """Attributes that plain data has."""
+    library = [getattr(importlib.import_module(module), name) for name, (module, _) in _LIBRARY.items()]
+    kinds: list[Any] = [*_TYPES.values(), *_CHANGING, *_SEQUENCES, *library, range, GeneratorType, type]
+    return {name for kind in kinds for name in dir(kind)}
 
 
 def _from_library(name: str) -> Callable[[list[Any]], Any]:
