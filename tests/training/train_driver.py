@@ -27,6 +27,7 @@ from text2grad import config
 from text2grad.feedback.critics.protocol import Critiques
 from text2grad.models.backbone import Backbone
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
+from text2grad.runs.folder import RunFolder
 from text2grad.runs.run import Run
 from text2grad.training.reward_model import RewardModelTrainer
 from text2grad.training.rl import Trainer
@@ -38,17 +39,21 @@ HELD_OUT = [Example(f"held-{n}", f"Name the crane of harbour {n}.") for n in ran
 
 
 def quoting(texts: Sequence[str], score: Callable[[str], float]) -> list[Critique | None]:
-    """First half good, second half poor."""
-    found: list[Critique | None] = []
+    """The first half is good, the more so the more vowels there are; the second half is poor. The running scale of
+    verdicts is then neither 0 nor the same in every update: to lose it would show."""
+    critiques: list[Critique | None] = []
     for text in texts:
-        half = len(text) // 2
+        half, share = len(text) // 2, sum(character in "aeiou " for character in text) / (len(text) + 1)
         quotes = [
-            Quote(text[start:end], verdict, start=start)  # type: ignore[arg-type]
-            for start, end, verdict in ((0, half, "good"), (half, len(text), "poor"))
+            Quote(text[start:end], verdict, severity=severity, start=start)  # type: ignore[arg-type]
+            for start, end, verdict, severity in (
+                (0, half, "good", 0.05 + 0.9 * share**2),
+                (half, len(text), "poor", 0.1),
+            )
             if text[start:end].strip()
         ]
-        found.append(Critique("", quotes=tuple(quotes), score=score(text)))
-    return found
+        critiques.append(Critique("", quotes=tuple(quotes), score=score(text)))
+    return critiques
 
 
 def steady(_prompts: Any, completions: Sequence[str], **_: Any) -> list[Critique | None]:
@@ -140,6 +145,7 @@ def arrange(point: str, n: int, critic: Any) -> Any:
         "log": (Run, "log", half_logged),
         "checkpoint": (Run, "_save", None),
         "save": (torch, "save", half_written),
+        "prune": (RunFolder, "prune", None),
         "forget": (Run, "_forget", None),
         "model": (Backbone, "save_pretrained", half_saved),
         "look": (RewardModelTrainer, "_predict", None),

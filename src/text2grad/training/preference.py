@@ -34,6 +34,7 @@ from text2grad.optim import update as optim_update
 from text2grad.optim.batch import Batch, blank, collate_ids
 from text2grad.optim.losses import find_preference_loss
 from text2grad.optim.update import learning_rate_factor, preference_update
+from text2grad.runs import Closable
 from text2grad.runs.run import Outcome
 from text2grad.tasks.examples import Stream
 from text2grad.tasks.task import Metric
@@ -59,7 +60,7 @@ Pair = tuple[Encoded, Encoded]
 """The chosen and the rejected completion of a prompt."""
 
 
-class DPOTrainer:
+class DPOTrainer(Closable):
     """One preference run. Everything that is not given is loaded by the names in the settings."""
 
     def __init__(
