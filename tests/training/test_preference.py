@@ -137,7 +137,7 @@ def test_gradients_are_those_of_the_loss_as_it_is_written_down(tmp_path: Path, l
         margins.append(plain_sum(model, chosen) - plain_sum(model, rejected) - before.detach())
     margin_P = torch.stack(margins)
     written = {"dpo": -functional.logsigmoid(beta * margin_P), "ipo": (margin_P - 1 / (2 * beta)) ** 2}[loss].mean()
-    written.backward()
+    torch.autograd.backward(written)
     expected = {name: weight.grad for name, weight in model.named_parameters()}
 
     policy = Policy(copy.deepcopy(model), PolicySettings(lora=LoraSettings(rank=0)), value_head=False)
@@ -263,7 +263,7 @@ def test_it_stops_when_the_held_out_loss_rises(tmp_path: Path) -> None:
 
 
 def test_a_pair_may_be_messages() -> None:
-    turns = {"chosen": [{"role": "assistant", "content": "Yes."}], "rejected": "No."}
+    turns: dict[str, Any] = {"chosen": [{"role": "assistant", "content": "Yes."}], "rejected": "No."}
     assert chosen_and_rejected(Example("a", "Well?", columns=turns)) == ("Yes.", "No.")
 
 
