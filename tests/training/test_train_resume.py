@@ -31,7 +31,7 @@ POINTS = {
     "in the middle of a line": [["log", 2], ["log", 3]],
     "between metrics and checkpoint": [["checkpoint", 1], ["checkpoint", 2]],
     "in the middle of a checkpoint": [["save", 1], ["save", 2]],
-    "between the last checkpoint and the old ones": [["prune", 3], ["prune", 1]],
+    "between the last checkpoint and the old ones": [["prune", 4], ["prune", 1]],
     "between checkpoint and buffer": [["forget", 1], ["forget", 2]],
     "in the middle of the model": [["model", 1], ["model", 1]],
 }

@@ -247,6 +247,15 @@ def test_settings_that_cannot_be_are_told_before_a_folder_is_made(
     assert not (tmp_path / "run").exists()
 
 
+def test_old_keys_still_work_with_a_warning(tmp_path: Path) -> None:
+    with pytest.warns(FutureWarning, match=r"credit\.\w+` is now `advantage") as told:
+        one = trainer(tmp_path / "run", "credit.kind=group", "credit.whiten=false", "updates=1")
+    assert len(told) == 2
+    assert (one.settings.advantage.estimator, one.settings.advantage.whiten) == ("span_rloo", False)
+    assert one.train().status == 0
+    assert trainer(tmp_path / "run", "advantage.estimator=span_rloo", "advantage.whiten=false", "updates=1").train()
+
+
 def test_the_model_loads_in_plain_transformers(tmp_path: Path, tokenizer: Any) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

@@ -24,11 +24,11 @@ from text2grad.models.load import load_model
 from text2grad.models.sampling.settings import SamplingSettings
 from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.optim.settings import AdvantageSettings, KLSettings, UpdateSettings
-from text2grad.report.folders import lines, read_runs
+from text2grad.report.folders import read_runs
 from text2grad.report.page import build
-from text2grad.runs import write_atomic
-from text2grad.tasks.bulletin import FACTS_RIGHT, bulletins
-from text2grad.tasks.bulletin_critic import bulletin
+from text2grad.runs import read_jsonl, write_atomic
+from text2grad.tasks.bulletin import bulletins
+from text2grad.tasks.bulletin_critic import FACTS_RIGHT, bulletin
 from text2grad.training.demo_settings import DemoSettings, command, slow
 from text2grad.training.rl import Trainer
 from text2grad.training.settings import EvaluationSettings, LogSettings, SFTSettings, SupervisedSettings, TrainSettings
@@ -258,7 +258,7 @@ def summarise(options: DemoSettings, out: Path) -> dict[str, Any]:
 
 def curve(folder: Path) -> list[dict[str, Any]]:
     """Held-out score and facts right at each measurement of a run."""
-    rows = [row for _, _, row in lines(folder / "metrics.jsonl") if row and "held_out/score" in row]
+    rows = [row for row in read_jsonl(folder / "metrics.jsonl") if "held_out/score" in row]
     if not rows:
         raise RunError(f"{folder}: has no measurement; delete the folder and run the demo again")
     return [
