@@ -26,10 +26,10 @@ from text2grad.models.chat import end_ids, prompt_ids
 from text2grad.models.load import load_model
 from text2grad.models.offsets import completion_of
 from text2grad.models.sampling import SamplingSettings, make_sampler, uniforms
-from text2grad.report.folders import lines
+from text2grad.runs import read_jsonl
 from text2grad.tasks.annotated import Annotated
-from text2grad.tasks.bulletin import FACTS_RIGHT, bulletins
-from text2grad.tasks.bulletin_critic import bulletin
+from text2grad.tasks.bulletin import bulletins
+from text2grad.tasks.bulletin_critic import FACTS_RIGHT, bulletin
 from text2grad.training import demo as _demo
 from text2grad.training.demo_settings import DemoSettings
 from text2grad.training.reward_model import RewardModelTrainer
@@ -164,7 +164,7 @@ def curve(folder: Path) -> list[dict[str, float]]:
              "held_out/critic_score")  # fmt: skip
     if not (folder / "metrics.jsonl").exists():
         return []
-    rows = [row for _, _, row in lines(folder / "metrics.jsonl") if row and "held_out/score" in row]
+    rows = [row for row in read_jsonl(folder / "metrics.jsonl") if "held_out/score" in row]
     return [{name.removeprefix("held_out/"): row[name] for name in names if name in row} for row in rows]
 
 
@@ -222,7 +222,7 @@ def _last_look(folder: Path) -> dict[str, float]:
     """What was measured of a reward model at its end."""
     if not (folder / "metrics.jsonl").exists():
         return {}
-    looks = [row for _, _, row in lines(folder / "metrics.jsonl") if row and "held_out/joint" in row]
+    looks = [row for row in read_jsonl(folder / "metrics.jsonl") if "held_out/joint" in row]
     return {name: looks[-1][name] for name in looks[-1] if name.startswith("held_out/")} if looks else {}
 
 

@@ -14,11 +14,30 @@ from pathlib import Path
 from typing import Any
 
 from text2grad.runs import encode_row
-from text2grad.types import Alignment, Completion, Critique, Example, Missed, Rollout, Span
+from text2grad.types import Alignment, Completion, Critique, Example, MetricInfo, Missed, Rollout, Span
 
 PLACES = ("Lindau", "Port Wren", "Östersund", "札幌", "Vila do Conde")
 CAUSES = ("a burst pipe", "a lightning strike", "a faulty valve", "ice on the rails")
 OUTCOMES = ("two people were hurt", "the line was closed for a day", "nobody was hurt", "forty homes lost power")
+TITLES = {
+    "score/mean": ("Score", "higher"),
+    "reward/mean": ("Reward", "higher"),
+    "kl/reference": ("KL to the reference", "neither"),
+    "length/mean": ("Length", "neither"),
+    "text/diversity": ("Diversity", "higher"),
+    "text/repetition": ("Repetition", "lower"),
+    "critic/unscored_frac": ("Unscored", "lower"),
+    "loss/joint": ("Joint loss", "lower"),
+    "loss/mean": ("Training loss", "lower"),
+    "held_out/score": ("Held-out score", "higher"),
+    "held_out/critic_score": ("Score of the training critic", "higher"),
+    "held_out/loss": ("Held-out loss", "lower"),
+    "held_out/watched": ("Held-out loss", "lower"),
+    "held_out/poor_ap": ("Average precision on poor tokens", "higher"),
+    "held_out/good_ap": ("Average precision on good tokens", "higher"),
+}
+METRICS = {key: MetricInfo(title, f"What {key} is.", better) for key, (title, better) in TITLES.items()}  # type: ignore[arg-type]
+"""As the runs declare them; metrics that are not here are drawn under their keys."""
 SCRIPT = "<script>window.hacked = true</script> & <img src=x onerror='window.hacked = true'> </script>"
 
 
@@ -155,6 +174,7 @@ def write_run(
     command = ["text2grad", "train", f"credit={arm}", f"seed={seed}", "out=runs/my run"]
     facts = {**versions, "platform": "Linux-6.1", "command": command, "seed": seed, "started": "2026-11-15T16:00:00Z"}
     facts["data"] = {"train.jsonl": "ab" * 32, "held_out.jsonl": "cd" * 32}
+    facts["metrics"] = {key: info.to_json() for key, info in METRICS.items()}
     (folder / "run.json").write_text(json.dumps(facts))
     write_rows(folder / "metrics.jsonl", metrics(arm, seed, updates, max(1, updates // 8)))
     chance = random.Random(f"rows {arm} {seed}")

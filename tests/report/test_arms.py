@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.report.made_runs import METRICS
 from text2grad.report.arms import Point, arms_of
 from text2grad.report.folders import Run
 from text2grad.report.panels import time_by_part
@@ -13,7 +14,7 @@ from text2grad.types import MetricInfo
 
 
 def run(name: str, scores: dict[int, float], key: str = "held_out/score", **config: Any) -> Run:
-    return Run(Path(name), name, {update: {key: score} for update, score in scores.items()}, config)
+    return Run(Path(name), name, {update: {key: score} for update, score in scores.items()}, config, declared=METRICS)
 
 
 def test_runs_that_differ_in_the_seed_alone_are_one_arm() -> None:
@@ -91,6 +92,8 @@ def test_without_held_out_scores_it_says_what_it_compares_instead() -> None:
     said = compare(arms_of([run("a", {1: 0.1, 9: 0.3}, "score/mean", x=1), run("b", {}, x=2)]))
     assert said.key == "score/mean"
     assert "no held-out scores" in said.sentences[-2] and said.sentences[-1].endswith("in b.")
+    undeclared = Run(Path("a"), "a", {0: {"held_out/loss": 2.0}, 1: {"held_out/loss": 1.0}})
+    assert compare(arms_of([undeclared])).headline == "a: held_out/loss 2.00 → 1.00 in 1 update"
     assert "No scores yet" in compare(arms_of([run("a", {})])).sentences[0]
 
 
@@ -112,10 +115,10 @@ def test_runs_of_the_same_seed_are_not_called_seeds() -> None:
     assert compare([arm]).sentences == ("a: held-out score rose from 0 to 0.500 in 4 updates (2 runs).",)
 
 
-def test_equal_ends_are_called_equal() -> None:
+def test_nobody_wins_where_the_ends_are_equal() -> None:
     said = compare(arms_of([run("a", {0: 0.0, 4: 0.5}, x=1), run("b", {0: 0.1, 4: 0.5}, x=2)]))
-    assert said.headline == "a and b end at the same score, 0.500"
-    assert said.sentences[-1] == "a and b end at the same score, 0.500."
+    assert said.headline == "a ends at 0.500, b at 0.500"
+    assert said.sentences[-1] == "a reached the final score of b, 0.500, by update 4."
 
 
 def test_time_is_of_every_part_that_was_measured_over_all_updates() -> None:

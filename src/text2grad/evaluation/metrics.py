@@ -5,6 +5,7 @@ every key, so that a report can draw a metric that it has never heard of. A task
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -16,14 +17,18 @@ GRAM = 4
 """Tokens in a row that count as a repetition when they come back in the same completion."""
 
 RUNNING = {
-    "score/mean": MetricInfo("Score", "Mean score of the sampled completions, as the critic gives it.", "higher"),
+    "score/mean": MetricInfo("Score", "Mean score that the critic gives to the completions.", "higher"),
     "score/std": MetricInfo("Spread of scores", "Standard deviation of the score over the completions.", "neither"),
-    "reward/mean": MetricInfo("Reward", "Mean sum of the token rewards of a completion.", "higher"),
-    "critic/unscored_frac": MetricInfo("Not scored", "Share of completions that the critic did not score.", "lower"),
-    "align/missed_frac": MetricInfo("Quotes missed", "Share of the critic's quotes that were not located.", "lower"),
+    "reward/mean": MetricInfo("Reward", "Mean sum of a completion's token rewards, before the KL penalty.", "higher"),
+    "critic/unscored_frac": MetricInfo(
+        "Unscored", "Share of completions that the critic did not score. They are not trained on.", "lower"
+    ),
+    "align/missed_frac": MetricInfo("Missed quotes", "Share of the critic's quotes that were not located.", "lower"),
     "align/labelled_frac": MetricInfo("Labelled tokens", "Share of tokens inside a good or a poor span.", "neither"),
-    "length/mean": MetricInfo("Length", "Mean number of tokens per completion.", "neither"),
-    "length/truncated_frac": MetricInfo("Cut off", "Share of completions cut off at the length limit.", "lower"),
+    "length/mean": MetricInfo(
+        "Length", "Tokens per completion. Compare it with the score: short can be a trick.", "neither"
+    ),
+    "length/truncated_frac": MetricInfo("Truncated", "Share of completions cut off at the length limit.", "lower"),
     "length/empty_frac": MetricInfo("Empty", "Share of completions without a visible character.", "lower"),
     "text/repetition": MetricInfo(
         "Repetition", f"Share of {GRAM}-token stretches that occur before in the same completion.", "lower"
@@ -94,7 +99,10 @@ def measured(rollouts: Sequence[Rollout], metrics: Iterable[Metric] = (), prefix
 
 def metric_infos(metrics: Iterable[Metric] = (), prefix: str = "held_out") -> dict[str, MetricInfo]:
     """Title, help and direction of every key that `measured` can give."""
-    infos = MEASURED | {metric.key: metric.info for metric in metrics}
+    general = MEASURED
+    if prefix == "held_out":  # Drawn beside the same numbers of the training.
+        general = {key: replace(info, title=f"Held-out {info.title.lower()}") for key, info in MEASURED.items()}
+    infos = general | {metric.key: metric.info for metric in metrics}
     return {f"{prefix}/{key}": info for key, info in infos.items()}
 
 

@@ -9,8 +9,12 @@ from text2grad.optim.settings import KLSettings
 from text2grad.types import MetricInfo
 
 METRICS = {
-    "kl/reference": MetricInfo("KL to the reference", "Mean KL per token between the sampling policy and its start."),
-    "kl/coefficient": MetricInfo("KL coefficient", "What each token's KL costs in reward."),
+    "kl/reference": MetricInfo(
+        "KL to the reference",
+        "Mean KL per token between the sampling policy and its start. Estimated from the sampled tokens, so single "
+        "updates can spike.",
+    ),
+    "kl/coefficient": MetricInfo("KL coefficient", "Weight of the KL penalty."),
 }
 
 RESOLUTION = {"float32": 1e-4, "bfloat16": 1e-2}

@@ -31,12 +31,14 @@ from text2grad.optim.settings import UpdateSettings
 from text2grad.types import MetricInfo
 
 METRICS = {
-    "loss/policy": MetricInfo("Policy loss", "Mean policy loss per token.", "lower"),
-    "loss/value": MetricInfo("Value loss", "Mean value loss per token.", "lower"),
+    "loss/policy": MetricInfo("Policy loss", "Mean policy loss per token."),
+    "loss/value": MetricInfo("Value loss", "Squared error of the value head, per token.", "lower"),
     "loss/entropy": MetricInfo("Entropy", "Mean entropy of the next-token distribution, in nats."),
-    "loss/mean": MetricInfo("Loss", "Mean loss per token, or per pair.", "lower"),
-    "update/clip_frac": MetricInfo("Clipped tokens", "Share of tokens whose ratio was clipped."),
+    "loss/mean": MetricInfo("Training loss", "Mean loss per trained token, or per pair.", "lower"),
+    "update/clip_frac": MetricInfo("Clipped tokens", "Share of tokens whose probability ratio was clipped."),
     "update/grad_norm": MetricInfo("Gradient norm", "Mean norm of the gradients before clipping."),
+    "update/tokens": MetricInfo("Tokens", "Trained tokens per update."),
+    "update/pairs": MetricInfo("Pairs", "Pairs of completions per update."),
     "update/steps": MetricInfo("Optimizer steps", "Optimizer steps taken in this update."),
     "update/skipped": MetricInfo("Skipped steps", "Steps not taken because gradients were not finite.", "lower"),
     "update/stopped_early": MetricInfo("Stopped early", "1 if update.stop_kl ended this update early."),

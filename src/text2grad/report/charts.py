@@ -7,13 +7,13 @@ for light, dark and print. Lines differ in dash and mark as well as in colour. K
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 from markupsafe import Markup
 
 from text2grad.report.arms import Point
-from text2grad.report.words import number, ranged
+from text2grad.report.words import ranged
 
 SMOOTHED = 40
 """Series longer than this are drawn as a running mean, with the single updates faint behind it."""
@@ -21,6 +21,8 @@ DRAWN = 300
 """Points drawn per series at most: more cannot be seen."""
 ROWS = 40
 """Rows of a chart's table at most."""
+_TOP, _BOTTOM = 10, 30
+"""Margins of the paper."""
 T = TypeVar("T")
 
 
@@ -54,8 +56,6 @@ class Chart:
     lines: Sequence[Line]
     beside: Sequence[Line] = ()
     """Lines of the charts next to this one, so that all of them have the same axes."""
-    stacked: bool = False
-    """Each line on a scale of its own, one above the other."""
 
     @property
     def smoothed(self) -> bool:
@@ -64,34 +64,16 @@ class Chart:
     def svg(self, width: int, height: int, labels: bool = False) -> Markup:
         """`labels`: names at the ends of the lines, where there is room for them."""
         longest = min(max((len(line.label) for line in self.lines), default=0), 20)
-        right = 44 + 7 * longest if labels else 14
-        frame = _Frame.around([*self.lines, *self.beside], width, height, right)
-        panels = list(self._panels(frame))
-        left = max(panel.left for panel, _ in panels)
-        frame = replace(frame, left=left)
-        parts = [*frame.x_axis()]
-        for panel, lines in panels:
-            panel = replace(panel, left=left)
-            parts += panel.y_axis()
-            for line in lines:
-                parts += _drawn(line, panel)
-            if labels:
-                parts += _end_labels(lines, panel)
+        frame = _Frame.around([*self.lines, *self.beside], width, height, 44 + 7 * longest if labels else 14)
+        parts = [*frame.x_axis(), *frame.y_axis()]
+        for line in self.lines:
+            parts += _drawn(line, frame)
+        if labels:
+            parts += _end_labels(self.lines, frame)
         places = Markup('data-left="{}" data-right="{}" data-last="{}" data-foot="{}"').format(
-            left, width - right, frame.x_ticks[-1], height - frame.bottom
+            frame.left, width - frame.right, frame.x_ticks[-1], height - _BOTTOM
         )
         return _svg(width, height, f"{self.title}. {self.note} The table below holds the numbers.", parts, places)
-
-    def _panels(self, frame: "_Frame") -> Iterator[tuple["_Frame", Sequence[Line]]]:
-        if not self.stacked:
-            yield frame, self.lines
-            return
-        each = (frame.height - frame.top - frame.bottom) / len(self.lines)
-        for row, line in enumerate(self.lines):
-            top = round(frame.top + row * each) + (22 if row else 0)
-            foot = round(frame.top + (row + 1) * each)
-            panel = _Frame.around([line], frame.width, frame.height, frame.right, (top, frame.height - foot))
-            yield replace(panel, x_ticks=frame.x_ticks), [line]
 
     def table(self) -> tuple[list[str], list[list[str]], str]:
         """(header, rows, a remark where not every update is listed)."""
@@ -113,42 +95,28 @@ class _Frame:
     width: int
     height: int
     right: int
+    left: int
     x_ticks: Sequence[float]
     y_ticks: Sequence[float]
-    low: float
-    high: float
-    top: int = 10
-    bottom: int = 30
-    left: int = 46
 
     @classmethod
-    def around(
-        cls, lines: Sequence[Line], width: int, height: int, right: int, margins: tuple[int, int] = (10, 30)
-    ) -> "_Frame":
-        """`margins`: above and below."""
+    def around(cls, lines: Sequence[Line], width: int, height: int, right: int) -> "_Frame":
         points = [point for line in lines for point in line.points]
         last = max((point.update for point in points), default=1) or 1
-        x_ticks = [tick for tick in ticks(0, last, 5) if tick == int(tick) and tick <= last]
-        x_ticks = [*[tick for tick in x_ticks if last - tick > last * 0.06], last]
+        x_ticks = [tick for tick in ticks(0, last, 5) if tick == int(tick) and last - tick > last * 0.06]
         low, high = min((p.low for p in points), default=0.0), max((p.high for p in points), default=1.0)
         if 0 < low < high / 3 or 0 < low == high:
             low = 0.0  # Close to zero, or flat: show zero for scale.
-        tall = height - sum(margins)
-        y_ticks = ticks(low, high, 3 if tall < 150 else 5 if tall < 310 else 6)
-        bottom, top = y_ticks[0], y_ticks[-1]
-        room = (top - bottom) / 40
-        inside = [tick for tick in y_ticks if low - room <= tick <= high + room]
-        if len(inside) >= 3:
-            y_ticks, bottom, top = inside, min(low - room, inside[0]), max(high + room, inside[-1])
+        y_ticks = ticks(low, high, 5 if height < 310 else 6)
         left = max(46, 16 + round(6.6 * max(map(len, tick_labels(y_ticks)))))
-        return cls(width, height, right, x_ticks, y_ticks, bottom, top, *margins, left)
+        return cls(width, height, right, left, [*x_ticks, last], y_ticks)
 
     def x(self, update: float) -> float:
         return self.left + (self.width - self.left - self.right) * update / self.x_ticks[-1]
 
     def y(self, value: float) -> float:
-        share = (value - self.low) / (self.high - self.low)
-        return self.height - self.bottom - (self.height - self.top - self.bottom) * share
+        share = (value - self.y_ticks[0]) / (self.y_ticks[-1] - self.y_ticks[0])
+        return self.height - _BOTTOM - (self.height - _TOP - _BOTTOM) * share
 
     def y_axis(self) -> Iterator[Markup]:
         shape = '<path class="{}" d="M{} {}H{}"/><text class="tick end" x="{}" y="{}">{}</text>'
@@ -192,15 +160,10 @@ def tick_labels(values: Sequence[float]) -> list[str]:
     >>> tick_labels([-0.5, 0.0, 0.5]), tick_labels([0.50001, 0.50002]), tick_labels([0, 2e-7])
     (['−0.5', '0.0', '0.5'], ['0.50001', '0.50002'], ['0', '2e−7'])
     """
-    step, largest = values[1] - values[0], max(map(abs, values))
-    plain = [f",.{digits}f" for digits in range(7)] if 1e-4 <= largest < 1e15 else []
-    forms = [*plain, *(f".{digits}e" for digits in range(17))]
-
-    def exact(form: str) -> bool:
-        return all(abs(float(f"{value:{form}}".replace(",", "")) - value) <= step / 100 for value in values)
-
-    form = next(filter(exact, forms), forms[-1])
-    labels = [f"{value:{form}}" if value or form in plain else "0" for value in values]
+    step, largest = math.floor(math.log10(values[1] - values[0]) + 1e-9), max(map(abs, values))
+    plain = 1e-4 <= largest < 1e15
+    digits = max(0, -step) if plain else max(0, math.floor(math.log10(largest)) - step)
+    labels = [f"{value:,.{digits}f}" if plain else f"{value:.{digits}e}" if value else "0" for value in values]
     return [re.sub(r"e\+?(-?)0*(?=\d)", r"e\1", label).replace("-", "−") for label in labels]
 
 
@@ -247,20 +210,17 @@ def _mark(style: int, x: float, y: float) -> Markup:
 
 
 def _end_labels(lines: Sequence[Line], frame: _Frame) -> Iterator[Markup]:
-    """Name and last value beside the end of each line, moved apart where they would overlap; without room, the name
-    alone or nothing: the table of the arms has them."""
-    ends = sorted(((line, line.drawn[-1]) for line in lines if line.points), key=lambda item: -item[1].mean)
-    lowest = frame.height - frame.bottom - 6
-    gap = min(32.0, (lowest - frame.top) / max(len(ends) - 1, 1))
-    if gap < 15:
+    """Names beside the ends of the lines, moved apart where they would overlap. Where there is no room, none: the table
+    of the arms has them."""
+    ends = sorted(((line, line.drawn[-1]) for line in lines), key=lambda item: -item[1].mean)
+    lowest = frame.height - _BOTTOM - 6
+    if lowest - _TOP < 16 * (len(ends) - 1):
         return
-    heights = apart([frame.y(end.mean) for _, end in ends], gap, lowest)
+    heights = apart([frame.y(end.mean) + 4 for _, end in ends], 16, lowest)
     for (line, end), y in zip(ends, heights, strict=True):
         label = line.label if len(line.label) <= 20 else f"{line.label[:19]}…"
-        x = _px(frame.x(end.update) + 12)
-        yield Markup('<text class="label t{}" x="{}" y="{}">{}</text>').format(line.style, x, _px(y), label)
-        if gap >= 31:
-            yield Markup('<text class="value" x="{}" y="{}">{}</text>').format(x, _px(y + 15), number(end.mean))
+        shape = '<text class="label t{}" x="{}" y="{}">{}</text>'
+        yield Markup(shape).format(line.style, _px(frame.x(end.update) + 12), _px(y), label)
 
 
 def apart(heights: Sequence[float], gap: float, lowest: float) -> list[float]:

@@ -9,16 +9,16 @@ A token belongs to a span if they share a character; an empty token (a special o
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 from text2grad.errors import InvalidData
-from text2grad.report.folders import is_update, lines, parse
+from text2grad.report.folders import USABLE, is_update
 from text2grad.report.phrases import phrases
 from text2grad.report.terminal import evidence, visible
+from text2grad.runs import parse_object, scan
 from text2grad.types import Alignment, Completion, Example, Rollout, Span
 
 BYTES = 8_000_000
@@ -34,18 +34,6 @@ _STREAMS = (
     ("logprobs_after", "after", 3),
 )
 """(field of a rollout, its name on the page, digits)."""
-
-
-class Entry(NamedTuple):
-    """Where a row is, and what decides whether it is shown."""
-
-    place: int
-    update: int
-    held_out: bool
-    example: str
-    score: float | None
-    change: float
-    """The largest change of a token's log-prob."""
 
 
 @dataclass
@@ -68,14 +56,26 @@ def read_completions(path: Path, budget: int = BYTES) -> Shown:
     shown = Shown()
     if not path.is_file():
         return shown
-    entries = list(_entries(path, shown))
-    during = [entry for entry in entries if not entry.held_out]
-    pairs = _pairs(entries)
+    during: list[int] = []
+    held_out: dict[str, list[tuple[int, int]]] = {}
+    for place, number, row in scan(path, **USABLE):
+        if isinstance(row, InvalidData) or not is_update(row.get("update")):
+            shown.unreadable += 1
+            shown.reason = shown.reason or f"line {number} is no row of an update"
+        elif row.get("held_out"):
+            example = row.get("example")
+            identity = str(example.get("id")) if isinstance(example, dict) else ""
+            held_out.setdefault(identity, []).append((row["update"], place))
+        else:
+            during.append(place)
+    pairs = []
+    for (first, place), (last, other) in ((min(looks), max(looks)) for looks in held_out.values()):
+        pairs.append([place, other] if first < last else [place])
     shown.during_total, shown.pairs_total = len(during), len(pairs)
     with path.open("rb") as file:
         shelf = _Shelf(file, shown)
         shown.pairs = shelf.take(pairs, budget * PAIRS_SHARE)
-        shown.during = [row for (row,) in shelf.take([(entry,) for entry in _preference(during)], budget)]
+        shown.during = [row for (row,) in shelf.take([[place] for place in during], budget)]
     return shown
 
 
@@ -88,12 +88,12 @@ class _Shelf:
     used: int = 0
     prompts: set[str] = field(default_factory=set)
 
-    def take(self, groups: Iterable[Sequence[Entry]], budget: float) -> list[list[dict[str, Any]]]:
-        """The rows of each readable group, taken in the order given until the bytes are used up; in file order."""
+    def take(self, groups: Sequence[Sequence[int]], budget: float) -> list[list[dict[str, Any]]]:
+        """The rows at these places in the file, group by group; as many as there is room for, spread evenly."""
         taken = {}
-        for group in groups:
-            rows = [row for entry in group if (row := self._read(entry)) is not None]
-            if len(rows) < len(group):
+        for index in _evenly(len(groups)):
+            rows = [row for place in groups[index] if (row := self._read(place)) is not None]
+            if len(rows) < len(groups[index]):
                 continue
             prompts = {row["prompt"] for row in rows} - self.prompts
             size = sum(_size({**row, "prompt": 0}) for row in rows) + sum(map(_size, prompts))
@@ -101,13 +101,13 @@ class _Shelf:
                 break
             self.used += size
             self.prompts |= prompts
-            taken[group[0].place] = rows
-        return [taken[place] for place in sorted(taken)]
+            taken[index] = rows
+        return [taken[index] for index in sorted(taken)]
 
-    def _read(self, entry: Entry) -> dict[str, Any] | None:
-        self.file.seek(entry.place)
+    def _read(self, place: int) -> dict[str, Any] | None:
+        self.file.seek(place)
         try:
-            return encode(parse(self.file.readline()) or {})
+            return encode(parse_object(self.file.readline(), **USABLE))
         except InvalidData as problem:
             self.shown.unreadable += 1
             self.shown.reason = self.shown.reason or str(problem)
@@ -128,61 +128,6 @@ def embedded(data: object) -> str:
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
-
-
-def _entries(path: Path, shown: Shown) -> Iterator[Entry]:
-    for place, number, row in lines(path):
-        if row is None or not is_update(row.get("update")):
-            shown.unreadable += 1
-            shown.reason = shown.reason or f"line {number} is no row of an update"
-            continue
-        example = row.get("example")
-        identity = str(example.get("id")) if isinstance(example, dict) else ""
-        yield Entry(place, row["update"], bool(row.get("held_out")), identity, _score(row), _change(row))
-
-
-def _score(row: dict[str, Any]) -> float | None:
-    """The row's; else the critic's; else the sum of the rewards; None where the row is not scored."""
-    critique = row.get("critique")
-    if not isinstance(critique, dict):
-        return None
-    given = _numbers([row.get("score"), critique.get("score")])
-    return float(given[0]) if given else math.fsum(_numbers(row.get("token_rewards")))
-
-
-def _change(row: dict[str, Any]) -> float:
-    before = _numbers(row.get("logprobs", row.get("logprobs_before")))  # The name until version 0.1.
-    after = _numbers(row.get("logprobs_after"))
-    return max((abs(b - a) for a, b in zip(before, after, strict=False)), default=0.0)
-
-
-def _numbers(values: object) -> list[float]:
-    """The numbers of a row that has not been checked yet."""
-    items = values if isinstance(values, list) else []
-    return [item for item in items if isinstance(item, int | float) and math.isfinite(item)]
-
-
-def _pairs(entries: Iterable[Entry]) -> list[tuple[Entry, ...]]:
-    """The first and the last completion of each held-out prompt, those whose score changed most first."""
-    by_prompt: dict[str, list[Entry]] = {}
-    for entry in entries:
-        if entry.held_out:
-            by_prompt.setdefault(entry.example, []).append(entry)
-    pairs: list[tuple[Entry, ...]] = []
-    for group in by_prompt.values():
-        first, last = min(group, key=lambda entry: entry.update), max(group, key=lambda entry: entry.update)
-        pairs.append((first, last) if first.update < last.update else (first,))
-    return sorted(pairs, key=lambda pair: -abs((pair[-1].score or 0) - (pair[0].score or 0)))
-
-
-def _preference(entries: Sequence[Entry]) -> Iterator[Entry]:
-    """In turns: evenly over training, the worst scores, the largest changes, the unscored."""
-    even = [entries[index] for index in _evenly(len(entries))]
-    worst = sorted((entry for entry in entries if entry.score is not None), key=lambda entry: entry.score or 0.0)
-    changed = sorted(entries, key=lambda entry: -entry.change)
-    unscored = [entry for entry in entries if entry.score is None]
-    turns = chain.from_iterable(zip_longest(even, worst, changed, unscored))
-    return iter(dict.fromkeys(entry for entry in turns if entry is not None))
 
 
 def _evenly(count: int) -> list[int]:
@@ -212,7 +157,8 @@ def encode(row: dict[str, Any]) -> dict[str, Any]:
         if (stream := getattr(rollout, name)) is not None:
             made[key] = [_short(value, digits) for value in stream]
     if rollout.critique is not None and rollout.alignment is not None:
-        made["score"] = _short(_score(row) or 0.0, 4)
+        scores = (rollout.score, rollout.critique.score, math.fsum(rollout.token_rewards or ()))
+        made["score"] = _short(next(score for score in scores if score is not None), 4)
         made["critique"] = _critique(rollout.critique.feedback, completion.text, rollout.alignment)
         made["spans"] = [_span(span, completion) for span in rollout.alignment.spans]
         made["missed"] = [[visible(missed.quote), visible(missed.reason)] for missed in rollout.alignment.missed]

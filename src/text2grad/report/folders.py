@@ -5,9 +5,8 @@ of what is missing or unreadable, for the page to say. A run that was killed, or
 a folder that was never one is refused. Knows nothing of charts, and does not read the rollouts: they may be large.
 """
 
-import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -16,6 +15,7 @@ import yaml
 
 from text2grad.config import flat
 from text2grad.errors import InvalidData, RunError
+from text2grad.runs import parse_object, scan
 from text2grad.types import MetricInfo
 
 Metrics = dict[int, dict[str, float]]
@@ -160,30 +160,14 @@ def _read(path: Path, name: str) -> Run:
     return replace(run, trouble=(*trouble, *filter(None, [run.unfinished])))
 
 
-def lines(path: Path) -> Iterator[tuple[int, int, dict[str, Any] | None]]:
-    """(byte where a line begins, its number, its object or None); a torn last line is skipped."""
-    with path.open("rb") as file:
-        start = 0
-        for number, line in enumerate(file, 1):
-            row = parse(line)
-            if line.strip() and (row is not None or line.endswith(b"\n")):
-                yield start, number, row
-            start += len(line)
-
-
-def parse(line: bytes) -> dict[str, Any] | None:
-    """The object of a line, if it is one. Numbers that are too large to sum become NaN, which no reader accepts."""
-    try:
-        row = json.loads(line, parse_float=_usable, parse_int=_usable, parse_constant=lambda _: math.nan)
-    except (ValueError, RecursionError):
-        return None
-    return row if isinstance(row, dict) else None
-
-
 def _usable(digits: str) -> int | float:
     whole = digits.lstrip("-").isdecimal()
     value = int(digits) if whole and len(digits) < 20 else float(digits)
     return value if abs(value) <= LARGEST else math.nan
+
+
+USABLE = {"parse_float": _usable, "parse_int": _usable, "parse_constant": _usable}
+"""Options of `json.loads`: numbers that are too large to sum become NaN, which no reader accepts."""
 
 
 def _metrics(path: Path, trouble: list[str]) -> tuple[Metrics, list[tuple[int, str]]]:
@@ -193,9 +177,9 @@ def _metrics(path: Path, trouble: list[str]) -> tuple[Metrics, list[tuple[int, s
         trouble.append("no metrics.jsonl, so there is nothing to draw")
         return metrics, warnings
     bad = unusable = 0
-    for _, _, row in lines(path):
-        update = row.pop("update", None) if row else None
-        if row is None or not is_update(update):
+    for _, _, row in scan(path, **USABLE):
+        update = row.pop("update", None) if isinstance(row, dict) else None
+        if isinstance(row, InvalidData) or not is_update(update):
             bad += 1
             continue
         numbers = {key: float(value) for key, value in row.items() if type(value) in (int, float)}
@@ -240,10 +224,11 @@ def _facts(path: Path, trouble: list[str]) -> dict[str, Any]:
     if not path.is_file():
         trouble.append("no run.json, so versions, device and command are not known")
         return {}
-    facts = parse(path.read_bytes())
-    if facts is None:
-        trouble.append("run.json is not a JSON object, so versions, device and command are not known")
-    return facts or {}
+    try:
+        return parse_object(path.read_bytes(), **USABLE)
+    except InvalidData as problem:
+        trouble.append(f"run.json {problem}; versions, device and command are not known")
+        return {}
 
 
 def _declared(metrics: object, trouble: list[str]) -> dict[str, MetricInfo]:

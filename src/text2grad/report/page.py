@@ -25,7 +25,7 @@ from text2grad.report.folders import Run
 from text2grad.report.panels import chart_of, panels_of, style_of, time_by_part
 from text2grad.report.words import Comparison, compare, counted, infos_of, number, ranged, signed
 
-WIDE, NARROW, SMALL, TALL = (960, 380), (400, 300), (440, 236), (440, 312)
+WIDE, NARROW, SMALL = (960, 380), (400, 300), (440, 236)
 _SCRIPTS = ("base.js", "charts.js", "completions.js")
 _FACTS = ("text2grad", "torch", "transformers", "python", "platform", "device", "started")
 
@@ -59,7 +59,7 @@ def build(runs: Sequence[Run], budget: int = BYTES) -> Page:
             arms=[_arm(index, arm, comparison) for index, arm in enumerate(arms)],
             key=[(swatch(style_of(index)), arm.name) for index, arm in enumerate(arms)],
             known=[_figure(chart) for chart in panels.known],
-            groups=[(group, [_figure(chart, labels=True) for chart in charts]) for group, charts in panels.groups],
+            locality=[_figure(chart, labels=True) for chart in panels.locality],
             more=[_figure(chart) for chart in panels.more],
             left_out=panels.left_out,
             drawing=_drawing(panels.known + panels.more),
@@ -148,7 +148,7 @@ def _drawing(charts: Sequence[Chart]) -> str:
 
 def _figure(chart: Chart, labels: bool = False) -> dict[str, Any]:
     header, rows, remark = chart.table()
-    svg = chart.svg(*(TALL if chart.stacked else SMALL), labels=labels)
+    svg = chart.svg(*SMALL, labels=labels)
     return {"title": chart.title, "note": chart.note, "svg": svg, "header": header, "rows": rows, "remark": remark}
 
 

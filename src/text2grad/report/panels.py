@@ -1,80 +1,37 @@
-"""Which charts a page has. What a metric is called and means comes with the metric (`MetricInfo`).
+"""Which charts a page has. What a metric is called and means comes with the metric (`MetricInfo`, in `run.json`).
 
 Enters: `Arm`s. Leaves: charts; metrics that no run has are left out. Every metric is drawn somewhere: the held-out
-metrics of tasks and users beside the comparison, the known ones in their order, the rest under "More metrics".
+metrics of tasks and users beside the comparison, those that everybody looks at first, the rest under "More metrics".
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from text2grad.report.arms import Arm
 from text2grad.report.charts import Chart, Line
 from text2grad.report.words import infos_of, number
-from text2grad.runs.metrics import METRICS
 from text2grad.types import MetricInfo
 
 STYLES = 6
-GOOD, POOR, GREEN, PLAIN = 0, 1, 2, 4
-"""Styles of lines that are no arms: blue, orange, green, grey."""
+LOCALITY = {"locality/good": 0, "locality/poor": 1, "locality/unlabelled": 4}
+"""Drawn together, one chart per arm. Key → style of its line: blue, orange, grey."""
 MOST = 60
 """Charts under "More metrics" at most: the page must load."""
 
 KNOWN = (
     *("score/mean", "reward/mean", "kl/reference", "length/mean", "text/diversity", "text/repetition"),
-    *("critic/unscored_frac", "align/missed_frac", "loss/mean", "held_out/loss", "loss/joint", "held_out/watched"),
-    *("held_out/poor_ap", "held_out/good_ap"),
+    *("critic/unscored_frac", "align/missed_frac", "held_out/critic_score", "loss/mean", "held_out/loss"),
+    *("loss/joint", "held_out/watched", "held_out/poor_ap", "held_out/good_ap"),
 )
 """Metrics that everybody looks at, in this order."""
-_PARTS = ("sample", "critic", "align", "forward", "update", "evaluate", "other")
-
-
-@dataclass(frozen=True)
-class Group:
-    """Metrics that are drawn together, one chart per arm."""
-
-    title: str
-    intro: str
-    lines: Mapping[str, tuple[str, int]]
-    """Key → (label, style)."""
-    stacked: bool = False
-    least: int = 1
-    """An arm with fewer of them has no such chart."""
-
-
-GROUPS = (
-    Group(
-        "Locality",
-        "Mean change of log-prob per update, by what the critique says about the token. Good tokens should rise, poor "
-        "ones fall, and the others move little.",
-        {
-            "locality/good": ("good", GOOD),
-            "locality/poor": ("poor", POOR),
-            "locality/unlabelled": ("unlabelled", PLAIN),
-        },
-    ),
-    Group(
-        "Critic compared with examiner",
-        "Held-out score by the critic used for training, above, and by the examiner (evaluation.critic), below, each "
-        "on its own scale. If only the critic’s score rises, the policy has learned to please the critic.",
-        {"held_out/critic_score": ("critic", POOR), "held_out/score": ("examiner", GOOD)},
-        stacked=True,
-        least=2,
-    ),
-    Group(
-        "Parts of the loss",
-        "Each on its own scale.",
-        {
-            "loss/policy": ("policy", GOOD),
-            "loss/value": ("value", POOR),
-            "loss/entropy": ("entropy", GREEN),
-            "loss/span": ("spans", GOOD),
-            "loss/worth": ("scores", POOR),
-            "loss/language": ("critique", GREEN),
-        },
-        stacked=True,
-        least=2,
-    ),
+OURS = ("score", "reward", "kl", "length", "text", "critic", "align", "loss", "update", "preference", "pairs", "data")
+"""Namespaces of the built-in metrics: a user's come before them."""
+HELD_OUT = (
+    *("std", "length", "truncated_frac", "diversity", "repetition", "unscored_frac", "joint", "span", "reward"),
+    *("language", "accuracy", "poor_f1", "good_f1"),
 )
+"""Built-in `held_out/` metrics: those of tasks and users stand beside the comparison."""
+_PARTS = ("sample", "critic", "align", "forward", "update", "evaluate", "other")
 
 
 @dataclass
@@ -83,7 +40,7 @@ class Panels:
 
     held_out: list[Chart] = field(default_factory=list)
     known: list[Chart] = field(default_factory=list)
-    groups: list[tuple[Group, list[Chart]]] = field(default_factory=list)
+    locality: list[Chart] = field(default_factory=list)
     more: list[Chart] = field(default_factory=list)
     left_out: int = 0
     """Metrics beyond the most that are drawn."""
@@ -92,20 +49,18 @@ class Panels:
 def panels_of(arms: Sequence[Arm], main: str) -> Panels:
     """All charts but the one at the top, which draws the metric `main`."""
     infos = infos_of(arms)
-    keys = [key for key in infos if not key.startswith("time/") and key != main]
-    panels = Panels()
-    for group in GROUPS:
-        if charts := list(_grouped(arms, group)):
-            panels.groups.append((group, charts))
-            keys = [key for key in keys if key not in group.lines]
+    keys = [key for key in infos if not key.startswith("time/") and key not in (main, *LOCALITY)]
     known = [key for key in KNOWN if key in keys and not _is_zero(arms, key)]
-    held_out = [key for key in keys if key.startswith("held_out/") and key not in METRICS]
-    more = sorted((key for key in keys if key not in {*known, *held_out}), key=lambda key: key in METRICS)
+    rest = [key for key in keys if key not in known]
+    held_out = [key for key in rest if key.startswith("held_out/") and key.partition("/")[2] not in HELD_OUT]
+    more = sorted(
+        {*rest} - {*held_out}, key=lambda key: (key.partition("/")[0] in ("held_out", *OURS), rest.index(key))
+    )
+    panels = Panels(locality=_locality(arms), left_out=max(len(more) - MOST, 0))
     panels.known, panels.held_out, panels.more = (
         [made for key in some if (made := chart_of(arms, key, infos[key])).lines]
         for some in (known, held_out, more[:MOST])
     )
-    panels.left_out = max(len(more) - MOST, 0)
     return panels
 
 
@@ -125,23 +80,21 @@ def _is_zero(arms: Sequence[Arm], key: str) -> bool:
     return all(point.low == point.high == 0 for arm in arms for point in arm.series(key))
 
 
-def _grouped(arms: Sequence[Arm], group: Group) -> Iterator[Chart]:
+def _locality(arms: Sequence[Arm]) -> list[Chart]:
     drawn: dict[str, list[Line]] = {}
     for arm in arms:
-        series = [(label, arm.series(key), style) for key, (label, style) in group.lines.items()]
-        lines = [Line(label, points, style) for label, points, style in series if points]
-        if len(lines) >= group.least:
-            drawn[arm.name] = lines
+        series = [(key.partition("/")[2], arm.series(key), style) for key, style in LOCALITY.items()]
+        drawn[arm.name] = [Line(*line) for line in series if line[1]]
     everything = [line for lines in drawn.values() for line in lines]
-    for name, lines in drawn.items():
-        yield Chart(name, "", lines, () if group.stacked else everything, group.stacked)
+    return [Chart(name, "", lines, everything) for name, lines in drawn.items() if lines]
 
 
 def time_by_part(arms: Sequence[Arm]) -> tuple[list[str], list[list[str]]] | None:
     """(header, rows): mean seconds per update; unknown parts come last, before `other`."""
     keys = {key for arm in arms for run in arm.runs for key in run.keys if key.startswith("time/")}
-    found = {key.removeprefix("time/") for key in keys}
-    parts = [*(part for part in _PARTS[:-1] if part in found), *sorted(found - set(_PARTS)), *({"other"} & found)]
+    measured = {key.removeprefix("time/") for key in keys}
+    parts = [*(part for part in _PARTS[:-1] if part in measured), *sorted(measured - {*_PARTS})]
+    parts += ["other"] if "other" in measured else []
     columns = {arm.name: [_mean_over_updates(arm, f"time/{part}") for part in parts] for arm in arms}
     columns = {name: values for name, values in columns.items() if sum(values)}
     if not columns:

@@ -5,14 +5,12 @@ arm that does not end above another is not said to have reached it.
 """
 
 import math
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from text2grad.report.arms import Arm, Point
 from text2grad.report.folders import Run
-from text2grad.runs.metrics import METRICS
 from text2grad.types import MetricInfo
 
 TRAINING = "score/mean"
@@ -27,16 +25,11 @@ From precision on: reward models, then supervised fine-tuning."""
 
 
 def infos_of(arms: Sequence[Arm]) -> dict[str, MetricInfo]:
-    """What the runs say about their metrics, else what is known of them, else their keys; in order of appearance."""
+    """What the runs say about their metrics, else their keys; in order of appearance."""
     runs = [run for arm in arms for run in arm.runs]
     declared = {key: info for run in reversed(runs) for key, info in run.declared.items()}
     keys = {key: None for run in runs for key in run.keys}
-    infos = {key: declared.get(key) or METRICS.get(key) or MetricInfo(key, "") for key in keys}
-    titles = Counter(info.title for info in (declared | infos).values())
-    for key, info in infos.items():
-        if key.startswith("held_out/") and titles[info.title] > 1 and not info.title.startswith("Held-out"):
-            infos[key] = replace(info, title=f"Held-out {_inside(info.title)}")
-    return infos
+    return {key: declared.get(key) or MetricInfo(key, "") for key in keys}
 
 
 def _inside(title: str) -> str:
@@ -139,10 +132,9 @@ def _measure(arms: Sequence[Arm]) -> _Measure | None:
     key = next((key for key in (*MEASURES, *directed) if any(arm.series(key) for arm in arms)), None)
     if key is None:
         return None
-    name = _inside(infos[key].title)
-    last = name.rpartition(" ")[2]
-    noun = "loss" if last == "loss" else "score" if last == "score" or key in MEASURES else "value"
-    return _Measure(key, name, noun, -1 if infos[key].better == "lower" else 1)
+    noun = "loss" if "loss" in key or key == WATCHED else "score" if key in MEASURES else "value"
+    lower = noun == "loss" or infos[key].better == "lower"
+    return _Measure(key, _inside(infos[key].title), noun, -1 if lower else 1)
 
 
 def _kept(run: Run, measure: _Measure) -> str:
@@ -182,8 +174,6 @@ def _journey(arm: Arm, points: Sequence[Point], measure: _Measure) -> str:
 def _reach(best: Curve, other: Curve, measure: _Measure) -> str:
     (arm, points), (rival, target), noun = best, other, measure.noun
     value, theirs = target[-1].mean, target[-1].update
-    if points[-1].mean == value:
-        return f"{arm.name} and {rival.name} end at the same {noun}, {number(value)}."
     update = _reached(points, value, measure)
     assert update is not None, "asked only of curves that end at the value or better"
     if update == points[0].update:
@@ -201,14 +191,10 @@ def _reach(best: Curve, other: Curve, measure: _Measure) -> str:
 def _headline(ranked: Sequence[Curve], measure: _Measure) -> str:
     best, points = ranked[0]
     first, last = points[0], points[-1]
-    if len(ranked) == 1 and len(points) == 1:
-        return f"{best.name}: {measure.name} {number(last.mean)}"
     if len(ranked) == 1:
         done = counted(last.update - first.update, "update")
         return f"{best.name}: {measure.name} {number(first.mean)} → {number(last.mean)} in {done}"
     second, theirs = ranked[1]
-    if last.mean == theirs[-1].mean:
-        return f"{best.name} and {second.name} end at the same {measure.noun}, {number(last.mean)}"
     update = _reached(points, theirs[-1].mean, measure)
     if first.update < (update or 0) < theirs[-1].update:
         return f"{best.name} reaches {second.name}’s final {measure.noun} in {update} of {theirs[-1].update} updates"

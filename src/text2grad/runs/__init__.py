@@ -12,7 +12,7 @@ from text2grad.runs.folder import (
     no_space_named,
     write_atomic,
 )
-from text2grad.runs.jsonl import parse_object, read_jsonl, read_rows
+from text2grad.runs.jsonl import parse_object, read_jsonl, read_rows, scan
 
 __all__ = [
     "MACHINE",
@@ -27,5 +27,6 @@ __all__ = [
     "parse_object",
     "read_jsonl",
     "read_rows",
+    "scan",
     "write_atomic",
 ]

@@ -8,7 +8,19 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from text2grad.runs.folder import Closable
-from text2grad.runs.metrics import SHOWN
+
+SHOWN = {
+    "loss/mean": "loss",
+    "loss/joint": "loss",
+    "score/mean": "score",
+    "kl/reference": "KL",
+    "length/mean": "length",
+    "held_out/score": "held-out",
+    "held_out/loss": "held-out loss",
+    "held_out/watched": "held-out loss",
+    "held_out/poor_ap": "poor AP",
+}
+"""The metrics that are shown, in this order, under short names."""
 
 
 class Display(Closable):

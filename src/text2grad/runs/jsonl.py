@@ -1,8 +1,8 @@
-"""JSON lines in: path → (line number, object). The only reader of JSONL in the package, with two policies.
+"""JSON lines in: path → (line number, object). The only reader of JSONL in the package, with three policies.
 
 `read_rows(path)` is strict, for files that somebody else wrote: the first line that is no object is an `InvalidData`
 with its number. `read_jsonl(path)` is for files that this package appends to: what a kill left of the last line is
-passed over. Both skip blank lines.
+passed over. `scan(path)` reads on behind broken lines and tells where each line begins. All skip blank lines.
 """
 
 import json
@@ -14,19 +14,31 @@ from text2grad._checked import shorten
 from text2grad.errors import InvalidData
 
 
-def read_rows(path: str | Path, *, torn_end: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line number, object). `torn_end`: a broken last line without a line end is passed over."""
+def scan(
+    path: str | Path, *, torn_end: bool = True, **options: Any
+) -> Iterator[tuple[int, int, dict[str, Any] | InvalidData]]:
+    """(byte where a line begins, its number, its object or what is wrong with it). `torn_end`: a broken last line
+    without a line end is passed over. `options`: those of `json.loads`."""
     with Path(path).open("rb") as file:
+        start = 0
         for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
+            row: dict[str, Any] | InvalidData
             try:
-                row = parse_object(line)
+                row = parse_object(line, **options)
             except InvalidData as problem:
-                if torn_end and not line.endswith(b"\n"):
-                    return
-                raise InvalidData(f"{path}, line {number}: {problem}") from None
-            yield number, row
+                row = problem
+            torn = torn_end and isinstance(row, InvalidData) and not line.endswith(b"\n")
+            if line.strip() and not torn:
+                yield start, number, row
+            start += len(line)
+
+
+def read_rows(path: str | Path, *, torn_end: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line number, object)."""
+    for _, number, row in scan(path, torn_end=torn_end):
+        if isinstance(row, InvalidData):
+            raise InvalidData(f"{path}, line {number}: {row}")
+        yield number, row
 
 
 def read_jsonl(path: str | Path) -> Iterator[dict[str, Any]]:
@@ -34,14 +46,14 @@ def read_jsonl(path: str | Path) -> Iterator[dict[str, Any]]:
     return (row for _, row in read_rows(path, torn_end=True))
 
 
-def parse_object(line: bytes | str) -> dict[str, Any]:
-    """The object of one line.
+def parse_object(line: bytes | str, **options: Any) -> dict[str, Any]:
+    """The object of one line. `options`: those of `json.loads`.
 
     >>> parse_object(b'{"step": 1}')
     {'step': 1}
     """
     try:
-        row = json.loads(line if isinstance(line, str) else line.decode("utf-8-sig"))
+        row = json.loads(line if isinstance(line, str) else line.decode("utf-8-sig"), **options)
     except UnicodeDecodeError as problem:
         reason = f"it is not UTF-8: {problem.reason} at byte {problem.start}"
     except json.JSONDecodeError as problem:

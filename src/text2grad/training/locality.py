@@ -9,7 +9,7 @@ from text2grad.optim.estimators import Advantages
 from text2grad.optim.reduce import World, masked_mean
 from text2grad.types import MetricInfo
 
-_HELP = "Mean change of log-prob by the update, on these tokens of the rollouts that are looked at again."
+_HELP = "Mean change of log-prob per update, on these tokens of the rollouts that are scored again after it."
 METRICS = {
     "locality/poor": MetricInfo("Log-prob change on poor spans", _HELP, "lower"),
     "locality/good": MetricInfo("Log-prob change on good spans", _HELP, "higher"),

@@ -240,7 +240,7 @@ function showCompletions(list, data) {
     const some = `${counted(shown.length)} of ${counted(here)} ${noun} match.`;
     let said = shown.length === here ? `${counted(here)} ${noun}.` : some;
     if (total > here) {
-      const how = view === "pairs" ? "those that changed most" : "evenly over training, with the worst and the most changed";
+      const how = view === "pairs" ? "evenly over the prompts" : "evenly over training";
       said += ` Showing ${counted(here)} of ${counted(total)}: ${how}.`;
     }
     const coloured = shown.some((entry) => entry.rows.some((row) => valueOf(row, mode, 0) !== undefined));
