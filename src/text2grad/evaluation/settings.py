@@ -1,7 +1,7 @@
 """Settings of `text2grad evaluate` and `text2grad generate`. No torch, so that `--help` answers at once."""
 
 from dataclasses import field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt
 
@@ -49,24 +49,26 @@ class EvaluateSettings:
     align: AlignSettings = field(default_factory=AlignSettings)
     """How quotes are located."""
 
-    COMMON = (
-        "task",
-        "data",
-        "held_out",
-        "task_options",
-        "split",
-        "examples",
-        "critic",
-        "samples",
-        "best_of",
-        "best_of_critic",
-        "seed",
-        "device",
-        "dtype",
-        "format",
-        "sampling.max_new_tokens",
-        "sampling.temperature",
-        "sampling.batch",
+    COMMON: ClassVar = tuple(
+        [
+            "task",
+            "data",
+            "held_out",
+            "task_options",
+            "split",
+            "examples",
+            "critic",
+            "samples",
+            "best_of",
+            "best_of_critic",
+            "seed",
+            "device",
+            "dtype",
+            "format",
+            "sampling.max_new_tokens",
+            "sampling.temperature",
+            "sampling.batch",
+        ]
     )
 
 

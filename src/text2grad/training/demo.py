@@ -26,7 +26,7 @@ from text2grad.report.page import build
 from text2grad.runs import read_jsonl, write_atomic
 from text2grad.tasks.bulletin import bulletins
 from text2grad.tasks.bulletin_critic import FACTS_RIGHT, TRAINING_SEEDS, bulletin
-from text2grad.training.demo_settings import DemoSettings, command, slow
+from text2grad.training.demo_settings import DemoSettings, slow
 from text2grad.training.rl import Trainer
 from text2grad.training.settings import EvaluationSettings, LogSettings, SFTSettings, SupervisedSettings, TrainSettings
 from text2grad.training.sft import SFTTrainer
@@ -44,13 +44,13 @@ _BEFORE = (
 )
 _SLOW = (
     "\nWithout a GPU a model of this size is slow. Unless you ask for more, it makes few updates, which show that it "
-    "works, not how well. With a GPU, all of it:\n  {command}"
+    "works, not how well. With a GPU, --device cuda does all of it (in another folder: --out)."
 )
 
 
-def show(options: DemoSettings, out: str | Path, *, display: bool, browser: bool) -> int:
-    """All of it; prints the verdict."""
-    console, again, out = Console(quiet=not display), command(options, str(out)), Path(out)
+def show(options: DemoSettings, out: Path, again: str, *, display: bool, browser: bool) -> int:
+    """All of it; prints the verdict. `again`: what to type to resume it."""
+    console = Console(quiet=not display)
     try:
         ours = not out.exists()
         settle(options, out)
@@ -58,8 +58,7 @@ def show(options: DemoSettings, out: str | Path, *, display: bool, browser: bool
         raise UsageError(f"--out should name a folder that can be written to, got {out}: {problem.strerror}") from None
     console.print(_BEFORE.format(model=options.model, updates=options.updates), highlight=False, markup=False)
     if slow(options):
-        fully = command(DemoSettings(model=options.model, device="cuda", seed=options.seed), f"{out}-cuda")
-        console.print(_SLOW.format(command=fully), highlight=False, markup=False, soft_wrap=True)
+        console.print(_SLOW, highlight=False)
     try:
         base = start(options, out / "start", show=display, again=again)
         for name, difference in ARMS.items():
