@@ -33,7 +33,9 @@ settings.load_profile("ci" if os.environ.get("CI") == "true" else "default")
 
 SLOW = (
     "benchmarks",
-    "commands/test_annotate_stops.py",
+    "commands/test_annotate",
+    "commands/test_evaluate.py",
+    "commands/test_generate.py",
     "commands/test_reward_cli.py",
     "commands/test_train_cli.py",
     "feedback/critics/test_budget.py",

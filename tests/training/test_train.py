@@ -18,7 +18,9 @@ from text2grad.errors import CriticError, InvalidData, RunError
 from text2grad.models.load import load_model
 from text2grad.models.sampling.types import Sampled
 from text2grad.models.tiny import tiny_model
+from text2grad.optim.update import update
 from text2grad.tasks.task import Metric, mean_of
+from text2grad.training import rl
 from text2grad.training.rl import Trainer
 from text2grad.types import Critique, Example, Message, Quote
 
@@ -388,6 +390,22 @@ def test_an_update_that_goes_too_far_stops_early(tmp_path: Path) -> None:
     trainer(tmp_path / "run", "updates=1", "update.stop_kl=1e-5").train()
     (row,) = metrics_of(tmp_path / "run")
     assert (row["update/stopped_early"], row["update/steps"]) == (1, 1)
+
+
+def test_minibatches_are_drawn_anew_in_every_update_and_the_same_in_every_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeds: dict[str, list[int]] = {"run": [], "again": [], "other": []}
+    for name, seed in (("run", 0), ("again", 0), ("other", 1)):
+
+        def seen(*given: Any, name: str = name, **more: Any) -> Any:
+            seeds[name].append(more["seed"])
+            return update(*given, **more)
+
+        monkeypatch.setattr(rl, "update", seen)
+        trainer(tmp_path / name, "updates=3", f"seed={seed}").train()
+    assert seeds["run"] == seeds["again"]
+    assert len({*seeds["run"], *seeds["other"]}) == 6
 
 
 def test_quotes_that_are_not_there_are_counted(tmp_path: Path) -> None:

@@ -2,8 +2,8 @@
 than a run of the tiny model. Reads a JSON job a line, forks, writes the child's number, waits, writes how it ended.
 
 A job: {"run": folder, "log": file, "settings": [a=b …], "critic": name, "die": [point, n] | null}; with "stage":
-"reward-model" the settings are those of a reward model, and say all; or {"argv": […]} for the command line. `die` kills
-the child with SIGKILL at the n-th passage of a point of the loop.
+"reward-model" or "dpo" the settings are those of that command, and say all; or {"argv": […]} for the command line.
+`die` kills the child with SIGKILL at the n-th passage of a point of the loop.
 """
 
 import json
@@ -13,6 +13,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +30,18 @@ from text2grad.models.backbone import Backbone
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.runs.folder import RunFolder
 from text2grad.runs.run import Run
+from text2grad.training.preference import DPOTrainer
 from text2grad.training.reward_model import RewardModelTrainer
 from text2grad.training.rl import Trainer
-from text2grad.training.settings import RewardModelSettings, TrainSettings
+from text2grad.training.settings import DPOSettings, RewardModelSettings, TrainSettings
 from text2grad.types import Critique, Example, Quote
 
 EXAMPLES = [Example(f"train-{n}", f"Which river runs through valley {n}?", columns={"n": n}) for n in range(7)]
 HELD_OUT = [Example(f"held-{n}", f"Name the crane of harbour {n}.") for n in range(3)]
+PAIRS, HELD_PAIRS = (
+    [replace(e, columns={**e.columns, "chosen": f"The Mura {e.id}.", "rejected": "No idea at all."}) for e in examples]
+    for examples in (EXAMPLES, HELD_OUT)
+)
 
 
 def quoting(texts: Sequence[str], score: Callable[[str], float]) -> list[Critique | None]:
@@ -166,6 +172,10 @@ def perform(job: dict[str, Any]) -> int:
     if job.get("stage") == "reward-model":
         judged = config.load(RewardModelSettings, None, job["settings"])
         return RewardModelTrainer(judged, job["run"], model=model, tokenizer=tokenizer).train().status
+    if job.get("stage") == "dpo":
+        preferred = config.load(DPOSettings, None, job["settings"])
+        given: Any = {"examples": PAIRS, "held_out": HELD_PAIRS, "critic": critic}
+        return DPOTrainer(preferred, job["run"], model=model, tokenizer=tokenizer, **given).train().status
     settings = config.load(TrainSettings, None, job["settings"])
     trainer = Trainer(
         settings,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import field
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from annotated_types import Gt
 
@@ -36,6 +36,29 @@ from text2grad.tasks.task import open_task
 
 @settings
 class AnnotateSettings:
+    COMMON: ClassVar = (
+        "task",
+        "critic",
+        "batch",
+        "critics.openai.base_url",
+        "critics.openai.temperature",
+        "critics.openai.concurrency",
+        "critics.openai.budget.requests",
+        "critics.openai.budget.tokens",
+        "critics.openai.budget.money",
+        "critics.code.seconds",
+        "critics.code.workers",
+        "critics.learned.device",
+        "people.kind",
+        "people.columns.prompt",
+        "people.columns.completion",
+        "people.columns.critique",
+        "people.units",
+        "align.quotes.ambiguous",
+        "align.quotes.fuzzy",
+        "align.paraphrase.use",
+    )
+    RENAMED: ClassVar = {"people.columns.comment": None}
     task: str = "jsonl"
     """jsonl: the input is a file of rows, or of people. defacto, qa_feedback: a data set's file as published, whose
     feedback the critic `people` takes over. Or your own task as package.module:object."""

@@ -23,7 +23,7 @@ from text2grad.evaluation.evaluator import Evaluator
 from text2grad.evaluation.metrics import RUNNING, describe, metric_infos
 from text2grad.feedback.critics.named import critic_named
 from text2grad.feedback.critics.protocol import Critic
-from text2grad.feedback.judge import RewardFunction
+from text2grad.feedback.judge import RewardFunction, columns_of
 from text2grad.models.memory import memory_named
 from text2grad.models.modes import evaluating
 from text2grad.models.parallel import shard
@@ -293,7 +293,7 @@ def chosen_and_rejected(example: Example) -> tuple[str, str]:
         if isinstance(given, list) and given and isinstance(given[-1], dict):
             given = given[-1].get("content")
         if not isinstance(given, str) or not given.strip():
-            there = ", ".join(f"`{column}`" for column in example.columns) or "none"
+            there = ", ".join(f"`{column}`" for column in columns_of([example])) or "none"
             raise InvalidData(
                 f"example {example.id!r} should have a text in `{name}`; its columns are: {there}. To make pairs from "
                 f"a critic's scores instead: pairs=samples critic=NAME"
