@@ -49,26 +49,24 @@ class EvaluateSettings:
     align: AlignSettings = field(default_factory=AlignSettings)
     """How quotes are located."""
 
-    COMMON: ClassVar = tuple(
-        [
-            "task",
-            "data",
-            "held_out",
-            "task_options",
-            "split",
-            "examples",
-            "critic",
-            "samples",
-            "best_of",
-            "best_of_critic",
-            "seed",
-            "device",
-            "dtype",
-            "format",
-            "sampling.max_new_tokens",
-            "sampling.temperature",
-            "sampling.batch",
-        ]
+    COMMON: ClassVar = (
+        "task",
+        "data",
+        "held_out",
+        "task_options",
+        "split",
+        "examples",
+        "critic",
+        "samples",
+        "best_of",
+        "best_of_critic",
+        "seed",
+        "device",
+        "dtype",
+        "format",
+        "sampling.max_new_tokens",
+        "sampling.temperature",
+        "sampling.batch",
     )
 
 

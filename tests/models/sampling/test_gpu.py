@@ -81,7 +81,7 @@ def test_the_same_draws_as_on_a_cpu() -> None:
 
 def test_rows_that_end_and_prompts_that_change_in_length() -> None:
     model = build("llama-mha-untied", device="cuda")
-    sampler = make(model, "fast", max_new_tokens=40, batch=8).fast
+    sampler = make(model, "fast", max_new_tokens=40, batch=8)
     for lengths in (LENGTHS, (100, 3), (1,), LENGTHS * 3):
         prompts = some_prompts(lengths, seed=len(lengths))
         for completion in sampler(prompts, some_uniforms(len(prompts), 40)):
@@ -92,7 +92,7 @@ def test_rows_that_end_and_prompts_that_change_in_length() -> None:
 
 def test_weights_that_move_in_memory_are_captured_anew() -> None:
     model, prompts = build("llama-gqa-tied", device="cuda"), some_prompts(LENGTHS)
-    sampler = make(model, "fast").fast
+    sampler = make(model, "fast")
     sampler(prompts, None)
     for parameter in model.parameters():
         parameter.data = parameter.data * 1.2
