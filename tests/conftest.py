@@ -27,18 +27,29 @@ PROGRAMS = {
 
 settings.register_profile("default", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("quick", deadline=None, max_examples=20)
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "default")
 
 
 SLOW = (
     "benchmarks",
-    "commands/test_annotate_stops.py",
+    "commands/test_annotate",
+    "commands/test_evaluate.py",
+    "commands/test_generate.py",
     "commands/test_reward_cli.py",
     "commands/test_train_cli.py",
+    "feedback/critics/test_budget.py",
+    "feedback/critics/test_openai.py",
     "integration",
     "models/reward",
     "models/sampling",
     "models/test_cache.py",
+    "models/test_load.py",
+    "models/test_policy.py",
+    "models/test_shared_prompts.py",
+    "models/test_writer.py",
+    "optim/test_head.py",
+    "optim/test_trl.py",
     "report/test_browser.py",
     "sandbox",
     "scripts",
@@ -46,6 +57,11 @@ SLOW = (
     "training",
 )
 """Folders and files of tests/ that `make quick` leaves out. A single slow test carries `@pytest.mark.slow`."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if "not slow" in config.option.markexpr:
+        settings.load_profile("quick")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

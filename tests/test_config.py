@@ -250,7 +250,7 @@ def test_both_names_of_a_setting_in_one_file_are_refused(tmp_path: Path) -> None
     path = written(tmp_path, "credit:\n  kind: gae\nadvantage:\n  estimator: local\n")
     with pytest.raises(ConfigError, match=r"`credit\.kind` is the old name of `advantage\.estimator`, and both"):
         config.load(Renewed, path, warn=lambda _: None)
-    with pytest.raises(ConfigError, match=r"`credit\.kind` is now `advantage\.estimator`, but `advantage` holds 5"):
+    with pytest.raises(ConfigError, match=r"`credit\.kind`: `advantage` holds 5, which has nothing below it"):
         config.build(Renewed, {"credit": {"kind": "gae"}, "advantage": 5}, "here", warn=lambda _: None)
 
 

@@ -128,7 +128,7 @@ def renamed(cls: type, tree: Mapping[str, Any], source: str, warn: Callable[[str
             warn(f"{source}: `{above}{old}` is no longer a setting; it is ignored")
             continue
         mapped = new.values.get(value, value) if isinstance(value, str | int | float) else value
-        _put(result, (above + new.key).split("."), mapped, f"{source}: `{above}{old}`")
+        _put(result, (above + new.key).split("."), mapped, f"{source}: `{above}{old}`", anew=True)
         say = f"={inline(mapped)}" if mapped != value else ""
         warn(f"{source}: `{above}{old}` is now `{above}{new.key}{say}`; the old form works in this version only")
     return result
@@ -219,29 +219,31 @@ def _lay(tree: dict[str, Any], word: str, cls: type, warn: Callable[[str], None]
     parts = key.split(".")
     if not equals or not all(parts):
         raise ConfigError(f"overrides should look like `a.b=c`, got {word!r}")
+    laid = parse(value, f"override {word!r}")
     alone: dict[str, Any] = {}
-    _set(alone, parts, parse(value, f"override {word!r}"), word)
+    _put(alone, parts, laid, word)
     new = renamed(cls, alone, "overrides", warn)
     if new == alone:
-        _set(tree, parts, _at(alone, parts), word)
+        _put(tree, parts, laid, f"override {word!r}")
     else:
         for dotted, leaf in flat(new).items():
-            _set(tree, dotted.split("."), leaf, word)
+            _put(tree, dotted.split("."), leaf, f"override {word!r}")
 
 
-def _set(tree: dict[str, Any], parts: Sequence[str], value: Any, word: str) -> None:
+def _put(tree: dict[str, Any], parts: Sequence[str], value: Any, source: str, *, anew: bool = False) -> None:
+    """Set a value below its parents. `anew`: it came under an old key, so the new one must not be there yet."""
+    if anew and isinstance(value, dict):
+        for key, below in value.items():
+            _put(tree, [*parts, key], below, source, anew=True)
+        return
     for part in parts[:-1]:
         below = tree.setdefault(part, {})
         if not isinstance(below, dict):
-            raise ConfigError(f"override {word!r}: `{part}` holds {shorten(below)}, which has nothing below it to set")
+            raise ConfigError(f"{source}: `{part}` holds {shorten(below)}, which has nothing below it to set")
         tree = below
+    if anew and parts[-1] in tree:
+        raise ConfigError(f"{source} is the old name of `{'.'.join(parts)}`, and both are given; keep the new one")
     tree[parts[-1]] = value
-
-
-def _at(tree: Mapping[str, Any], parts: Sequence[str]) -> Any:
-    for part in parts:
-        tree = tree[part]
-    return tree
 
 
 def _renames(cls: type, above: str = "") -> Iterator[tuple[str, str, Renamed]]:
@@ -269,21 +271,6 @@ def _prune(tree: dict[str, Any], parents: Sequence[str]) -> None:
         branch = _branch(tree, parents[: depth - 1])
         if branch is not None and branch.get(parents[depth - 1]) == {}:
             del branch[parents[depth - 1]]
-
-
-def _put(tree: dict[str, Any], parts: Sequence[str], value: Any, old: str) -> None:
-    """Set what came under an old key; the same setting under both names is an error."""
-    if isinstance(value, dict):
-        for key, below in value.items():
-            _put(tree, [*parts, key], below, old)
-        return
-    for part in parts[:-1]:
-        tree = tree.setdefault(part, {})
-        if not isinstance(tree, dict):
-            raise ConfigError(f"{old} is now `{'.'.join(parts)}`, but `{part}` holds {shorten(tree)}")
-    if parts[-1] in tree:
-        raise ConfigError(f"{old} is the old name of `{'.'.join(parts)}`, and both are given; keep the new one")
-    tree[parts[-1]] = value
 
 
 def _unknown(cls: type, tree: Mapping[str, Any], top: type | None = None, above: str = "") -> Iterator[str]:

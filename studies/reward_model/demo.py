@@ -28,8 +28,8 @@ from text2grad.models.offsets import completion_of
 from text2grad.models.sampling import SamplingSettings, make_sampler, uniforms
 from text2grad.runs import read_jsonl
 from text2grad.tasks.annotated import Annotated
-from text2grad.tasks.bulletin import FACTS_RIGHT, bulletins
-from text2grad.tasks.bulletin_critic import bulletin
+from text2grad.tasks.bulletin import bulletins
+from text2grad.tasks.bulletin_critic import FACTS_RIGHT, bulletin
 from text2grad.training import demo as _demo
 from text2grad.training.demo_settings import DemoSettings
 from text2grad.training.reward_model import RewardModelTrainer

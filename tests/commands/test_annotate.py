@@ -50,6 +50,27 @@ def test_every_line_ends_in_one_of_the_two_files(tmp_path: Path, capsys: pytest.
     assert not (tmp_path / "out.jsonl.partial").exists()
 
 
+def test_a_published_file_is_read_by_its_task(tmp_path: Path) -> None:
+    """DeFacto as published: what people corrected is poor, a right summary is good, and other critics may judge it."""
+    right = {"doc_id": 1, "article": "A dam broke at noon.", "candidate": "A dam broke.", "has_error": False}
+    wrong = {"doc_id": 2, "article": "A dam broke at noon.", "candidate": "A dam broke at dawn.", "has_error": True}
+    rows = [
+        right | {"abstract": "Dam breaks.", "feedback": {"explanation": "Fine.", "summary": ""}},
+        wrong | {"abstract": "Dam breaks.", "feedback": {"explanation": "Noon.", "summary": "A dam broke at noon."}},
+        wrong | {"doc_id": 3, "feedback": {"explanation": "?", "summary": "Ships."}},
+    ]
+    source, target = written(tmp_path / "published.jsonl", rows), tmp_path / "out.jsonl"
+    assert main(["annotate", str(source), str(target), "task=defacto"]) == 1
+    first, second = read_jsonl(target)
+    assert [(s["start"], s["end"], s["verdict"]) for s in first["spans"]] == [(0, 12, "good")]
+    assert [second["completion"][s["start"] : s["end"]] for s in second["spans"]] == ["dawn"]
+    (rejected,) = read_jsonl(tmp_path / "out.rejected.jsonl")
+    assert (rejected["line"], rejected["id"]) == (3, "defacto-3")
+    assert main(["annotate", str(source), str(tmp_path / "r.jsonl"), "task=defacto", "critic=reference"]) == 1
+    assert next(read_jsonl(tmp_path / "r.jsonl"))["critique"]["score"] is not None
+    assert main(["annotate", str(source), str(tmp_path / "x.jsonl"), "task=defact"]) == 2
+
+
 def test_a_second_run_finds_nothing_to_do_and_another_one_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -90,7 +90,7 @@ def test_the_work_of_pairing_marks_grows_with_the_critique_and_no_faster(
 @pytest.mark.parametrize("blank", [" ", "\t", "\u00a0", " \n"])
 def test_a_run_of_blanks_is_read_from_its_beginning_only(blank: str) -> None:
     critique = "wrong" + blank * 50_000 + "dam"
-    assert len(parse(critique).clauses) <= 2
+    assert len(parse(critique)) <= 2
     inside = 5 + len(blank) * 3
     assert not parsing._CONTRAST.match(critique, inside)
     assert not parsing._SENTENCE_END.match(critique, inside)
@@ -166,17 +166,17 @@ def test_every_negation_turns_praise(negation: str) -> None:
     ],
 )
 def test_verdicts_that_a_turn_of_phrase_turns(critique: str, verdicts: set[str]) -> None:
-    assert {clause.verdict for clause in parse(critique).clauses} == verdicts
+    assert {clause.verdict for clause in parse(critique)} == verdicts
 
 
 def test_praise_and_blame_are_told_apart_by_clause() -> None:
     parsed = parse("The opening is vivid, but the ending is confusing. Great title!")
-    assert [clause.verdict for clause in parsed.clauses] == ["good", "poor", "good"]
+    assert [clause.verdict for clause in parsed] == ["good", "poor", "good"]
 
 
 def test_a_clause_without_a_verdict_takes_its_sentences() -> None:
     parsed = parse('The summary says "Tuesday", although that is wrong. I like the "calm" tone.')
-    assert [(clause.verdict, [quote.text for quote in clause.quotes]) for clause in parsed.clauses] == [
+    assert [(clause.verdict, [quote.text for quote in clause.quotes]) for clause in parsed] == [
         ("poor", ["Tuesday"]),
         ("poor", []),
         ("good", ["calm"]),
@@ -184,7 +184,7 @@ def test_a_clause_without_a_verdict_takes_its_sentences() -> None:
 
 
 def test_words_inside_quotes_are_no_verdict() -> None:
-    assert parse('The phrase "wrong and terrible" is good.').clauses[0].verdict == "good"
+    assert parse('The phrase "wrong and terrible" is good.')[0].verdict == "good"
 
 
 @pytest.mark.parametrize(
@@ -205,24 +205,26 @@ def test_words_inside_quotes_are_no_verdict() -> None:
     ],
 )
 def test_what_a_quote_is_there_for(critique: str, roles: list[str]) -> None:
-    assert [quote.role for quote in parse(critique).quotes] == roles
+    assert [quote.role for clause in parse(critique) for quote in clause.quotes] == roles
 
 
 @given(st.text(st.characters(codec="utf-8"), max_size=300), st.text(max_size=60))
 def test_clauses_lie_in_order_inside_the_critique_and_hold_every_quote(critique: str, completion: str) -> None:
     parsed = parse(critique, completion)
     position = 0
-    for clause in parsed.clauses:
+    for clause in parsed:
         assert position <= clause.start < clause.end <= len(critique)
         assert clause.text == critique[clause.start : clause.end].strip()
         position = clause.end
-    assert [quote.text for quote in parsed.quotes] == [quote.text for quote in find_quotes(critique, completion)]
+    assert [quote.text for clause in parsed for quote in clause.quotes] == [
+        quote.text for quote in find_quotes(critique, completion)
+    ]
 
 
 def test_a_sentence_that_begins_with_a_quote_is_one_of_its_own() -> None:
     """Else the verdict of the last would be that of all."""
     said = '"From 7 to 10" is right. "at 6:30" is invented. “Enjoy!” is nice.'
-    found = [(clause.verdict, [quote.text for quote in clause.quotes]) for clause in parse(said).clauses]
+    found = [(clause.verdict, [quote.text for quote in clause.quotes]) for clause in parse(said)]
     assert found == [("good", ["From 7 to 10"]), ("poor", ["at 6:30"]), ("good", ["Enjoy!"])]
-    (one,) = parse('It says e.g. "at 6:30", which is wrong.').clauses[:1]
+    (one,) = parse('It says e.g. "at 6:30", which is wrong.')[:1]
     assert [quote.text for quote in one.quotes] == ["at 6:30"]

@@ -58,6 +58,12 @@ RIGHT = {
         "= n",
         "= 2",
     ),
+    "a function of the program for another": (
+        "def twice(f, x): return f(f(x))\ndef up(x): return x + 1\n",
+        "assert twice(up, 1) == 3",
+        "x + 1",
+        "x",
+    ),
     "a named tuple": (
         "import collections\nP = collections.namedtuple('P', 'x y')\ndef f(): return P(1, 2)\n",
         "assert f().y == 2",
@@ -131,6 +137,9 @@ LIES = {
     "an item": "assert f(2)[0] == 4",
     "items": "assert sorted(f(2)) == [4]",
     "tolerance": "import pytest\nassert f(2) == pytest.approx(4)",
+    "a value for another function": "assert same(f(2)) == 4",
+    "a constant that is none": "assert same(LIMIT) == 4",
+    "a constant": "assert LIMIT == 4",
     "closeness": "import math\nassert math.isclose(f(2), 4)",
 }
 
@@ -138,7 +147,7 @@ LIES = {
 @pytest.mark.parametrize("name", LIES)
 def test_an_object_where_the_test_wants_data_has_failed(shared: Sandbox, name: str) -> None:
     """Even where tests in one process count: no program chooses to be judged in its own."""
-    report = shared.run(LIAR + "def f(x): return Any()", [LIES[name]])
+    report = shared.run(LIAR + "def f(x): return Any()\ndef same(x): return 4\nLIMIT = f", [LIES[name]])
     assert [(result.passed, result.kind, result.isolation) for result in report.results] == [
         (False, "not_plain", "isolated")
     ]

@@ -355,6 +355,17 @@ class TestRefusals:
             sandbox.run("def f(): return 1", ["assert f() == 1"])
 
 
+@pytest.mark.system("bwrap")
+def test_without_pytest_it_says_which_package_to_install(monkeypatch: pytest.MonkeyPatch, sandbox: Sandbox) -> None:
+    monkeypatch.setattr(bubble, "_pytest_files", list)
+    report = sandbox.run("def f(): return 1", "from solution import f\ndef test_f():\n    assert f() == 1\n")
+    assert (report.score, report.unusable) == (
+        None,
+        "pytest runs such tests, and it is not installed: `pip install pytest`",
+    )
+    assert sandbox.run("def f(): return 1", ["assert f() == 1"]).score == 1.0
+
+
 class TestUnsafe:
     @pytest.fixture
     def unsafe(self, monkeypatch: pytest.MonkeyPatch) -> Sandbox:
@@ -387,3 +398,8 @@ class TestUnsafe:
     )
     def test_processes_and_limits_are_the_same(self, unsafe: Sandbox, body: str, score: float) -> None:
         assert unsafe.run(f"def add(a, b):\n    {body}", ["assert add(2, 3) == 5"]).score == score
+
+    def test_pytest_runs_there_too(self, unsafe: Sandbox) -> None:
+        tests = "from solution import add\ndef test_add():\n    assert add(2, 3) == 5\n"
+        assert unsafe.run("def add(a, b):\n    return a + b", tests).score == 1.0
+        assert unsafe.run("def add(a, b):\n    return a - b", tests).score == 0.0

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from text2grad.errors import InvalidData
-from text2grad.tasks.bulletin import ASK, bulletins, texts
-from text2grad.tasks.bulletin_world import (
+from text2grad.tasks.bulletin import (
+    ASK,
     CAUSES,
     DAYS,
     KINDS,
@@ -21,9 +21,11 @@ from text2grad.tasks.bulletin_world import (
     THINGS,
     WORDINGS,
     article,
+    bulletins,
     draw,
     held_out_damage,
     held_out_pair,
+    texts,
 )
 from text2grad.types import Example
 

@@ -15,10 +15,8 @@ from hypothesis import strategies as st
 from text2grad.errors import InvalidData
 from text2grad.feedback.align import align
 from text2grad.feedback.critics.named import CriticSettings, critic_named
-from text2grad.tasks.bulletin import bulletins
-from text2grad.tasks.bulletin_critic import BulletinCritic, BulletinSettings, bulletin, facts_right
-from text2grad.tasks.bulletin_reader import TRIPLES, read
-from text2grad.tasks.bulletin_world import CAUSES, DAYS, KINDS, PARTS, PLACES, SITES, THINGS
+from text2grad.tasks.bulletin import CAUSES, DAYS, KINDS, PARTS, PLACES, SITES, THINGS, bulletins
+from text2grad.tasks.bulletin_critic import TRIPLES, BulletinCritic, BulletinSettings, bulletin, facts_right, read
 from text2grad.types import Critique
 
 EXAMPLES = [*bulletins(11, 60), *bulletins(11, 40, "held_out")]

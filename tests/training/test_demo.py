@@ -16,11 +16,11 @@ import pytest
 import yaml
 
 from text2grad.cli import main
-from text2grad.models.offsets import completion_of
-from text2grad.models.sampling import SamplingSettings, make_sampler
-from text2grad.tasks.bulletin import bulletins
+from text2grad.models.sampling import SamplingSettings
+from text2grad.models.writer import Loaded, Writer
+from text2grad.tasks.bulletin import FACTS_RIGHT, bulletins
 from text2grad.tasks.bulletin_critic import bulletin
-from text2grad.training.demo import curve, load, patience, right, settle, verdict
+from text2grad.training.demo import curve, load, patience, settle, verdict
 from text2grad.training.demo_settings import DemoSettings
 
 SHORT = ["start_updates=1", "updates=2", "evaluate_every=1", "held_out=6", "prompts=2", "completions=2", "--quiet"]
@@ -83,7 +83,7 @@ def test_a_second_time_the_seconds_stay_those_of_the_training(shown: Path) -> No
     assert before["seconds"] > 0
 
 
-def test_after_ctrl_c_the_command_that_is_printed_goes_on(
+def test_after_ctrl_c_the_command_that_is_printed_resumes(
     shown: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, asked = tmp_path / "my demo", []
@@ -98,10 +98,10 @@ def test_after_ctrl_c_the_command_that_is_printed_goes_on(
     with monkeypatch.context() as patch:
         patch.setattr("text2grad.training.demo.bulletin", stopped)
         assert main(["demo", "--out", str(out), *SHORT]) == 130
-    (said,) = [line for line in capsys.readouterr().err.splitlines() if "go on with" in line]
-    assert said.startswith("saved at update 1 of 2; go on with: text2grad demo --out ")
+    (said,) = [line for line in capsys.readouterr().err.splitlines() if "resume with" in line]
+    assert said.startswith("saved at update 1 of 2; resume with: text2grad demo --out ")
     spent = json.loads((out / "time.json").read_text())["seconds"]
-    words = shlex.split(said.split("go on with: ")[1])
+    words = shlex.split(said.split("resume with: ")[1])
     assert main([*words[1:], "--quiet"]) == 0
     summary, undisturbed = (json.loads((folder / "summary.json").read_text()) for folder in (out, shown))
     assert summary.pop("seconds") > spent > 0
@@ -125,7 +125,7 @@ def test_ctrl_c_in_the_last_update_of_an_arm_begins_no_other(
         patch.setattr("text2grad.training.demo.bulletin", stopped)
         assert main(["demo", "--out", str(out), *SHORT]) == 130
     assert (out / "text2grad" / "model").is_dir() and not (out / "scalar").exists()
-    assert f"go on with: text2grad demo --out {out}" in capsys.readouterr().err
+    assert f"resume with: text2grad demo --out {out}" in capsys.readouterr().err
 
 
 def test_a_folder_in_which_nothing_was_begun_is_held_to_nothing(tmp_path: Path) -> None:
@@ -185,13 +185,10 @@ def test_the_embedded_model_is_small_fluent_and_often_wrong() -> None:
     assert sum(file.stat().st_size for file in folder.iterdir()) < 8_000_000
     model, tokenizer = load(DemoSettings())
     examples = bulletins(2, 48, "held_out")
-    sampler = make_sampler(
-        model, SamplingSettings(max_new_tokens=40), end_ids=[tokenizer.eos_token_id], pad_id=tokenizer.pad_token_id
-    )
-    found = sampler([tokenizer(str(example.prompt)).input_ids for example in examples], None)
-    said = [completion_of(tokenizer, one.token_ids).text for one in found]
-    assert sum(not one.truncated for one in found) >= 44
-    assert 0.3 < sum(map(right, examples, said)) / len(examples) < 0.8
+    rollouts = Writer(Loaded(model, model), tokenizer, SamplingSettings(max_new_tokens=40), "plain")(examples)
+    assert sum(not rollout.truncated for rollout in rollouts) >= 44
+    right = FACTS_RIGHT.measure(rollouts)
+    assert right is not None and 0.3 < right < 0.8
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from tests.training.trainings import Driver, metrics_of
 from text2grad import config
 from text2grad.errors import ConfigError, CriticError, InvalidData, RunError
 from text2grad.feedback.labels import verdicts_of
+from text2grad.feedback.people import Rejected
 from text2grad.models.parallel import Processes
 from text2grad.models.reward.calibrate import calibrated
 from text2grad.models.reward.critic import RewardCritic
@@ -25,6 +26,7 @@ from text2grad.models.reward.template import Template
 from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.tasks.annotated import Annotated
+from text2grad.tasks.task import Task
 from text2grad.training.reward_model import RewardModelTrainer
 from text2grad.training.settings import LossSettings, RewardModelSettings
 from text2grad.types import Alignment, Critique, Message, Span
@@ -157,6 +159,18 @@ def test_a_held_out_file_is_taken_as_it_is(tmp_path: Path) -> None:
     with start(tmp_path, settings(data=str(data), held_out=str(held)), rows=None) as loop:
         assert (len(loop.items), len(loop.held_items)) == (9, 5)
     assert {str(held), str(data)} == set(json.loads((tmp_path / "run" / "run.json").read_text())["data"])
+
+
+TASK = Task("rivers", {}, annotations={"train": lambda: [*rows(9), Rejected(9, None, "not English")]})
+
+
+def test_a_task_brings_its_rows_and_what_could_not_be_read_is_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loop = start(tmp_path, settings(updates=1, task=f"{__name__}:TASK"), rows=None)
+    loop.train()
+    assert len(loop.items) + len(loop.held_items) == 9 and loop.held_items
+    assert f"1 rows of task={__name__}:TASK could not be read and are left out" in capsys.readouterr().err
 
 
 def test_a_held_out_prompt_that_is_learned_from_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -67,9 +67,9 @@ def test_loss_and_gradient_are_those_of_the_completion_alone(tmp_path: Path) -> 
     plain = tiny_model(tokenizer)
     with start(tmp_path / "rows", examples=EXAMPLES[:1]) as loop:
         row_of = loop.rows[0]
-    ids = torch.tensor([row_of.prompt_ids + row_of.token_ids])
+    ids = torch.tensor([row_of.prompt + row_of.completion])
     labels = ids.clone()
-    labels[:, : len(row_of.prompt_ids)] = -100
+    labels[:, : len(row_of.prompt)] = -100
     wanted = plain(input_ids=ids, labels=labels).loss
     wanted.backward()
     norm = torch.stack([weight.grad.norm() for weight in plain.parameters()]).norm()
@@ -80,7 +80,7 @@ def test_loss_and_gradient_are_those_of_the_completion_alone(tmp_path: Path) -> 
     row = metrics_of(tmp_path)[1]
     assert row["loss/mean"] == pytest.approx(wanted.item(), abs=1e-5)
     assert row["update/grad_norm"] == pytest.approx(norm.item(), rel=1e-4)
-    assert row["update/tokens"] == len(row_of.token_ids)
+    assert row["update/tokens"] == len(row_of.completion)
     assert abs(unmasked.item() - wanted.item()) > 1e-3, "the prompt would have shown"
 
 
@@ -102,8 +102,8 @@ def test_of_a_conversation_only_the_last_turn_is_trained(tmp_path: Path) -> None
     with start(tmp_path, settings(data=str(data)), examples=None) as loop:
         (row,) = loop.rows
     decode = loop.tokenizer.decode
-    assert decode(row.token_ids) == "The Mura.<|im_end|>"
-    assert decode(row.prompt_ids).endswith(
+    assert decode(row.completion) == "The Mura.<|im_end|>"
+    assert decode(row.prompt).endswith(
         "assistant\nGood day.<|im_end|>\n<|im_start|>user\nWhich river?<|im_end|>\n<|im_start|>assistant\n"
     )
 
@@ -112,8 +112,8 @@ def test_completion_goes_before_reference_and_plain_is_plain(tmp_path: Path) -> 
     data = tmp_path / "data.jsonl"
     data.write_bytes(encode_row({"prompt": "Q:", "completion": " A", "reference": " B"}))
     with start(tmp_path, settings(data=str(data), format="plain"), examples=None) as loop:
-        assert loop.tokenizer.decode(loop.rows[0].prompt_ids) == "Q:"
-        assert loop.tokenizer.decode(loop.rows[0].token_ids) == " A<|im_end|>"
+        assert loop.tokenizer.decode(loop.rows[0].prompt) == "Q:"
+        assert loop.tokenizer.decode(loop.rows[0].completion) == " A<|im_end|>"
 
 
 def test_the_end_token_is_the_one_that_the_template_writes() -> None:
@@ -170,7 +170,7 @@ def test_epochs_become_updates(tmp_path: Path) -> None:
         assert loop.updates == 3
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_saves_and_says_how_to_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     start(tmp_path / "whole").train()
 
     def press(_: object, metrics: Any) -> None:
@@ -179,7 +179,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path, capsys: pytest.Captu
 
     outcome = start(tmp_path, callbacks=[press], show=True).train()
     assert (outcome.updates, outcome.status, outcome.model) == (3, 130, None)
-    assert "saved at update 3 of 6; go on with: the same script\n" in capsys.readouterr().err
+    assert "saved at update 3 of 6; resume with: the same script\n" in capsys.readouterr().err
     assert start(tmp_path).train().status == 0
     assert weights_of(tmp_path) == weights_of(tmp_path / "whole")
 
@@ -197,8 +197,8 @@ def doomed(folder: str, point: str) -> None:
         step = loop.optimizer.step
         setattr(loop.optimizer, "step", lambda *words: die() if next(calls) == 4 else step(*words))  # noqa: B010
     if point == "mid-checkpoint":
-        save = loop.run.checkpoint
-        setattr(loop.run, "checkpoint", lambda at, state: die() if at == 4 else save(at, state))  # noqa: B010
+        save = loop.run._save
+        setattr(loop.run, "_save", lambda: die() if loop.run.done == 4 else save())  # noqa: B010
     loop.train()
 
 

@@ -1,6 +1,7 @@
 """The training loop on a tiny model: what is learned from, what is not, where credit goes."""
 
 import itertools
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,11 +13,14 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from tests.training.trainings import EXAMPLES, HELD_OUT, metrics_of, rows_of, trainer, vowels, weights_of
+from tests.training.trainings import EXAMPLES, HELD_OUT, Fixed, metrics_of, rows_of, trainer, vowels, weights_of
 from text2grad.errors import CriticError, InvalidData, RunError
 from text2grad.models.load import load_model
 from text2grad.models.sampling.types import Sampled
 from text2grad.models.tiny import tiny_model
+from text2grad.optim.update import update
+from text2grad.tasks.task import Metric, mean_of
+from text2grad.training import rl
 from text2grad.training.rl import Trainer
 from text2grad.types import Critique, Example, Message, Quote
 
@@ -30,22 +34,26 @@ def changed(one: Trainer, before: dict[str, Any]) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("credit", "rule", "placement"),
+    ("estimator", "rule", "placement"),
     [
-        *itertools.product(("gae", "group", "local"), ("return_equivalent", "paper"), ("last",)),
+        *itertools.product(("gae", "rloo", "grpo", "span_rloo", "local"), ("return_equivalent", "paper"), ("last",)),
         ("gae", "return_equivalent", "even"),
     ],
 )
-def test_every_credit_and_scoring_learns(tmp_path: Path, credit: str, rule: str, placement: str) -> None:
+def test_every_estimator_and_scoring_learns(tmp_path: Path, estimator: str, rule: str, placement: str) -> None:
     one = trainer(
-        tmp_path / "run", f"credit.kind={credit}", f"scoring.rule={rule}", f"scoring.placement={placement}", "updates=1"
+        tmp_path / "run",
+        f"advantage.estimator={estimator}",
+        f"scoring.rule={rule}",
+        f"scoring.placement={placement}",
+        "updates=1",
     )
     before = weights_of(one)
     assert one.train().status == 0
     assert any("lora" in name for name in changed(one, before))
     (row,) = metrics_of(tmp_path / "run")
     assert all(math.isfinite(value) for value in row.values())
-    assert ("loss/value" in row and row["loss/value"] > 0) == (credit == "gae")
+    assert ("loss/value" in row and row["loss/value"] > 0) == (estimator == "gae")
 
 
 def test_the_scalar_switch_changes_only_where_rewards_lie(tmp_path: Path) -> None:
@@ -54,7 +62,7 @@ def test_the_scalar_switch_changes_only_where_rewards_lie(tmp_path: Path) -> Non
     span, scalar = rows_of(tmp_path / "span"), rows_of(tmp_path / "scalar")
     assert len(span) == 6
     for one, other in zip(span, scalar, strict=True):
-        for same in ("completion", "critique", "alignment", "logprobs_before"):
+        for same in ("completion", "critique", "alignment", "logprobs"):
             assert one[same] == other[same]
         assert sum(one["token_rewards"]) == pytest.approx(sum(other["token_rewards"]))
         assert not any(other["token_rewards"][:-1])
@@ -65,7 +73,7 @@ def test_the_scalar_switch_changes_only_where_rewards_lie(tmp_path: Path) -> Non
 
 
 def test_local_credit_lowers_poor_spans_and_raises_good_ones(tmp_path: Path) -> None:
-    settings = ["credit.kind=local", "scoring.rule=paper", "kl.coefficient=0", "prompts=8", "updates=4"]
+    settings = ["advantage.estimator=local", "scoring.rule=paper", "kl.coefficient=0", "prompts=8", "updates=4"]
     trainer(tmp_path / "run", *settings, "policy.lora.rank=0").train()
     rows = metrics_of(tmp_path / "run")
     assert len(rows) == 4
@@ -91,7 +99,7 @@ def test_local_credit_is_exactly_zero_where_no_verdict_is(tmp_path: Path, kind: 
             for text in completions
         ]
 
-    settings = ["credit.kind=local", "kl.coefficient=0", f"scoring.rule={rule}", "sampling.max_new_tokens=12"]
+    settings = ["advantage.estimator=local", "kl.coefficient=0", f"scoring.rule={rule}", "sampling.max_new_tokens=12"]
     trainer(tmp_path / "run", *settings, "updates=2", critic=third_letter).train()
     unlabelled = 0
     for row in rows_of(tmp_path / "run"):
@@ -108,12 +116,17 @@ def test_local_credit_charges_what_is_missing_to_the_decision_to_stop(tmp_path: 
         return [Critique("", omissions=("where it was",)) for _ in completions]
 
     one = trainer(
-        tmp_path / "run", "credit.kind=local", "kl.coefficient=0", "updates=1", critic=incomplete, tokenizer=tokenizer
+        tmp_path / "run",
+        "advantage.estimator=local",
+        "kl.coefficient=0",
+        "updates=1",
+        critic=incomplete,
+        tokenizer=tokenizer,
     )
     word = tokenizer("cranes").input_ids[0]
     ended = Sampled((word, tokenizer.eos_token_id), (-2.0, -2.0), None, truncated=False)
     cut = Sampled((word, word), (-2.0, -2.0), None, truncated=True)
-    one.sampler = lambda prompts, _: [ended, cut] * (len(prompts) // 2)
+    one.writer.sampler = Fixed(ended, cut)
     one.train()
     for row in rows_of(tmp_path / "run"):
         assert row["token_rewards"] == [0, -1]
@@ -138,7 +151,7 @@ def test_a_completion_alone_in_its_group_has_no_baseline(tmp_path: Path) -> None
     def every_other(prompts: Any, completions: Sequence[str], **columns: Any) -> list[Critique | None]:
         return [said if place % 2 else None for place, said in enumerate(vowels(prompts, completions, **columns))]
 
-    one = trainer(tmp_path / "run", "updates=1", "credit.kind=group", critic=every_other)
+    one = trainer(tmp_path / "run", "updates=1", "advantage.estimator=span_rloo", critic=every_other)
     before = weights_of(one)
     one.train()
     assert metrics_of(tmp_path / "run")[0]["critic/without_baseline_frac"] == 1
@@ -172,12 +185,12 @@ def test_a_critic_that_never_scores_ends_with_the_model_it_began_with(tmp_path: 
     assert ["warnings" in row for row in metrics_of(tmp_path / "run")] == [True, False]
 
 
-@pytest.mark.parametrize("credit", ["gae", "group", "local"])
-def test_equal_scores_teach_an_unmoved_policy_nothing(tmp_path: Path, credit: str) -> None:
+@pytest.mark.parametrize("estimator", ["gae", "rloo", "grpo", "span_rloo", "local"])
+def test_equal_scores_teach_an_unmoved_policy_nothing(tmp_path: Path, estimator: str) -> None:
     def all_zero(_prompts: Any, completions: Sequence[str], **_: Any) -> list[Critique | None]:
         return [Critique("", score=0.0) for _ in completions]
 
-    one = trainer(tmp_path / "run", "updates=3", "prompts=4", f"credit.kind={credit}", critic=all_zero)
+    one = trainer(tmp_path / "run", "updates=3", "prompts=4", f"advantage.estimator={estimator}", critic=all_zero)
     before = weights_of(one)
     assert one.train().status == 0
     assert changed(one, before) == set()
@@ -201,7 +214,7 @@ def test_rounding_of_sixteen_bits_is_no_signal_either(tmp_path: Path) -> None:
 def test_weights_that_have_run_away_are_said_to(tmp_path: Path) -> None:
     one = trainer(tmp_path / "run", "updates=1")
     nothing = Sampled((5, 6), (-1.0, math.nan), (0.0, 0.0), truncated=True)
-    one.sampler = lambda prompts, _: [nothing] * len(prompts)
+    one.writer.sampler = Fixed(nothing)
     with pytest.raises(RunError, match="not finite: its weights have run away"):
         one.train()
 
@@ -227,7 +240,7 @@ def test_a_completion_that_was_cut_off_has_its_residual_on_the_last_token(tmp_pa
 def test_empty_completions_are_counted_and_learned_from(tmp_path: Path, tokenizer: Any) -> None:
     one = trainer(tmp_path / "run", "updates=1", tokenizer=tokenizer)
     ended = Sampled((tokenizer.eos_token_id,), (-2.0,), (0.0,), truncated=False)
-    one.sampler = lambda prompts, _: [ended] * len(prompts)
+    one.writer.sampler = Fixed(ended)
     assert one.train().status == 0
     (row,) = metrics_of(tmp_path / "run")
     assert (row["length/empty_frac"], row["length/mean"], row["update/steps"]) == (1, 1, 4)
@@ -254,9 +267,9 @@ def test_conversations_go_through_the_template(tmp_path: Path, tokenizer: Any) -
     prompts: set[str] = set()
 
     def look(one: Trainer, metrics: Any) -> None:
-        kept = one.buffer.get(metrics["update"])
+        kept = one.run.kept(metrics["update"])
         assert kept is not None
-        prompts.update(tokenizer.decode(row["rollout"]["prompt_ids"]) for row in kept["rolled"])
+        prompts.update(tokenizer.decode(row["prompt_ids"]) for row in kept["rollouts"])
 
     trainer(
         tmp_path / "run", "updates=1", tokenizer=tokenizer, examples=[Example("a", turns)], callbacks=[look]
@@ -296,12 +309,15 @@ def test_held_out_examples_are_completed_at_the_start_now_and_then_and_at_the_en
     assert all(row["token_rewards"] and not row["advantages"] for row in logged)
 
 
-def test_measures_of_held_out_completions_are_means(tmp_path: Path) -> None:
-    measures = {"letters": lambda example, text: float(len(text) + 1000 * int(example.id[-1]))}
-    trainer(tmp_path / "run", "updates=1", held_out=HELD_OUT, measures=measures).train()
+def test_metrics_of_held_out_completions_are_means_and_are_declared(tmp_path: Path) -> None:
+    letters_of = mean_of(lambda example, text: float(len(text) + 1000 * int(example.id[-1])))
+    metrics = [Metric("letters", "Letters", "How many letters there are.", "neither", letters_of)]
+    trainer(tmp_path / "run", "updates=1", held_out=HELD_OUT, metrics=metrics).train()
     logged = [row for row in rows_of(tmp_path / "run", held_out=True) if row["update"] == 0]
     letters = [len(row["completion"]["text"]) + 1000 * n for n, row in enumerate(logged)]
     assert metrics_of(tmp_path / "run")[0]["held_out/letters"] == pytest.approx(sum(letters) / 3)
+    declared = json.loads((tmp_path / "run" / "run.json").read_text())["metrics"]["held_out/letters"]
+    assert declared == {"title": "Letters", "help": "How many letters there are.", "better": "neither"}
 
 
 def test_another_critic_may_examine(tmp_path: Path) -> None:
@@ -322,26 +338,25 @@ def test_log_probs_are_of_the_temperature_that_was_sampled_with(tmp_path: Path) 
         (row,) = metrics_of(run)
         assert row["kl/reference"] < 1e-8 and row["kl/sampling"] < 1e-8
         for row in rows_of(run):
-            assert row["logprobs_after"] == pytest.approx(row["logprobs_before"], abs=1e-4)
+            assert row["logprobs_after"] == pytest.approx(row["logprobs"], abs=1e-4)
 
 
-def test_the_kl_is_that_of_the_policy_to_the_reference(tmp_path: Path) -> None:
+def test_the_kl_is_that_of_the_policy_to_the_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the tokens that the policy sampled: (π_ref / π) − 1 − log(π_ref / π), not the other way about; and leaving the
     reference costs."""
-    one = trainer(tmp_path / "run", "updates=1", "credit.kind=local", "credit.whiten=false")
-    found: dict[str, Any] = {}
-    real = one._advantages
+    one = trainer(tmp_path / "run", "updates=1", "advantage.estimator=local", "advantage.whiten=false")
+    collate = one.collate
 
-    def look(batch: Any, metrics: dict[str, Any]) -> Any:
-        nearer = replace(batch, reference_BT=batch.logprobs_BT - 1.0, verdicts_BT=torch.zeros_like(batch.verdicts_BT))
-        found["all"] = real(nearer, metrics)
-        found["kl"], found["mask"] = metrics["kl/reference"], batch.mask_BT
-        return found["all"]
+    def moved(*given: Any) -> Any:
+        batch = collate(*given)
+        unlabelled_BT = torch.zeros_like(batch.verdicts_BT)
+        return replace(batch, reference_BT=batch.logprobs_BT - 1.0, verdicts_BT=unlabelled_BT)
 
-    one._advantages = look  # type: ignore[method-assign]
+    monkeypatch.setattr(one, "collate", moved)
     one.train()
-    assert found["kl"] == pytest.approx(math.exp(-1) - 1 + 1, rel=1e-4)
-    assert found["all"].advantages_BT[found["mask"]].tolist() == pytest.approx([-0.05] * int(found["mask"].sum()))
+    assert metrics_of(tmp_path / "run")[0]["kl/reference"] == pytest.approx(math.exp(-1) - 1 + 1, rel=1e-4)
+    for row in rows_of(tmp_path / "run"):
+        assert row["advantages"] == pytest.approx([-0.05] * len(row["advantages"]))
 
 
 @pytest.mark.parametrize("rank", [0, 2])
@@ -375,6 +390,22 @@ def test_an_update_that_goes_too_far_stops_early(tmp_path: Path) -> None:
     trainer(tmp_path / "run", "updates=1", "update.stop_kl=1e-5").train()
     (row,) = metrics_of(tmp_path / "run")
     assert (row["update/stopped_early"], row["update/steps"]) == (1, 1)
+
+
+def test_minibatches_are_drawn_anew_in_every_update_and_the_same_in_every_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeds: dict[str, list[int]] = {"run": [], "again": [], "other": []}
+    for name, seed in (("run", 0), ("again", 0), ("other", 1)):
+
+        def seen(*given: Any, name: str = name, **more: Any) -> Any:
+            seeds[name].append(more["seed"])
+            return update(*given, **more)
+
+        monkeypatch.setattr(rl, "update", seen)
+        trainer(tmp_path / name, "updates=3", f"seed={seed}").train()
+    assert seeds["run"] == seeds["again"]
+    assert len({*seeds["run"], *seeds["other"]}) == 6
 
 
 def test_quotes_that_are_not_there_are_counted(tmp_path: Path) -> None:

@@ -19,8 +19,9 @@ KINDS = {
     "gae, LoRA": ["policy.lora.rank=2"],
     "gae, all weights, adaptive KL": ["policy.lora.rank=0", "kl.adaptive=true", "kl.horizon=1"],
     "gae, all weights, KL looked at": ["policy.lora.rank=0", "kl.coefficient=0", "kl.measure=true"],
-    "group": ["credit.kind=group"],
-    "local": ["credit.kind=local"],
+    "span_rloo": ["advantage.estimator=span_rloo"],
+    "grpo": ["advantage.estimator=grpo"],
+    "local": ["advantage.estimator=local"],
     "dropout, schedule": ["policy.lora.dropout=0.3", "update.schedule=cosine", "update.warmup=2"],
 }
 POINTS = {
@@ -30,6 +31,7 @@ POINTS = {
     "in the middle of a line": [["log", 2], ["log", 3]],
     "between metrics and checkpoint": [["checkpoint", 1], ["checkpoint", 2]],
     "in the middle of a checkpoint": [["save", 1], ["save", 2]],
+    "between the last checkpoint and the old ones": [["prune", 4], ["prune", 1]],
     "between checkpoint and buffer": [["forget", 1], ["forget", 2]],
     "in the middle of the model": [["model", 1], ["model", 1]],
 }
@@ -118,24 +120,24 @@ def test_rows_are_neither_lost_nor_doubled(undisturbed: dict[str, Path]) -> None
 
 
 def test_the_last_checkpoints_are_kept(undisturbed: dict[str, Path]) -> None:
-    kept = sorted(path.name for path in (undisturbed["group"] / "checkpoints").iterdir())
+    kept = sorted(path.name for path in (undisturbed["span_rloo"] / "checkpoints").iterdir())
     assert kept == ["step-00000004", "step-00000005"]
 
 
 def test_a_corrupt_checkpoint_says_what_to_do(driver: Driver, undisturbed: dict[str, Path], tmp_path: Path) -> None:
     run = tmp_path / "run"
-    assert driver(run, KINDS["group"], die=["model", 1]) == KILLED
+    assert driver(run, KINDS["span_rloo"], die=["model", 1]) == KILLED
     newest = run / "checkpoints" / "step-00000005"
     whole = (newest / "state.pt").read_bytes()
     for torn in (b"", whole[:1000]):
         (newest / "state.pt").write_bytes(torn)
-        assert driver(run, KINDS["group"]) == 99
+        assert driver(run, KINDS["span_rloo"]) == 99
         assert f"{newest}/state.pt: cannot be read" in said(run)
-    assert "delete this checkpoint folder to go on from the one before it" in said(run)
+    assert "delete this checkpoint folder to resume from the one before it" in said(run)
     (newest / "state.pt").unlink()
     newest.rmdir()
-    assert driver(run, KINDS["group"]) == 0, said(run)
-    assert_same(run, undisturbed["group"])
+    assert driver(run, KINDS["span_rloo"]) == 0, said(run)
+    assert_same(run, undisturbed["span_rloo"])
 
 
 def test_why_nothing_was_scored_outlasts_a_kill(driver: Driver, tmp_path: Path) -> None:

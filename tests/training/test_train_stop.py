@@ -1,4 +1,4 @@
-"""How runs end and go on: guard rails, memory, a full disk, Ctrl-C, runs that are over."""
+"""How runs end and resume: guard rails, memory, a full disk, Ctrl-C, runs that are over."""
 
 import os
 import shlex
@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 import torch
 from safetensors import SafetensorError
-from text2grad.training._state import disk_errors
 
 from tests.training.trainings import HELD_OUT, Driver, assert_same, metrics_of, rows_of, said, trainer, weights_of
-from text2grad.commands.parsing import resume_command
 from text2grad.errors import ConfigError, InvalidData, RunError, RunLocked, UsageError
-from text2grad.models.policy import Policy
+from text2grad.models.backbone import Backbone
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
-from text2grad.training import rl as loop
-from text2grad.training.guard import Watch
+from text2grad.runs.run import Run, resume_command
+from text2grad.training import rl
+from text2grad.training.guard import Guard
 from text2grad.training.settings import SFTSettings
 from text2grad.training.sft import SFTTrainer
+from text2grad.training.state import disk_errors
 
 
 def test_a_kl_that_is_too_large_ends_the_run_with_its_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -54,7 +54,7 @@ def test_the_update_that_starts_too_far_away_is_not_applied(tmp_path: Path) -> N
 def test_a_guard_rail_can_end_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(Watch, "see", lambda _, metrics: ["texts fell apart"] if metrics["update"] == 3 else [])
+    monkeypatch.setattr(Guard, "see", lambda _, metrics: ["texts fell apart"] if metrics["update"] == 3 else [])
     assert trainer(tmp_path / "warn", "updates=4").train().status == 0
     assert [row.get("warnings") for row in metrics_of(tmp_path / "warn")] == [None, None, ["texts fell apart"], None]
     ended = trainer(tmp_path / "stop", "updates=4", "guard.action=stop").train()
@@ -73,18 +73,18 @@ def test_a_run_that_is_over_says_so_and_does_nothing(tmp_path: Path, capsys: pyt
     assert before == {p: p.stat().st_mtime_ns for p in run.rglob("*") if p.is_file() and "lock" not in p.name}
 
 
-def test_out_of_memory_names_the_setting_and_the_run_goes_on_with_it(
+def test_out_of_memory_names_the_setting_and_the_run_resumes_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any, **__: Any) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB")
 
     one = trainer(tmp_path / "run")
-    one.sampler = full
+    monkeypatch.setattr(one.writer.sampler, "sample", full)
     with pytest.raises(RunError, match=r"memory in sampling: lower sampling\.batch or sampling\.prefill_tokens"):
         one.train()
     with monkeypatch.context() as patched:
-        patched.setattr(loop, "update", full)
+        patched.setattr(rl, "update", full)
         with pytest.raises(
             RunError, match=r"memory in the update: lower update\.micro_batch, or .*gradient_checkpointing"
         ):
@@ -94,7 +94,7 @@ def test_out_of_memory_names_the_setting_and_the_run_goes_on_with_it(
 
 
 @pytest.mark.parametrize("rank", [0, 2])
-def test_a_run_does_not_go_on_from_another_model(tmp_path: Path, rank: int) -> None:
+def test_a_run_does_not_resume_from_another_model(tmp_path: Path, rank: int) -> None:
     def stops(_: Any, metrics: Any) -> None:
         if metrics["update"] == 3:
             raise ZeroDivisionError
@@ -106,7 +106,7 @@ def test_a_run_does_not_go_on_from_another_model(tmp_path: Path, rank: int) -> N
     with pytest.raises(ZeroDivisionError):
         trainer(tmp_path / "run", settings, model=trained, callbacks=[stops]).train()
     for other in (model(5), trained):
-        with pytest.raises(RunError, match=r"begun from a model with other weights; .* loaded afresh"):
+        with pytest.raises(RunError, match=r"started from a model with other weights; .* loaded afresh"):
             trainer(tmp_path / "run", settings, model=other)
     assert trainer(tmp_path / "run", settings, model=model(0)).train().status == 0
 
@@ -114,7 +114,7 @@ def test_a_run_does_not_go_on_from_another_model(tmp_path: Path, rank: int) -> N
 def test_a_trainer_trains_once(tmp_path: Path) -> None:
     one = trainer(tmp_path / "run", "updates=1")
     one.train()
-    with pytest.raises(UsageError, match=r"this Trainer has been trained .* make another one"):
+    with pytest.raises(UsageError, match=r"this run of `train` has been trained .* make another trainer"):
         one.train()
 
 
@@ -126,23 +126,24 @@ def test_no_examples_are_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_the_slope_goes_on_from_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_scale_resumes_from_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped right after a checkpoint: nothing is buffered that would bring it back."""
     whole = trainer(tmp_path / "whole")
-    assert whole.train().status == 0 and whole.judge.slope.count == 5 * 6
-    real = loop.Trainer._save
+    assert whole.train().status == 0 and whole.reward_function.running_scale.count == 5 * 6
+    real = Run._save
 
-    def save_and_stop(one: Any) -> None:
-        real(one)
+    def save_and_stop(run: Any) -> None:
+        real(run)
         raise ZeroDivisionError
 
     with monkeypatch.context() as patched:
-        patched.setattr(loop.Trainer, "_save", save_and_stop)
+        patched.setattr(Run, "_save", save_and_stop)
         with pytest.raises(ZeroDivisionError):
             trainer(tmp_path / "run").train()
     again = trainer(tmp_path / "run")
     assert again.train().status == 0
-    assert again.judge.slope.sums == whole.judge.slope.sums
+    assert again.reward_function.running_scale.sums == whole.reward_function.running_scale.sums
+    assert again.reward_function.scale != 0, "or losing it would not show"
     assert_same(tmp_path / "run", tmp_path / "whole")
 
 
@@ -174,12 +175,12 @@ def test_a_full_disk_leaves_the_last_checkpoint(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_full_disk_while_the_model_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(_policy: Any, place: Path, *_: Any) -> None:
+    def full(_backbone: Any, place: Path, *_: Any) -> None:
         place.mkdir()
         raise SAFETENSORS
 
     with monkeypatch.context() as patched:
-        patched.setattr(Policy, "save_pretrained", full)
+        patched.setattr(Backbone, "save_pretrained", full)
         with pytest.raises(RunError, match=r"the disk is full: could not write .*model "):
             trainer(tmp_path / "run").train()
     assert not (tmp_path / "run" / "model").exists()
@@ -198,7 +199,7 @@ def test_settings_and_data_may_not_change_under_a_run(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"other settings[\s\S]*seed: 0 there, 1 now"):
         trainer(tmp_path / "run", f"data={data}", "updates=2", "seed=1", examples=None)
     data.write_text('{"prompt": "Ho"}\n')
-    with pytest.raises(RunError, match=r"was begun with another content of .*data\.jsonl"):
+    with pytest.raises(RunError, match=r"was started with another content of .*data\.jsonl"):
         trainer(tmp_path / "run", f"data={data}", "updates=2", examples=None)
 
 
@@ -207,7 +208,7 @@ def test_a_file_below_home_may_not_change_either(tmp_path: Path, monkeypatch: py
     (tmp_path / "data.jsonl").write_text('{"prompt": "Hi"}\n')
     trainer(tmp_path / "run", "data=~/data.jsonl", "updates=1", examples=None).train()
     (tmp_path / "data.jsonl").write_text('{"prompt": "Ho"}\n')
-    with pytest.raises(RunError, match=r"was begun with another content of ~/data\.jsonl"):
+    with pytest.raises(RunError, match=r"was started with another content of ~/data\.jsonl"):
         trainer(tmp_path / "run", "data=~/data.jsonl", "updates=1", examples=None)
 
 
@@ -228,12 +229,14 @@ def test_a_folder_is_one_run_at_a_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        (["credit.kind=group", "completions=1"], "completions should be at least 2, got 1"),
-        (["reward=scalar", "credit.kind=local"], "choose gae or group"),
-        (["kl.adaptive=true", "kl.coefficient=0"], "begin with one above 0"),
+        (["advantage.estimator=span_rloo", "completions=1"], "completions should be at least 2, got 1"),
+        (["advantage.estimator=grpo", "completions=1"], "advantage.estimator=grpo compares .* at least 2, got 1"),
+        (["reward=scalar", "advantage.estimator=local"], "choose gae, rloo or grpo"),
+        (["kl.adaptive=true", "kl.coefficient=0"], "start with one above 0"),
         (["device=cdua"], "device=cdua: cannot be used here"),
         (["updatse=3"], "did you mean"),
-        (["credit.kind=grope"], "credit.kind"),
+        (["advantage.estimator=grop"], "advantage.estimator: there is no 'grop'; did you mean `grpo`"),
+        (["update.loss=pop"], "update.loss: there is no 'pop'; did you mean `ppo`"),
     ],
 )
 def test_settings_that_cannot_be_are_told_before_a_folder_is_made(
@@ -242,6 +245,15 @@ def test_settings_that_cannot_be_are_told_before_a_folder_is_made(
     with pytest.raises(ConfigError, match=words):
         trainer(tmp_path / "run", *settings)
     assert not (tmp_path / "run").exists()
+
+
+def test_old_keys_still_work_with_a_warning(tmp_path: Path) -> None:
+    with pytest.warns(FutureWarning, match=r"credit\.\w+` is now `advantage") as told:
+        one = trainer(tmp_path / "run", "credit.kind=group", "credit.whiten=false", "updates=1")
+    assert len(told) == 2
+    assert (one.settings.advantage.estimator, one.settings.advantage.whiten) == ("span_rloo", False)
+    assert one.train().status == 0
+    assert trainer(tmp_path / "run", "advantage.estimator=span_rloo", "advantage.whiten=false", "updates=1").train()
 
 
 def test_the_model_loads_in_plain_transformers(tmp_path: Path, tokenizer: Any) -> None:
@@ -306,8 +318,8 @@ def test_ctrl_c_saves_and_prints_a_command_that_works(
     driver: Driver, words: list[str], whole: Path, tmp_path: Path
 ) -> None:
     assert stopped(driver, words, tmp_path, 1) == 130, said(tmp_path / "log")
-    (line,) = [line for line in said(tmp_path / "log").splitlines() if "go on with: " in line]
-    command = shlex.split(line.split("go on with: ")[1])
+    (line,) = [line for line in said(tmp_path / "log").splitlines() if "resume with: " in line]
+    command = shlex.split(line.split("resume with: ")[1])
     assert command == ["text2grad", "train", "a run", "--config", "a run/config.yaml"]
     assert not (tmp_path / "a run" / "model").exists()
     assert driver.cli(*command[1:], log=tmp_path / "log", cwd=str(tmp_path)) == 0, said(tmp_path / "log")
@@ -328,7 +340,7 @@ def test_a_second_ctrl_c_stops_at_once_and_nothing_is_lost(
     ("folder", "named"),
     [("run", "run"), ("a run", "'a run'"), ("a=b", "./a=b"), ("-x", "./-x"), ("/tmp/a=b", "/tmp/a=b")],
 )
-def test_the_command_to_go_on_is_quoted_for_the_shell(folder: str, named: str) -> None:
+def test_the_command_to_resume_is_quoted_for_the_shell(folder: str, named: str) -> None:
     assert resume_command("train", Path(folder)).startswith(f"text2grad train {named} --config ")
     assert shlex.split(resume_command("train", Path(folder)))[-1].endswith("/config.yaml")
 

@@ -2,8 +2,8 @@
 than a run of the tiny model. Reads a JSON job a line, forks, writes the child's number, waits, writes how it ended.
 
 A job: {"run": folder, "log": file, "settings": [a=b …], "critic": name, "die": [point, n] | null}; with "stage":
-"reward-model" the settings are those of a reward model, and say all; or {"argv": […]} for the command line. `die` kills
-the child with SIGKILL at the n-th passage of a point of the loop.
+"reward-model" or "dpo" the settings are those of that command, and say all; or {"argv": […]} for the command line.
+`die` kills the child with SIGKILL at the n-th passage of a point of the loop.
 """
 
 import json
@@ -13,6 +13,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,28 +28,38 @@ from text2grad import config
 from text2grad.feedback.critics.protocol import Critiques
 from text2grad.models.backbone import Backbone
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
+from text2grad.runs.folder import RunFolder
 from text2grad.runs.run import Run
+from text2grad.training.preference import DPOTrainer
 from text2grad.training.reward_model import RewardModelTrainer
 from text2grad.training.rl import Trainer
-from text2grad.training.settings import RewardModelSettings, TrainSettings
+from text2grad.training.settings import DPOSettings, RewardModelSettings, TrainSettings
 from text2grad.types import Critique, Example, Quote
 
 EXAMPLES = [Example(f"train-{n}", f"Which river runs through valley {n}?", columns={"n": n}) for n in range(7)]
 HELD_OUT = [Example(f"held-{n}", f"Name the crane of harbour {n}.") for n in range(3)]
+PAIRS, HELD_PAIRS = (
+    [replace(e, columns={**e.columns, "chosen": f"The Mura {e.id}.", "rejected": "No idea at all."}) for e in examples]
+    for examples in (EXAMPLES, HELD_OUT)
+)
 
 
 def quoting(texts: Sequence[str], score: Callable[[str], float]) -> list[Critique | None]:
-    """First half good, second half poor."""
-    found: list[Critique | None] = []
+    """The first half is good, the more so the more vowels there are; the second half is poor. The running scale of
+    verdicts is then neither 0 nor the same in every update: to lose it would show."""
+    critiques: list[Critique | None] = []
     for text in texts:
-        half = len(text) // 2
+        half, share = len(text) // 2, sum(character in "aeiou " for character in text) / (len(text) + 1)
         quotes = [
-            Quote(text[start:end], verdict, start=start)  # type: ignore[arg-type]
-            for start, end, verdict in ((0, half, "good"), (half, len(text), "poor"))
+            Quote(text[start:end], verdict, severity=severity, start=start)  # type: ignore[arg-type]
+            for start, end, verdict, severity in (
+                (0, half, "good", 0.05 + 0.9 * share**2),
+                (half, len(text), "poor", 0.1),
+            )
             if text[start:end].strip()
         ]
-        found.append(Critique("", quotes=tuple(quotes), score=score(text)))
-    return found
+        critiques.append(Critique("", quotes=tuple(quotes), score=score(text)))
+    return critiques
 
 
 def steady(_prompts: Any, completions: Sequence[str], **_: Any) -> list[Critique | None]:
@@ -140,6 +151,7 @@ def arrange(point: str, n: int, critic: Any) -> Any:
         "log": (Run, "log", half_logged),
         "checkpoint": (Run, "_save", None),
         "save": (torch, "save", half_written),
+        "prune": (RunFolder, "prune", None),
         "forget": (Run, "_forget", None),
         "model": (Backbone, "save_pretrained", half_saved),
         "look": (RewardModelTrainer, "_predict", None),
@@ -160,6 +172,10 @@ def perform(job: dict[str, Any]) -> int:
     if job.get("stage") == "reward-model":
         judged = config.load(RewardModelSettings, None, job["settings"])
         return RewardModelTrainer(judged, job["run"], model=model, tokenizer=tokenizer).train().status
+    if job.get("stage") == "dpo":
+        preferred = config.load(DPOSettings, None, job["settings"])
+        given: Any = {"examples": PAIRS, "held_out": HELD_PAIRS, "critic": critic}
+        return DPOTrainer(preferred, job["run"], model=model, tokenizer=tokenizer, **given).train().status
     settings = config.load(TrainSettings, None, job["settings"])
     trainer = Trainer(
         settings,

@@ -7,10 +7,12 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
 from text2grad import config
+from text2grad.models.sampling.types import Sampled
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.runs import read_jsonl
 from text2grad.training.rl import Trainer
@@ -123,10 +125,22 @@ def trainer(folder: Path, *settings: str, critic: Any = vowels, **more: Any) -> 
     return Trainer(resolved, folder, tokenizer=tokenizer, critic=critic, **more)
 
 
+class Fixed:
+    """A sampler that gives the same completions for any prompts, in turn."""
+
+    def __init__(self, *samples: Sampled) -> None:
+        self.samples = samples
+
+    def load(self, policy: Any) -> None: ...
+
+    def sample(self, prompts: Sequence[Any], seed: Any) -> list[Sampled]:  # noqa: ARG002
+        return list(islice(cycle(self.samples), len(prompts)))
+
+
 def rows_of(run: Path, *, held_out: bool = False) -> list[dict[str, Any]]:
     """Rows of rollouts.jsonl, of training or of the held-out examples."""
     return [row for row in read_jsonl(run / "rollouts.jsonl") if row.get("held_out", False) == held_out]
 
 
-def weights_of(one: Trainer) -> dict[str, Any]:
+def weights_of(one: Any) -> dict[str, Any]:
     return {name: weight.detach().clone() for name, weight in one.policy.named_parameters()}

@@ -7,9 +7,11 @@ reason). The work is `feedback/annotation.py`'s, the books are `runs/ledger.py`'
 import argparse
 import asyncio
 import sys
+from collections.abc import Iterator
 from dataclasses import field
+from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from annotated_types import Gt
 
@@ -19,7 +21,7 @@ from text2grad.commands import parsing
 from text2grad.config import settings
 from text2grad.errors import CriticError, InvalidData, UsageError
 from text2grad.feedback.align.settings import AlignSettings
-from text2grad.feedback.annotation import annotate_file, count_items, identity_of, read_items, rereadable
+from text2grad.feedback.annotation import Fields, Read, annotate_file, identity_of, read_items, rereadable
 from text2grad.feedback.critics.budget import Budget
 from text2grad.feedback.critics.named import CriticSettings, critic_named, models_in, sources_of
 from text2grad.feedback.critics.openai import public_server_of
@@ -29,10 +31,39 @@ from text2grad.feedback.rows import Rejected, Row, identity
 from text2grad.models.reward import open_critic
 from text2grad.runs.display import Display
 from text2grad.runs.ledger import Ledger, check_target, rejects_of, write_rejects
+from text2grad.tasks.task import open_task
 
 
 @settings
 class AnnotateSettings:
+    COMMON: ClassVar = (
+        "task",
+        "critic",
+        "batch",
+        "critics.openai.base_url",
+        "critics.openai.temperature",
+        "critics.openai.concurrency",
+        "critics.openai.budget.requests",
+        "critics.openai.budget.tokens",
+        "critics.openai.budget.money",
+        "critics.code.seconds",
+        "critics.code.workers",
+        "critics.learned.device",
+        "people.kind",
+        "people.columns.prompt",
+        "people.columns.completion",
+        "people.columns.critique",
+        "people.units",
+        "align.quotes.ambiguous",
+        "align.quotes.fuzzy",
+        "align.paraphrase.use",
+    )
+    RENAMED: ClassVar = {"people.columns.comment": None}
+    task: str = "jsonl"
+    """jsonl: the input is a file of rows, or of people. defacto, qa_feedback: a data set's file as published, whose
+    feedback the critic `people` takes over. Or your own task as package.module:object."""
+    task_options: dict[str, Any] = field(default_factory=dict)
+    """Options of the task, as task_options.NAME=value."""
     critic: str = "people"
     """Who writes the critiques: people, reference, support, code, openai:MODEL, module:object, the folder of a reward
     model, or first(…), merge(…), weighted(0.7*a, 0.3*b) of these."""
@@ -90,8 +121,22 @@ def run(args: argparse.Namespace) -> int:
     check_target(source, target)
     with rereadable(source) as readable:
         if args.tasks is not None:
-            return _write_tasks(args.tasks, readable, target, options.people)
+            return _write_tasks(args.tasks, readable, target, _reader(options))
         return _annotate(readable, target, options)
+
+
+def _reader(options: AnnotateSettings) -> Read:
+    """How the input is read: as rows, or by a task."""
+    if options.task == "jsonl":
+        return lambda source: read_items(source, options.people)
+
+    def read(source: Path) -> Iterator[tuple[int, Fields | Rejected]]:
+        task = open_task(options.task, data=str(source), options=options.task_options)
+        rows = chain.from_iterable(task.annotated(split) for split in task.annotations or ("train",))
+        for number, row in enumerate(rows, 1):
+            yield number, row if isinstance(row, Rejected) else dict(row.row)
+
+    return read
 
 
 def _annotate(source: Path, target: Path, options: AnnotateSettings) -> int:
@@ -118,7 +163,8 @@ def _annotate(source: Path, target: Path, options: AnnotateSettings) -> int:
 def _work(source: Path, ledger: Ledger, critic: Critic, budget: Budget, options: AnnotateSettings) -> None:
     models = models_in(critic)
     names = " + ".join(model.__name__ for model in models)
-    items = count_items(source, options.people)
+    read = _reader(options)
+    items = sum(1 for _ in read(source))
     left = items - ledger.done
     for model in models:
         cost = model.estimate(source.stat().st_size * left // max(items, 1), left)
@@ -127,7 +173,7 @@ def _work(source: Path, ledger: Ledger, critic: Critic, budget: Budget, options:
         try:
             with Display("annotate", items, ledger.done, show=True) as display:
                 work = annotate_file(
-                    source, options.people, critic, options.align, ledger, options.batch, lambda n: display.step(n, {})
+                    source, read, critic, options.align, ledger, options.batch, lambda n: display.step(n, {})
                 )
                 try:
                     asyncio.run(work)
@@ -141,14 +187,14 @@ def _work(source: Path, ledger: Ledger, critic: Critic, budget: Budget, options:
                 print(f"{names}: {budget}", file=sys.stderr)
 
 
-def _write_tasks(tool: str, source: Path, target: Path, people: PeopleSettings) -> int:
+def _write_tasks(tool: str, source: Path, target: Path, read: Read) -> int:
     """Tasks for a labelling tool; what cannot be read is reported beside them. Nothing that exists is written over."""
     for path in (target, target.with_suffix(".xml"), target.with_suffix(".settings.json")):
         if path.exists():
             raise UsageError(f"{path} exists already; name another file for the tasks, or delete it")
     rows: list[dict[str, Any]] = []
     rejected: list[Rejected] = []
-    for number, fields in read_items(source, people):
+    for number, fields in read(source):
         if isinstance(fields, Rejected):
             rejected.append(fields)
             continue

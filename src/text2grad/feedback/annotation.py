@@ -8,7 +8,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from itertools import islice
@@ -36,6 +36,8 @@ _RESERVED = ("self", "prompts", "completions")
 _NO_REASON = "the critic gave no critique, and no reason"
 
 Fields = dict[str, Any]
+Read = Callable[[Path], Iterable[tuple[int, Fields | Rejected]]]
+"""A file → (ascending number, fields or why there are none), the same each time."""
 
 
 @contextmanager
@@ -69,14 +71,6 @@ def read_items(source: Path, people: PeopleSettings) -> Iterator[tuple[int, Fiel
                 yield number, _fields(number, line, ids)
 
 
-def count_items(source: Path, people: PeopleSettings) -> int:
-    """How many `read_items` gives."""
-    if _is_peoples(source, people):
-        return sum(1 for _ in read_people(source, people))
-    with source.open("rb") as stream:
-        return sum(1 for line in stream if line.strip())
-
-
 async def annotate(
     items: Sequence[tuple[int, Fields | Rejected]], critic: Critic, settings: AlignSettings
 ) -> list[Fields | Rejected]:
@@ -103,7 +97,7 @@ async def annotate(
 
 async def annotate_file(
     source: Path,
-    people: PeopleSettings,
+    read: Read,
     critic: Critic,
     settings: AlignSettings,
     ledger: Ledger,
@@ -115,7 +109,7 @@ async def annotate_file(
     async with AsyncExitStack() as stack:
         for model in models_in(critic):
             await stack.enter_async_context(model)
-        left = (item for item in read_items(source, people) if item[0] > ledger.last)
+        left = (item for item in read(source) if item[0] > ledger.last)
         while items := list(islice(left, batch)):
             results = await annotate(items, critic, settings)
             ledger.append(

@@ -218,7 +218,7 @@ def critique_of(
         # Training data has no empty completions, so a positive prediction here is a guess.
         rewards = rewards.clip(max=0.0)
     sums = calibration.start + rewards.cumsum()
-    quality = _prefix_quality(text, offsets, sums[:-1], calibration.start)
+    quality = _running_sums(text, offsets, sums[:-1], calibration.start)
     return Critique(_feedback(quotes, ()), quotes, (), float(sums[-1]), quality, quotes_only=True)
 
 
@@ -275,9 +275,10 @@ def _mean(few: Numbers) -> float:
     return float(np.add.reduce(few)) / len(few)
 
 
-def _prefix_quality(text: str, offsets: Integers, sums: Numbers, start: float) -> tuple[tuple[int, float], ...]:
-    """Q at the last character of each token, without trailing white space: quotes end there too, so a quote holds all
-    that its tokens earn. If tokens share a character, Q after the last of them."""
+def _running_sums(text: str, offsets: Integers, sums: Numbers, start: float) -> tuple[tuple[int, float], ...]:
+    """The running sum of the predicted rewards, in the form of `Critique.quality`. It is hindsight: the head has read
+    the whole text, so this is no quality of prefixes. Measured at the last character of each token, without trailing
+    white space: quotes end there too, so a quote holds all that its tokens earn."""
     solid = offsets[:, 1].copy()
     for place, end in enumerate(solid.tolist()):
         if text[end - 1 : end].isspace():

@@ -1,7 +1,7 @@
 """Free critique text → clauses with a verdict each, and their quotes with what they are quoted for.
 
 Enters: the words of a critique, and the completion where there is one (it settles how quotation marks pair up).
-Leaves: a `Parsed` critique, its clauses in order. Knows nothing of places in the completion: that is `align`.
+Leaves: its clauses, in order. Knows nothing of places in the completion: that is `align`.
 """
 
 import re
@@ -35,9 +35,8 @@ _CONTRAST = re.compile(
     re.IGNORECASE,
 )
 _LONGEST = 2_000
-"""Characters of a sentence; a longer one is cut at white space, or where there is none anywhere but in a quote."""
+"""Characters of a sentence; a longer one is cut at white space."""
 _GAP = re.compile(r"\s+")
-_NO_QUOTE = re.compile(r"(?<!\x00)(?=[^\x00])|(?<=\x00)(?!\x00)")
 _WORD = re.compile(r"[^\W_]")
 _PIECE = re.compile(r",\s|\s(?:and|nor|also|or)\s", re.IGNORECASE)
 _STRONG = re.compile(_TURN, re.IGNORECASE)
@@ -71,22 +70,12 @@ class Clause:
     quotes: tuple[CitedQuote, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Parsed:
-    text: str
-    clauses: tuple[Clause, ...]
+def parse(critique: str, completion: str = "", default: Verdict | None = None) -> list[Clause]:
+    """The clauses of a critique, in order. A clause without a verdict of its own takes its sentence's, then the
+    critique's if that only blames, then `default`; else it stays None.
 
-    @property
-    def quotes(self) -> tuple[CitedQuote, ...]:
-        return tuple(quote for clause in self.clauses for quote in clause.quotes)
-
-
-def parse(critique: str, completion: str = "", default: Verdict | None = None) -> Parsed:
-    """Split and judge. A clause without a verdict of its own takes its sentence's, then the critique's if that only
-    blames, then `default`; else it stays None.
-
-    >>> parsed = parse('The opening is lovely, but "seven ships" is wrong: it should be "nine ships".')
-    >>> [(clause.verdict, [(quote.text, quote.role) for quote in clause.quotes]) for clause in parsed.clauses]
+    >>> clauses = parse('The opening is lovely, but "seven ships" is wrong: it should be "nine ships".')
+    >>> [(clause.verdict, [(quote.text, quote.role) for quote in clause.quotes]) for clause in clauses]
     [('good', []), ('poor', [('seven ships', 'meant'), ('nine ships', 'offered')])]
     """
     quotes = find_quotes(critique, completion)
@@ -100,7 +89,7 @@ def parse(critique: str, completion: str = "", default: Verdict | None = None) -
     ]
     judged = [(number, _verdict(masked[a:b]), bool(_STRONG.match(masked, a))) for number, a, b in pieces]
     verdicts = _settle(_lend(masked, pieces, judged), default)
-    made = []
+    clauses = []
     position = 0
     for (number, start, end), verdict in zip(pieces, verdicts, strict=True):
         inside = []
@@ -110,15 +99,15 @@ def parse(critique: str, completion: str = "", default: Verdict | None = None) -
         words = masked[start:end]
         plain = words.replace("\x00", " ").strip()
         severity = lexicon.severity_of(words)
-        made.append(Clause(start, end, critique[start:end].strip(), plain, verdict, severity, number, tuple(inside)))
-    return Parsed(critique, tuple(made))
+        clauses.append(Clause(start, end, critique[start:end].strip(), plain, verdict, severity, number, tuple(inside)))
+    return clauses
 
 
 def remainders(clause: Clause) -> list[Clause]:
     """What a clause says beside its quotes: pieces between commas and joining words that quote nothing, and blame or
     praise by themselves ("the "Tommy" is invented, and the position is wrong").
 
-    >>> [part.text for part in remainders(parse('The "Tommy" is invented, and his position is wrong.').clauses[0])]
+    >>> [part.text for part in remainders(parse('The "Tommy" is invented, and his position is wrong.')[0])]
     ['and his position is wrong.']
     """
     edges = [0, *(match.start() for match in _PIECE.finditer(clause.text)), len(clause.text)]
@@ -141,20 +130,13 @@ def _mask(critique: str, quotes: list[Quoted]) -> str:
 
 
 def _bounded(masked: str) -> Iterator[tuple[int, int]]:
-    """Sentences, those without end in pieces: what is said of one thing is never so long."""
-    for first, last in _sentences(masked):
-        start = first
-        while last - start > _LONGEST:
-            gap = _GAP.search(masked, start + _LONGEST // 2, start + _LONGEST) or _NO_QUOTE.search(
-                masked, start + _LONGEST, last
-            )
-            if gap is None:
-                break
-            if masked[start : gap.start()].strip():
-                yield start, gap.start()
+    """Sentences, very long ones in pieces: what is said of one thing is never so long."""
+    for start, end in _sentences(masked):
+        while end - start > _LONGEST and (gap := _GAP.search(masked, start + _LONGEST // 2, end)):
+            yield start, gap.start()
             start = gap.end()
-        if masked[start:last].strip():
-            yield start, last
+        if masked[start:end].strip():
+            yield start, end
 
 
 def _sentences(masked: str) -> Iterator[tuple[int, int]]:

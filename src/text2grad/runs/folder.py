@@ -282,10 +282,14 @@ class RunFolder(Closable):
         with aside(path) as scratch:
             scratch.mkdir()
             write(scratch)
-        for old in self.checkpoints()[: -self.keep_checkpoints]:
-            if old != path:
-                shutil.rmtree(old)
+        self.prune(path)
         return path
+
+    def prune(self, newest: Path | None = None) -> None:
+        """Drop all checkpoints but the last ones and the `newest`."""
+        for old in self.checkpoints()[: -self.keep_checkpoints]:
+            if old != newest:
+                shutil.rmtree(old)
 
     def checkpoints(self) -> list[Path]:
         """The complete ones, oldest first."""

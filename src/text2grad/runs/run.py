@@ -291,6 +291,8 @@ class Run(Closable):
         latest = self.world.broadcast(self.folder.latest_checkpoint() if self.folder is not None else None)
         collected = None if latest is None else state.read(latest)
         if self.folder is not None:
+            # A kill after a checkpoint may have left older ones, and what was kept for the updates before it.
+            self.folder.prune()
             self._forget(0 if collected is None else collected["update"])
             sizes = {"metrics": 0, "rollouts": 0} if collected is None else collected["sizes"]
             self.folder.metrics.rewind(sizes["metrics"])

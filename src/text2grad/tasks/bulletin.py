@@ -2,7 +2,8 @@
 
 Enters: a seed and a number. Leaves: `Example`s. The prompt is a report and the word "Bulletin:", the reference is a
 bulletin that states everything, and the column `facts` is what the critic checks a completion against. The same seed
-gives the same examples, one by one: the first ten of a hundred are the ten. Knows no tokenizer and no model.
+gives the same examples, one by one: the first ten of a hundred are the ten. Words and wordings are in bulletin.yaml;
+critic, metric and `Task` are in `bulletin_critic.py`. Knows no tokenizer and no model.
 
 Full reports contain every fact, and things that lead a hasty reader astray: corrected first counts, other incidents at
 other places, causes that were ruled out, sites that stay open. Plain reports have the facts and little else: a small
@@ -13,105 +14,70 @@ number of things that training never has together. Nothing beside the point in a
 """
 
 import random
+import re
 from collections.abc import Iterator
-from functools import partial
-from typing import Any
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from itertools import product
+from typing import Any, Literal
 
-from text2grad.errors import ConfigError
-from text2grad.tasks.bulletin_critic import facts_right
-from text2grad.tasks.bulletin_world import (
-    DAYS,
-    KINDS,
-    PEOPLE,
-    SITES,
-    Incident,
-    Split,
-    article,
-    capital,
-    draw,
-    draw_damage,
-    draw_pair,
-    held_out_damage,
-    holes_of,
-    write,
-)
-from text2grad.tasks.task import Metric, Task, mean_of
+import yaml
+
+from text2grad.errors import InvalidData
 from text2grad.types import Example
 
+Split = Literal["train", "held_out"]
+State = Literal["killed", "hurt", "missing", "trapped", "nobody"]
+
+DATA: dict[str, Any] = yaml.safe_load(files(__package__).joinpath("bulletin.yaml").read_text(encoding="utf-8"))
+PLACES: list[str] = DATA["places"]
+KINDS: list[tuple[list[str], list[str]]] = [(kind["names"], kind["causes"]) for kind in DATA["kinds"]]
+"""Names of each kind of incident, and its possible causes. Most causes belong to several kinds."""
+CAUSES = tuple(dict.fromkeys(cause for _, causes in KINDS for cause in causes))
+DAYS: list[str] = DATA["days"]
+PARTS: list[str] = DATA["parts"]
+THINGS: list[str] = DATA["things"]
+SITES: list[str] = DATA["sites"]
+STATES: tuple[State, ...] = ("killed", "hurt", "missing", "trapped", "nobody")
+DAMAGED, PEOPLE = range(2, 41), range(2, 31)
 ASK = "\nBulletin:"
 """Ends every prompt. A completion follows behind a space."""
-TRAINING_SEEDS, VALIDATION_SEED, TEST_SEED = 100, 8, 9
-"""Of the generator. A run's seed is added to the first; the embedded model was trained with the seeds 1 and 2."""
-_WHO = ("the police", "the mayor", "an officer", "the council", "a witness", "the local radio")
-_HELPERS = ("firefighters", "soldiers", "helpers", "nurses")
-_LEAD = (
-    "{a what} struck the small town of {place} on {day} {part}",
-    "on {day} {part} {a what} hit the town of {place}",
-    "{who} in {place} reported {a what} on {day} {part}",
-    "there was {a what} in {place} on {day} {part}, {who} said",
-    "it was {day} {part} when {a what} shook {place}",
-)
-_LEAD_WITHOUT_TIME = ("{a what} struck the town of {place}", "{who} reported {a what} in {place}")
-_TIME = ("it happened on {day}, in the {part}", "it began in the {part}, on {day}")
-_DAMAGE = (
-    "{count} {thing} were damaged",
-    "{who} counted {count} damaged {thing} in the old part of the town",
-    "the damage to {count} {thing} can be seen from far away",
-)
-_DAMAGE_ASTRAY = (
-    "{count} {thing} were damaged, not {other} as first reported",
-    "first reports spoke of {other} damaged {thing}, but {who} later counted {count}",
-    "{count} of the {more} {thing} in the street were damaged",
-)
-_PEOPLE = {
-    "killed": ("{n} people were killed at once", "{n} people lost their lives", "doctors could not save {n} people"),
-    "hurt": ("{n} people were hurt", "doctors treated {n} injured people", "{n} people were taken away with injuries"),
-    "missing": (
-        "{n} people are missing",
-        "nobody has heard from {n} people since",
-        "the search for {n} people goes on",
-    ),
-    "trapped": (
-        "{n} people were trapped",
-        "{n} people could not get out for hours",
-        "it took hours to free {n} people",
-    ),
-}
-_CORRECTION = (
-    ", {who} said",
-    ", and not {other_people} as {who} said at first",
-    ", {who} said, after first speaking of {other_people}",
-)
-_NOBODY = ("nobody was hurt", "all the people got away unharmed", "{who} said that nobody was hurt")
-_CAUSE = (
-    "the cause was {cause}",
-    "{who} blamed {cause}",
-    "{who} put the blame on {cause}",
-)
-_CAUSE_ASTRAY = (
-    "{who} first thought of {wrong}, but it was {cause}",
-    "the cause was {cause} and not {wrong}",
-)
-_NO_CAUSE = (
-    "the cause is not known yet",
-    "{who} did not say what the cause was",
-    "a witness spoke of {wrong}, but the cause is not known yet",
-)
-_CLOSED = ("the {site} is closed", "the {site} will stay closed until {later}", "the council has shut the {site}")
-_OPEN = ("the {site} stays open", "the {site} was closed for an hour but is open again")
-_SCENES = (
-    "the roads around the town were full for hours",
-    "many neighbours came out into the street to look",
-    "{who} asked all families in the area to stay at home",
-    "the noise was heard as far away as {elsewhere}",
-    "a hall in the next street was opened for families",
-)
-_ASIDES = (
-    "{helpers_count} {helpers} came from {elsewhere} to help",
-    "a year ago {an incident} in {elsewhere} damaged {other_count} {other_thing}",
-    "only last {later} {an incident} hurt {other_people} people in {elsewhere}",
-    "the mayor of {elsewhere} sent {helpers_count} {helpers}",
-)
+_EVERY = 5
+"""Every fifth combination is held out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """What happened: the truth that a report tells and a bulletin should state."""
+
+    kind: int
+    place: str
+    day: str
+    part: str
+    damaged: int
+    thing: str
+    state: State
+    people: int
+    cause: str | None
+    """None: the report says that it is not known."""
+    closed: str | None
+    """None: nothing is closed."""
+
+    @property
+    def facts(self) -> dict[str, list[str]]:
+        """Slot → the values that are right. Slots without a right value are left out."""
+        names = {
+            "what": list(KINDS[self.kind][0]),
+            "where": [self.place],
+            "day": [self.day],
+            "part": [self.part],
+            "damage": [f"{self.damaged} {self.thing}"],
+            "people": [people_phrase(str(self.people), self.state)],
+            "cause": [self.cause] if self.cause else [],
+            "closed": [closed_phrase(self.closed)] if self.closed else [],
+        }
+        return {slot: values for slot, values in names.items() if values}
 
 
 def bulletins(seed: int, count: int, split: Split = "train", *, plain: bool = False) -> list[Example]:
@@ -130,56 +96,73 @@ def texts(seed: int, count: int, split: Split = "train", *, plain: bool = False)
         yield f"{example.prompt} {example.reference}"
 
 
-def _facts_right(example: Example, text: str) -> float:
-    facts: Any = example.columns["facts"]
-    return facts_right(text, facts)
-
-
-FACTS_RIGHT = Metric(
-    "facts_right",
-    "Facts right",
-    "Share of the report's facts that the bulletin states correctly and does not contradict.",
-    "higher",
-    mean_of(_facts_right),
-)
-
-
-def bulletin_task(*, seed: int = 0, count: int = 2000, held_out_count: int = 128, plain: bool = False) -> Task:
-    """`task=bulletin`. Training examples are those of the demo with this seed; validation and test examples do not
-    depend on it, so that runs with different seeds are measured on the same reports."""
-    for name, value in (("seed", seed), ("count", count), ("held_out_count", held_out_count)):
-        if not isinstance(value, int) or value < (name != "seed"):
-            raise ConfigError(f"task_options.{name}: should be a whole number above 0, got {value!r}")
-    return Task(
-        "bulletin",
-        {
-            "train": partial(bulletins, TRAINING_SEEDS + seed, count, plain=plain),
-            "validation": partial(bulletins, VALIDATION_SEED, held_out_count, "held_out", plain=plain),
-            "test": partial(bulletins, TEST_SEED, held_out_count, "held_out", plain=plain),
-        },
-        critic="text2grad.tasks.bulletin_critic:bulletin",
-        metrics=(FACTS_RIGHT,),
-    )
-
-
 def _example(seed: int, index: int, split: Split, plain: bool) -> Example:
     # Seeding by a text is by its SHA-512: the same on every machine, and no two of these are neighbours.
-    kind = "bulletin plain" if plain else "bulletin"
-    rng = random.Random(f"{kind} {split} {seed} {index}")
+    name = f"{'bulletin plain' if plain else 'bulletin'} {split} {seed} {index}"
+    rng = random.Random(name)
     incident = draw(rng, split)
-    return Example(
-        id=f"{kind} {split} {seed} {index}".replace(" ", "-"),
-        prompt=report(incident, rng, plain) + ASK,
-        reference=write(incident, rng),
-        columns={"facts": {slot: list(values) for slot, values in incident.facts.items()}},
+    prompt = report(incident, rng, plain) + ASK
+    return Example(name.replace(" ", "-"), prompt, write(incident, rng), {"facts": incident.facts})
+
+
+def people_phrase(count: str, state: State) -> str:
+    """What became of people, as the facts give it."""
+    if state == "nobody":
+        return "nobody was hurt"
+    return f"{count} people {'are' if state == 'missing' else 'were'} {state}"
+
+
+def closed_phrase(site: str) -> str:
+    """What is closed, as the facts give it."""
+    return f"the {site} is closed"
+
+
+def held_out_pair(kind: int, place: str) -> bool:
+    """Whether this kind of incident never happens at this place in training."""
+    return (PLACES.index(place) + 2 * kind) % _EVERY == 0
+
+
+def held_out_damage(count: int, thing: str) -> bool:
+    """Whether so many of these things are never damaged in training."""
+    return (count + 3 * THINGS.index(thing)) % _EVERY == 0
+
+
+def draw(rng: random.Random, split: Split) -> Incident:
+    """An incident of the split: in held-out ones both combinations are new, in training ones neither is held out."""
+    if split not in ("train", "held_out"):
+        raise InvalidData(f"split: should be 'train' or 'held_out', got {split!r}")
+    kind, place = _draw_pair(rng, split == "held_out")
+    count, thing = _draw_damage(rng, split == "held_out")
+    return Incident(
+        kind=kind,
+        place=place,
+        day=rng.choice(DAYS),
+        part=rng.choice(PARTS),
+        damaged=count,
+        thing=thing,
+        state=rng.choice(STATES),
+        people=rng.choice(PEOPLE),
+        cause=rng.choice(KINDS[kind][1]) if rng.random() < 0.85 else None,
+        closed=rng.choice(SITES) if rng.random() < 0.4 else None,
     )
+
+
+def _draw_pair(rng: random.Random, held_out: bool = False) -> tuple[int, str]:
+    """A kind and a place that training has together, or one that it never has."""
+    kind = rng.randrange(len(KINDS))
+    return kind, rng.choice([place for place in PLACES if held_out_pair(kind, place) == held_out])
+
+
+def _draw_damage(rng: random.Random, held_out: bool = False) -> tuple[int, str]:
+    """A number and a thing that training has together, or that it never has."""
+    thing = rng.choice(THINGS)
+    return rng.choice([count for count in DAMAGED if held_out_damage(count, thing) == held_out]), thing
 
 
 def report(incident: Incident, rng: random.Random, plain: bool = False) -> str:
     """The incident as a reporter tells it; a plain report has the facts and little beside them."""
-    lead, rest = _plain_clauses(incident, rng) if plain else _clauses(incident, rng)
+    sentences, rest = _clauses(incident, rng, plain)
     # A sentence or two that carries two clauses keeps the report within five sentences.
-    sentences = list(lead)
     spare = max(0, len(sentences) + len(rest) - rng.choice((3, 4, 5, 5)))
     while rest:
         clause = rest.pop(0)
@@ -192,59 +175,62 @@ def report(incident: Incident, rng: random.Random, plain: bool = False) -> str:
     return " ".join(f"{capital(sentence.format_map(_fillings(incident, rng)))}." for sentence in sentences)
 
 
-def _clauses(incident: Incident, rng: random.Random) -> tuple[tuple[str, ...], list[str]]:
+def _clauses(incident: Incident, rng: random.Random, plain: bool) -> tuple[list[str], list[str]]:
     """Templates: how the report begins, and what follows."""
-    lead: tuple[str, ...] = (rng.choice(_LEAD),)
+
+    def pick(*keys: str) -> str:
+        return rng.choice([text for key in keys for text in wordings[key]])
+
+    wordings = DATA["report"]
+    people = wordings["people"][incident.state]
+    if plain:
+        rest, cause, closed = [pick("damage"), rng.choice(people)], pick("cause"), pick("closed")
+        rest += [cause] if incident.cause else []
+        rest += [closed] if incident.closed else []
+        rng.shuffle(rest)
+        return [pick("lead")], rest
+    lead = [pick("lead")]
     if rng.random() < 0.25:
-        lead = (rng.choice(_LEAD_WITHOUT_TIME), rng.choice(_TIME))
-    if incident.state == "nobody":
-        people = rng.choice(_NOBODY)
-    else:
-        people = rng.choice(_PEOPLE[incident.state]) + (rng.choice(_CORRECTION) if rng.random() < 0.35 else "")
-    rest = [rng.choice(_DAMAGE + _DAMAGE_ASTRAY), people]
-    rest.append(rng.choice(_CAUSE + _CAUSE_ASTRAY if incident.cause else _NO_CAUSE))
+        lead = [pick("lead_without_time"), pick("time")]
+    told = rng.choice(people)
+    if incident.state != "nobody" and rng.random() < 0.35:
+        told += pick("correction")
+    rest = [pick("damage", "damage_astray"), told]
+    rest.append(pick("cause", "cause_astray") if incident.cause else pick("no_cause"))
     if incident.closed:
-        rest.append(rng.choice(_CLOSED))
+        rest.append(pick("closed"))
     elif rng.random() < 0.4:
-        rest.append(rng.choice(_OPEN))
+        rest.append(pick("open"))
     if rng.random() < 0.7:
-        rest.append(rng.choice(_SCENES))
+        rest.append(pick("scenes"))
     rng.shuffle(rest)
     # Other incidents come last, so that "the cause" is never theirs.
     if rng.random() < 0.8:
-        rest.append(rng.choice(_ASIDES))
+        rest.append(pick("asides"))
     return lead, rest
-
-
-def _plain_clauses(incident: Incident, rng: random.Random) -> tuple[tuple[str, ...], list[str]]:
-    rest = [rng.choice(_DAMAGE), rng.choice(_NOBODY if incident.state == "nobody" else _PEOPLE[incident.state])]
-    rest += [rng.choice(_CAUSE)] * (incident.cause is not None)
-    rest += [rng.choice(_CLOSED)] * (incident.closed is not None)
-    rng.shuffle(rest)
-    return (rng.choice(_LEAD),), rest
 
 
 def _fillings(incident: Incident, rng: random.Random) -> dict[str, str]:
     """The words of the templates' holes: the incident's own, and others drawn to go beside them."""
     names, causes = KINDS[incident.kind]
     name = rng.choice(names)
-    kind, elsewhere = draw_pair(rng)
+    kind, elsewhere = _draw_pair(rng)
     while elsewhere == incident.place:
-        kind, elsewhere = draw_pair(rng)
+        kind, elsewhere = _draw_pair(rng)
     other_name = rng.choice(KINDS[kind][0])
-    other_count, other_thing = draw_damage(rng)
+    other_count, other_thing = _draw_damage(rng)
     first, more = (_other_count(rng, incident, low) for low in (2, incident.damaged + 1))
     return {
-        **holes_of(incident, name),
+        **_holes(incident, name),
         "cause": incident.cause or "",
         "site": incident.closed or rng.choice(SITES),
-        "who": rng.choice(_WHO),
+        "who": rng.choice(DATA["who"]),
         "other": str(first),
         "more": str(more),
         "other_people": str(rng.choice([count for count in PEOPLE if count != incident.people])),
         "wrong": rng.choice([cause for cause in causes if cause != incident.cause]),
         "later": rng.choice([day for day in DAYS if day != incident.day]),
-        "helpers": rng.choice(_HELPERS),
+        "helpers": rng.choice(DATA["helpers"]),
         "helpers_count": str(rng.randrange(20, 61)),
         "elsewhere": elsewhere,
         "an incident": f"{article(other_name)} {other_name}",
@@ -257,3 +243,76 @@ def _other_count(rng: random.Random, incident: Incident, low: int) -> int:
     """Another number of the same things, at least `low`, that training may show."""
     counts = range(low, max(low, incident.damaged) + 20)
     return rng.choice([n for n in counts if n != incident.damaged and not held_out_damage(n, incident.thing)])
+
+
+def _filled(shape: str, parts: dict[str, str]) -> str:
+    for name, text in parts.items():
+        shape = shape.replace(f"{{{name}}}", text)
+    return shape
+
+
+def _wordings(short: bool) -> Iterator[tuple[str, State | None, bool, bool]]:
+    """Templates of bulletins: (text, state of people it is for, gives a cause, gives a closure). Those that state
+    everything; or, `short`, also those that leave facts out and are still sentences."""
+    data = DATA["bulletin"]
+    shortest = [""] if short else []
+    places, times = [*shortest, data["place"]], [*shortest, data["time"]]
+    for shape, place, time, cause, closed in product(data["shapes"], places, times, data["cause"], data["closed"]):
+        text, form = shape["text"], data[shape["form"]]
+        if cause and "{cause}" not in text and not short:
+            continue
+        base = _filled(text, {"in": place, "on": time, "cause": cause, "closed": closed})
+        for state, people in ((state, words) for state, those in form["people"].items() for words in those):
+            filled = _filled(base, {"damage": form["damage"], "people": f" and {people}"})
+            yield filled, state, "eason}" in base, bool(closed)
+            if short and shape["form"] == "active":
+                yield _filled(base, {"damage": "", "people": people}), state, "eason}" in base, bool(closed)
+        if short:
+            yield _filled(base, {"damage": form["damage"], "people": ""}), None, "eason}" in base, bool(closed)
+
+
+WORDINGS = tuple(_wordings(short=False))
+SENTENCES = tuple(dict.fromkeys(text for text, *_ in (*WORDINGS, *_wordings(short=True))))
+"""Every template, including those that leave facts out."""
+
+
+@cache
+def _templates_for(state: State, cause: bool, closed: bool) -> tuple[str, ...]:
+    return tuple(text for text, *said in WORDINGS if said == [state, cause, closed])
+
+
+def write(incident: Incident, rng: random.Random) -> str:
+    """A bulletin that states everything, in one of the wordings."""
+    name = rng.choice(KINDS[incident.kind][0])
+    holes = {
+        **_holes(incident, name),
+        "A what": capital(f"{article(name)} {name}"),
+        "reason": incident.cause or "",
+        "Reason": capital(incident.cause or ""),
+        "site": incident.closed or "",
+    }
+    template = rng.choice(_templates_for(incident.state, incident.cause is not None, incident.closed is not None))
+    return re.sub(r" ([,;.])", r"\1", _filled(template, holes))
+
+
+def _holes(incident: Incident, name: str) -> dict[str, str]:
+    """The words for the holes that templates of reports and of bulletins share."""
+    return {
+        "a what": f"{article(name)} {name}",
+        "place": incident.place,
+        "day": incident.day,
+        "part": incident.part,
+        "count": str(incident.damaged),
+        "thing": incident.thing,
+        "n": str(incident.people),
+    }
+
+
+def article(noun: str) -> str:
+    """`an explosion`, `a fire`."""
+    return "an" if noun[0] in "aeiou" else "a"
+
+
+def capital(text: str) -> str:
+    """With a capital first letter, as at the start of a sentence."""
+    return text[:1].upper() + text[1:]

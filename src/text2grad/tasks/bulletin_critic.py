@@ -1,4 +1,5 @@
 """The critic of bulletins: it knows the facts, and says in plain English what is right, wrong, left out and garbled.
+And the task `bulletin`, which puts examples, critic and metric together.
 
 Enters: the column `facts` (slot → values that are right; a slot that is not there has no right value). Leaves: a
 `Critique` that quotes the completion at exact places. Its score is Q of the completion; its quality is Q of the
@@ -10,33 +11,228 @@ Q = mean over the facts (right 1, unsaid −`unsaid`, wrong −`wrong`; an inven
 
 The first statement about a slot counts. Stating it again earns nothing and its words count as not fitting; stating
 something else makes the slot wrong for good. So silence, guessing twice and babble do not pay (docs/demo-task.md).
+
+`read` reads a text once from left to right and never looks ahead, so what it says about a prefix is what it would say
+about that prefix alone. It does not know which facts are right. Of grammar it knows three words in a row: a word fits
+if some template has it after the two words before it. A sentence is whole if it has an incident and a verb, and if its
+end fits. Each word becomes one character: its class, or one of its own. Facts are found by one regular expression over
+these characters; what fits is looked up in a set.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Annotated, Any, NamedTuple
 
 from annotated_types import Ge, Gt
 
 from text2grad._checked import Real, shorten
 from text2grad.config import settings
-from text2grad.errors import InvalidData
+from text2grad.errors import ConfigError, InvalidData
 from text2grad.feedback.critics.protocol import Critiques, Prompt
 from text2grad.feedback.critics.words import cite, column_at, encodable, listed
-from text2grad.tasks.bulletin_reader import SLOTS, Mention, Reading, read
-from text2grad.types import Critique, Quote, Verdict
+from text2grad.tasks.bulletin import (
+    CAUSES,
+    DATA,
+    DAYS,
+    KINDS,
+    PARTS,
+    PLACES,
+    SENTENCES,
+    SITES,
+    STATES,
+    THINGS,
+    State,
+    article,
+    bulletins,
+    capital,
+    closed_phrase,
+    people_phrase,
+)
+from text2grad.tasks.task import Metric, Task, mean_of
+from text2grad.types import Critique, Example, Quote, Verdict
 
 Facts = Mapping[str, Sequence[str]]
-
-_QUESTIONS = {
-    "what": "what happened",
-    "where": "where",
-    "day": "on which day",
-    "part": "at what time of day",
-    "damage": "what was damaged",
-    "people": "what became of people",
-    "cause": "why",
-    "closed": "what is closed",
+TRAINING_SEEDS, VALIDATION_SEED, TEST_SEED = 100, 8, 9
+"""Of the generator. A run's seed is added to the first; the embedded model was trained with the seeds 1 and 2."""
+_QUESTIONS: dict[str, str] = DATA["questions"]
+SLOTS = tuple(_QUESTIONS)
+UNKNOWN, START = "?", "^"
+_CLASSES = {
+    "place": ("P", PLACES),
+    "day": ("D", DAYS),
+    "part": ("T", PARTS),
+    "thing": ("G", THINGS),
+    "site": ("S", SITES),
 }
+_NUMBERS_AND_CAUSES = {"{count}": "N", "{n}": "N", "{reason}": "C", "{Reason}": "B"}
+"""C and B are causes, without and with a capital; their words take their place."""
+_CODES = {name: "V" if article(name) == "an" else "K" for names, _ in KINDS for name in names}
+"""A word → its class; K and V are what happened, apart by their article. Other words of bulletins join as their own."""
+_CODES |= {word: code for code, words in _CLASSES.values() for word in words}
+_HOLES = {f"{{{hole}}}": code for hole, (code, _) in _CLASSES.items()} | _NUMBERS_AND_CAUSES | {"K": "K", "V": "V"}
+"""A hole of the templates → its class."""
+_FIRST_OWN = 0x100
+"""Words of the templates themselves get characters from here on."""
+_STATES: dict[str, State] = {state: state for state in STATES} | {"dead": "killed", "injured": "hurt"}
+
+
+def _own_code(word: str) -> str:
+    return _CODES.setdefault(word, chr(_FIRST_OWN + len(_CODES)))
+
+
+def _coded_templates() -> Iterator[str]:
+    """The templates as strings of codes, with both articles."""
+    for text in SENTENCES:
+        for a, name in (("a", "K"), ("an", "V")):
+            words = text.replace("{a what}", f"{a} {name}").replace("{A what}", f"{capital(a)} {name}").split()
+            yield "".join(_HOLES.get(word) or _own_code(word) for word in words)
+
+
+def _cause_codes(spelt: Callable[[str], str] = str) -> list[str]:
+    return ["".join(_own_code(word) for word in spelt(cause).split()) for cause in CAUSES]
+
+
+def _triples() -> Iterator[str]:
+    """Every three words that a template has in a row; those around a cause, for every cause."""
+    causes = {"C": _cause_codes(), "B": _cause_codes(capital)}
+    around = set()
+    for code in set(_coded_templates()):
+        padded = START * 2 + code
+        yield from (padded[i : i + 3] for i in range(len(code)))
+        around |= {(padded[i - 2 : i], hole, padded[i + 1 : i + 3]) for i, hole in enumerate(padded) if hole in causes}
+    for before, hole, behind in around:
+        for cause in causes[hole]:
+            whole = before + cause + behind
+            yield from (whole[i : i + 3] for i in range(len(whole) - 2))
+
+
+TRIPLES = frozenset(_triples())
+PAIRS = frozenset(triple[1:] for triple in TRIPLES)
+STOP = _CODES["."]
+
+
+def _codes(words: str) -> str:
+    """Alternatives as a class of characters: `_codes("is are")` matches either word."""
+    return f"[{''.join(_CODES[word] for word in words.split())}]"
+
+
+_HARM = _codes("killed hurt injured trapped")
+_BETWEEN = f"[{_CODES['and']}{_CODES[',']}{re.escape(UNKNOWN)}]{{0,2}}"
+_COUNT = f"N(?:{_BETWEEN}N){{0,3}}"
+"""A number, or several: "9 or 14 houses" is one claim, and a wrong one."""
+_FACTS = re.compile(
+    "|".join(
+        f"(?P<{slot}>{pattern})"
+        for slot, pattern in {
+            "what": "[KV]",
+            "where": "P",
+            "day": "D",
+            "part": "T",
+            "damage": f"{_COUNT}G",
+            "people": "|".join(
+                (
+                    f"(?:{_HARM}{_BETWEEN}){{0,3}}{_HARM}{_COUNT}{_codes('people')}",
+                    f"{_codes('left')}{_COUNT}{_codes('people')}{_codes('dead missing')}",
+                    f"{_COUNT}{_codes('people')}(?:{_codes('were')}{_HARM}|{_codes('are')}{_codes('missing')})",
+                    f"{_codes('hurt')}{_codes('nobody')}|{_codes('nobody')}{_codes('was')}{_codes('hurt')}",
+                )
+            ),
+            "cause": "|".join((*_cause_codes(), *_cause_codes(capital))),
+            "closed": "S",
+        }.items()
+    )
+)
+_SUBJECTS = re.compile("[KV]")
+_VERBS = re.compile(f"{_HARM}|{_codes('damaged left')}")
+_WORD = re.compile(r"\w+|[^\w\s]")
+_NUMBER = re.compile(r"[0-9]+")
+
+
+class Mention(NamedTuple):
+    """A fact that the text states: words `first` to `last`, half open."""
+
+    first: int
+    last: int
+    slot: str
+    value: str
+    """As `Incident.facts` writes it."""
+
+
+class Reading(NamedTuple):
+    """A text as the reader sees it. Lists run over words; a mark like a comma counts as one."""
+
+    starts: list[int]
+    ends: list[int]
+    codes: str
+    misfits: list[bool]
+    whole: set[int]
+    """After how many words a whole sentence has just ended."""
+    mentions: list[Mention]
+
+
+def read(text: str) -> Reading:
+    """The words of a text, which of them do not fit, and the facts they state.
+
+    >>> [(mention.slot, mention.value) for mention in read("A fire in Norwick hurt nobody.").mentions]
+    [('what', 'fire'), ('where', 'Norwick'), ('people', 'nobody was hurt')]
+    """
+    places = [match.span() for match in _WORD.finditer(text)]
+    words = [text[start:end] for start, end in places]
+    codes = "".join([_CODES.get(word) or ("N" if _NUMBER.fullmatch(word) else UNKNOWN) for word in words])
+    mentions = []
+    for match in _FACTS.finditer(codes):
+        first, last = match.span()
+        slot = match.lastgroup or ""
+        mentions.append(Mention(first, last, slot, _value(slot, words[first:last])))
+    starts, ends = [start for start, _ in places], [end for _, end in places]
+    return Reading(starts, ends, codes, _misfits(codes), _whole(codes), mentions)
+
+
+def _misfits(codes: str) -> list[bool]:
+    """Which words do not fit after the two before them. After a misfit the one word before decides, and after an
+    unknown word any known one fits: so one slip counts once."""
+    padded = START * 2 + codes
+    misfits: list[bool] = []
+    misfit = False
+    for index, code in enumerate(codes):
+        if not misfit:
+            misfit = padded[index : index + 3] not in TRIPLES
+        else:
+            misfit = code == UNKNOWN or (padded[index + 1] != UNKNOWN and padded[index + 1 : index + 3] not in PAIRS)
+        misfits.append(misfit)
+    return misfits
+
+
+def _whole(codes: str) -> set[int]:
+    ends = set()
+    begin = 0
+    while (end := codes.find(STOP, begin)) >= 0:
+        sentence = _VERBS.search(codes, begin, end) and _SUBJECTS.search(codes, begin, end)
+        if sentence and codes[end - 2 : end + 1] in TRIPLES:
+            ends.add(end + 1)
+        begin = end + 1
+    return ends
+
+
+def _value(slot: str, words: list[str]) -> str:
+    if slot == "people":
+        if "nobody" in words:
+            return people_phrase("", "nobody")
+        at = words.index("people")
+        count = [word for word in words[:at] if word not in _STATES and word != "left"]
+        states = [word for word in words if word in _STATES]
+        if len(count) > 1 or len(states) > 1:
+            return " ".join(words)
+        return people_phrase(count[0], _STATES[states[0]])
+    if slot == "closed":
+        return closed_phrase(words[0])
+    if slot == "cause":
+        cause = " ".join(words)
+        return cause[0].lower() + cause[1:]
+    return " ".join(words)
+
+
 _MILD = 0.25
 """Severity of words that do not fit, where severities are used instead of Q."""
 _LONGEST = 60
@@ -236,3 +432,35 @@ def _checked_facts(facts: Any, item: int) -> Facts:
 
 bulletin = BulletinCritic()
 """With the default settings: `--critic text2grad.tasks.bulletin_critic:bulletin`."""
+
+
+def _facts_right(example: Example, text: str) -> float:
+    facts: Any = example.columns["facts"]
+    return facts_right(text, facts)
+
+
+FACTS_RIGHT = Metric(
+    "facts_right",
+    "Facts right",
+    "Share of the report's facts that the bulletin states correctly and does not contradict.",
+    "higher",
+    mean_of(_facts_right),
+)
+
+
+def bulletin_task(*, seed: int = 0, count: int = 2000, held_out_count: int = 128, plain: bool = False) -> Task:
+    """`task=bulletin`. Training examples are those of the demo with this seed; validation and test examples do not
+    depend on it, so that runs with different seeds are measured on the same reports."""
+    for name, value in (("seed", seed), ("count", count), ("held_out_count", held_out_count)):
+        if not isinstance(value, int) or value < (name != "seed"):
+            raise ConfigError(f"task_options.{name}: should be a whole number above 0, got {value!r}")
+    return Task(
+        "bulletin",
+        {
+            "train": partial(bulletins, TRAINING_SEEDS + seed, count, plain=plain),
+            "validation": partial(bulletins, VALIDATION_SEED, held_out_count, "held_out", plain=plain),
+            "test": partial(bulletins, TEST_SEED, held_out_count, "held_out", plain=plain),
+        },
+        critic="text2grad.tasks.bulletin_critic:bulletin",
+        metrics=(FACTS_RIGHT,),
+    )

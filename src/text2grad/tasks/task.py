@@ -31,7 +31,7 @@ from text2grad.types import Example, MetricInfo, Rollout
 
 TASKS = {
     "jsonl": "text2grad.tasks.examples:jsonl_task",
-    "bulletin": "text2grad.tasks.bulletin:bulletin_task",
+    "bulletin": "text2grad.tasks.bulletin_critic:bulletin_task",
     "defacto": "text2grad.tasks.defacto:defacto_task",
     "qa_feedback": "text2grad.tasks.qa_feedback:qa_feedback_task",
 }

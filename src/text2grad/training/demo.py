@@ -1,7 +1,7 @@
 """The demo: a supervised start, two arms on the same data, a verdict in plain words, a report.
 
 Enters: its settings and a folder. Leaves: DIR/start, DIR/text2grad and DIR/scalar (run folders), DIR/summary.json and
-DIR/report.html; and DIR/settings.yaml and DIR/time.json, by which it goes on: a kill costs nothing but its minutes in
+DIR/report.html; and DIR/settings.yaml and DIR/time.json, by which it resumes: a kill costs nothing but its minutes in
 the sum. The study over seeds (studies/demo) is made of the same functions.
 """
 
@@ -27,8 +27,8 @@ from text2grad.optim.settings import AdvantageSettings, KLSettings, UpdateSettin
 from text2grad.report.folders import read_runs
 from text2grad.report.page import build
 from text2grad.runs import read_jsonl, write_atomic
-from text2grad.tasks.bulletin import FACTS_RIGHT, bulletins
-from text2grad.tasks.bulletin_critic import bulletin
+from text2grad.tasks.bulletin import bulletins
+from text2grad.tasks.bulletin_critic import FACTS_RIGHT, bulletin
 from text2grad.training.demo_settings import DemoSettings, command, slow
 from text2grad.training.rl import Trainer
 from text2grad.training.settings import EvaluationSettings, LogSettings, SFTSettings, SupervisedSettings, TrainSettings
@@ -95,14 +95,14 @@ def patience(options: DemoSettings, out: str) -> str:
 
 
 class Told(KeyboardInterrupt):
-    """Ctrl-C, of which it has been said how to go on."""
+    """Ctrl-C, after which the command to resume has been printed."""
 
 
 @contextmanager
 def _begun(out: Path, again: str, ours: bool) -> Iterator[None]:
     """Add up what the trainings take, also over several calls; a call that finds them done, or that is refused, adds
     nothing. One that fails before there is a run leaves the folder free, or none if it made it (`ours`). Ctrl-C says
-    how to go on."""
+    how to resume."""
     over = all((out / name / "model").is_dir() for name in ("start", *ARMS))
     began = time.perf_counter()
     try:
@@ -110,7 +110,7 @@ def _begun(out: Path, again: str, ours: bool) -> Iterator[None]:
     except BaseException as problem:
         over = over or isinstance(problem, Text2GradError)
         if isinstance(problem, KeyboardInterrupt) and not isinstance(problem, Told):
-            print(f"go on with: {again}", file=sys.stderr)
+            print(f"resume with: {again}", file=sys.stderr)
         if not any((out / name).exists() for name in ("start", *ARMS)):
             # Nothing has begun (there is no such model, no such device): the mended command may have this folder.
             (out / "settings.yaml").unlink()
@@ -149,7 +149,7 @@ def settle(options: DemoSettings, out: Path) -> None:
 
 def start(options: DemoSettings, folder: Path, *, show: bool = False, again: str = "") -> Path:
     """The supervised start, on plain reports: fluent bulletins, many facts wrong. Gives the model's folder. `again`:
-    what to type to go on after Ctrl-C."""
+    what to type to resume after Ctrl-C."""
     if (folder / "model").is_dir():
         return folder / "model"
     small = options.model == "embedded"
@@ -308,7 +308,7 @@ def _went(outcome: Any) -> Path:
     if outcome.interrupted:
         raise KeyboardInterrupt
     if outcome.model is None:
-        raise RunError("the run ended without a model; run the same command again to go on")
+        raise RunError("the run ended without a model; run the same command again to resume")
     return Path(outcome.model)
 
 

@@ -56,7 +56,7 @@ def slow(options: DemoSettings) -> bool:
 
 
 def command(options: DemoSettings, out: str) -> str:
-    """What to type to go on with this demo.
+    """What to type to resume this demo.
 
     >>> command(DemoSettings(device="cuda", updates=8), "my demo")
     "text2grad demo --out 'my demo' --device cuda updates=8"

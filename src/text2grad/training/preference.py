@@ -23,7 +23,7 @@ from text2grad.evaluation.evaluator import Evaluator
 from text2grad.evaluation.metrics import RUNNING, describe, metric_infos
 from text2grad.feedback.critics.named import critic_named
 from text2grad.feedback.critics.protocol import Critic
-from text2grad.feedback.judge import RewardFunction
+from text2grad.feedback.judge import RewardFunction, columns_of
 from text2grad.models.memory import memory_named
 from text2grad.models.modes import evaluating
 from text2grad.models.parallel import shard
@@ -34,6 +34,7 @@ from text2grad.optim import update as optim_update
 from text2grad.optim.batch import Batch, blank, collate_ids
 from text2grad.optim.losses import find_preference_loss
 from text2grad.optim.update import learning_rate_factor, preference_update
+from text2grad.runs import Closable
 from text2grad.runs.run import Outcome
 from text2grad.tasks.examples import Stream
 from text2grad.tasks.task import Metric
@@ -59,7 +60,7 @@ Pair = tuple[Encoded, Encoded]
 """The chosen and the rejected completion of a prompt."""
 
 
-class DPOTrainer:
+class DPOTrainer(Closable):
     """One preference run. Everything that is not given is loaded by the names in the settings."""
 
     def __init__(
@@ -292,7 +293,7 @@ def chosen_and_rejected(example: Example) -> tuple[str, str]:
         if isinstance(given, list) and given and isinstance(given[-1], dict):
             given = given[-1].get("content")
         if not isinstance(given, str) or not given.strip():
-            there = ", ".join(f"`{column}`" for column in example.columns) or "none"
+            there = ", ".join(f"`{column}`" for column in columns_of([example])) or "none"
             raise InvalidData(
                 f"example {example.id!r} should have a text in `{name}`; its columns are: {there}. To make pairs from "
                 f"a critic's scores instead: pairs=samples critic=NAME"

@@ -135,7 +135,9 @@ class RewardModelTrainer(Closable):
             settings = replace(settings, template=continued(settings.template, template, settings.model))
         self.settings = settings
         data = file_digests(settings.data if rows is None else "", settings.held_out if held_out is None else "")
-        data |= {name: digest_of(given) for name, given in (("rows", rows), ("held-out", held_out)) if given}
+        # What did not come from files that can be read again.
+        others = rows if settings.task == "jsonl" else (*self.rows, *self.held_out)
+        data |= {name: digest_of(given) for name, given in (("rows", others), ("held-out", held_out)) if given}
         session = start(
             settings,
             folder,

@@ -45,6 +45,7 @@ from text2grad.optim.estimators import Advantages, find_estimator
 from text2grad.optim.losses import approximate_kl, find_policy_loss
 from text2grad.optim.reduce import masked_mean
 from text2grad.optim.update import learning_rate_factor, update
+from text2grad.runs import Closable
 from text2grad.runs.run import Outcome
 from text2grad.tasks.examples import Stream
 from text2grad.tasks.task import Metric
@@ -57,7 +58,7 @@ from text2grad.training.state import Part, TrainingState
 from text2grad.types import Example, Rollout
 
 
-class Trainer:
+class Trainer(Closable):
     """One RL run. Everything that is not given is loaded by the names in the settings."""
 
     def __init__(

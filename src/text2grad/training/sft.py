@@ -19,6 +19,7 @@ from text2grad.optim import update as optim_update
 from text2grad.optim.batch import Batch, blank, collate_ids
 from text2grad.optim.reduce import masked_mean
 from text2grad.optim.update import learning_rate_factor, supervised_update
+from text2grad.runs import Closable
 from text2grad.runs.run import Outcome
 from text2grad.tasks.examples import Stream
 from text2grad.training.losswatch import LossWatch
@@ -40,7 +41,7 @@ class Encoded(NamedTuple):
     completion: list[int]
 
 
-class SFTTrainer:
+class SFTTrainer(Closable):
     """One supervised run. Everything that is not given is loaded by the names in the settings."""
 
     def __init__(

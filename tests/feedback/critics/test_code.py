@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from text2grad.feedback.annotate import annotate
 
 from text2grad.errors import ConfigError, SandboxError
 from text2grad.feedback.align import AlignSettings, align
+from text2grad.feedback.annotation import annotate
 from text2grad.feedback.critics import ask_now
 from text2grad.feedback.critics.code import CodeCritic, CodeSettings, _job
 from text2grad.feedback.critics.source import find
@@ -169,11 +169,10 @@ def test_rows_of_annotate_hold_the_verdict_and_no_span_but_the_quotes(critic: Co
     program = "class Box:\n    def one(self):\n        x = 1\n        return x\n\n"
     program += "def tests(fail):\n    fail = 3\n    return fail\n"
     cases = [["assert Box().one() == 1"], ["assert Box().one() == 2", "assert tests(1) == 3"], ["assert tests(1) == 2"]]
-    lines = [
-        json.dumps({"id": k, "prompt": "Write it.", "completion": program, "tests": tests}).encode()
-        for k, tests in enumerate(cases)
+    items = [
+        (k, {"id": k, "prompt": "Write it.", "completion": program, "tests": tests}) for k, tests in enumerate(cases)
     ]
-    rows: list[Any] = asyncio.run(annotate(lines, critic, AlignSettings()))
+    rows: list[Any] = asyncio.run(annotate(items, critic, AlignSettings()))
     assert [row["critique"]["verdict"] for row in rows] == ["in_process", "in_process", "isolated"]
     assert [row["critique"]["score"] for row in rows] == [1.0, 0.5, 0.0]
     for row in rows:

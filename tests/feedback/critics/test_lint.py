@@ -30,7 +30,7 @@ def test_syntax_errors_have_their_line(source: str, line: int | None) -> None:
     ],
 )
 def test_undefined_names(source: str, names: list[str]) -> None:
-    assert [fault.said for fault in undefined_names(source)] == names
+    assert [fault.words for fault in undefined_names(source)] == names
 
 
 @given(st.text(alphabet="abx =+()[]:\n\t'\"#\\.,lambdefif", max_size=60))
@@ -39,4 +39,4 @@ def test_no_text_breaks_it(source: str) -> None:
         assert undefined_names(source) == []
     for fault in undefined_names(source):
         assert fault.line is not None
-        assert fault.said in source
+        assert fault.words in source

@@ -17,16 +17,15 @@ from tests.models.sampling.makers import END, PAD, build, some_prompts, some_uni
 from tests.models.sampling.test_samplers import LENGTHS, assert_fresh, assert_greedy, make
 from text2grad.errors import UnsupportedModel
 from text2grad.models.sampling import SamplingSettings, make_sampler
+from text2grad.models.sampling.base import GROWTH, SLACK, alike
 from text2grad.models.sampling.fast import FastSampler
-from text2grad.models.sampling.graph import Replays
-from text2grad.models.sampling.requests import GROWTH, SLACK, alike
-from text2grad.models.sampling.steps import State, advance, emit, logits_of, new_state, prefill, step
+from text2grad.models.sampling.steps import Replays, State, advance, emit, logits_of, new_state, prefill, step
 from text2grad.models.sampling.weights import Weights
 
 
 def fast(model: Any, **fields: Any) -> FastSampler:
-    sampler = make(model, "fast", **fields)
-    assert isinstance(sampler, FastSampler)
+    sampler = make(model, "fast", **fields).fast
+    assert sampler is not None
     return sampler
 
 
@@ -266,15 +265,19 @@ def test_groups_read_at_once_hold_little_padding(lengths: list[int], budget: int
         assert end == start + 1 or longest * (end - start) <= budget
 
 
-def test_equal_prompts_are_read_once_and_padding_is_counted() -> None:
-    model = build("llama-gqa-tied")
-    one, two, long = some_prompts((10, 14, 90))
-    sampler = fast(model, batch=20)
-    sampler([one] * 6 + [two] * 6 + [long] * 6, None)
-    assert (sampler.padding.real, sampler.padding.padded) == (10 + 14 + 90, 4)
-    plain: Any = make(model, "plain", batch=9)
-    plain([one] * 6 + [two] * 6 + [long] * 6, None)
-    assert (plain.padding.real, plain.padding.padded) == (6 * 114, 6 * 4 + 3 * 76)
+def test_equal_prompts_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[tuple[int, ...]] = []
+
+    def counting(weights: Weights, state: State, ids_UP: torch.Tensor, *others: Any) -> torch.Tensor:
+        read.append(tuple(ids_UP.shape))
+        return prefill(weights, state, ids_UP, *others)
+
+    sampler = fast(build("llama-gqa-tied"), batch=20)
+    short, middle, long = some_prompts((10, 14, 90))
+    sampler([short], None)  # holds its logits against the model's first
+    monkeypatch.setattr("text2grad.models.sampling.fast.prefill", counting)
+    sampler([short] * 6 + [middle] * 6 + [long] * 6, None)
+    assert read == [(2, 14), (1, 90)]
 
 
 @pytest.mark.parametrize("prefill_tokens", [1, 30, 100_000])

@@ -8,8 +8,8 @@ import torch
 from tests.models.sampling import makers
 from tests.models.sampling.makers import END, build, some_prompts, some_uniforms, with_lora
 from tests.models.sampling.test_samplers import LENGTHS, assert_fresh, assert_greedy, make
+from text2grad.models.sampling.base import pick
 from text2grad.models.sampling.fast import ROWS, FastSampler
-from text2grad.models.sampling.pick import pick
 from text2grad.models.sampling.steps import new_state
 from text2grad.models.sampling.weights import Weights
 

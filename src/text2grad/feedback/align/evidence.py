@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -206,13 +207,16 @@ def tokens_of(raw: str, start: int = 0, end: int | None = None) -> list[Token]:
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """The source, ready to be asked whether it supports a word."""
+    """The source, ready to be asked whether it supports a word, or two words in a row."""
 
     stems: frozenset[str]
+    pairs: frozenset[tuple[str, str]]
 
     @classmethod
     def of(cls, source: str) -> "Support":
-        return cls(frozenset(part for word in COMPOUND.findall(source.lower()) for part in _stems(word)))
+        words = [_stems(word) for word in COMPOUND.findall(source.lower())]
+        content = [parts[-1] for parts in words if parts[-1] not in FUNCTION_WORDS]
+        return cls(frozenset(part for parts in words for part in parts), frozenset(pairwise(content)))
 
     def holds(self, token: Token) -> bool:
         return token.stems[-1] in self.stems or all(part in self.stems for part in token.stems[:-1] or token.stems)
@@ -220,129 +224,151 @@ class Support:
 
 # ---- Rows ------------------------------------------------------------------------------------------------------------
 
+Flags = NDArray[np.bool_]
+Columns = dict[str, Any]
+"""Name → one number per word, or one for all of them."""
+
+_CLASSES = {
+    "determiner": word_set("a an the his her its their this that these those some any"),
+    "preposition": word_set(
+        "in on at to for from by with of into over after before during against about between under through as"
+    ),
+    "verb": word_set(
+        "is are was were be been being has have had will would can could may might says said say did does do"
+    ),
+    "critic_word": CRITIC_WORDS,
+}
+
+
+class _Sentence:
+    """The words of a sentence as arrays, made once for all columns."""
+
+    def __init__(self, raw: str, tokens: Sequence[Token]) -> None:
+        self.tokens = tokens
+        self.lower = [token.lower for token in tokens]
+        self.content = ~self.among(FUNCTION_WORDS)
+        self.gaps = [".", *(raw[a.end : b.start] for a, b in pairwise(tokens)), "."]
+        self.capital = np.array([token.text[0].isupper() for token in tokens], dtype=bool)
+        joined = np.array([gap == " " for gap in self.gaps])
+        self.after_capital = np.append(False, self.capital[:-1]) & joined[:-1]
+        self.before_capital = np.append(self.capital[1:], False) & joined[1:]
+        self.in_place = self.capital & np.append(False, self.among(_IN_PLACE)[:-1])
+        self.first = np.arange(len(tokens)) == 0
+
+    def among(self, words: frozenset[str]) -> Flags:
+        return np.array([word in words for word in self.lower], dtype=bool)
+
+    def looks(self) -> Columns:
+        """How the words look and stand, whatever the critique says."""
+        return {
+            "function": ~self.content,
+            **{name: self.among(words) for name, words in _CLASSES.items()},
+            "capital": self.capital & ~self.first,
+            "first_capital": self.capital & self.first,
+            "first": self.first,
+            "last": self.first[::-1],
+            "comma_before": ["," in gap for gap in self.gaps[:-1]],
+            "comma_after": ["," in gap for gap in self.gaps[1:]],
+            "name_start": self.capital & self.before_capital & ~self.after_capital,
+            "name_inside": self.capital & self.after_capital,
+            "in_place": self.in_place,
+            **{f"ends_{ending}": [word.endswith(ending) for word in self.lower] for ending in ("ed", "ing", "ly", "s")},
+            "hyphen": ["-" in word for word in self.lower],
+            "length": [min(len(word), 12) / 6 for word in self.lower],
+            "words": min(len(self.tokens), 60) / 30,
+        }
+
+    def kinds(self) -> dict[str, Flags]:
+        """Kind → which words are of it."""
+        year = np.array([bool(re.fullmatch(r"(?:18|19|20)\d\d", word)) for word in self.lower], dtype=bool)
+        digits = np.array([word[0].isdigit() or word[0] in "£$€" for word in self.lower], dtype=bool)
+        number = (digits & ~year) | self.among(_NUMBERS)
+        name = self.capital & (~self.first | self.before_capital | self.after_capital)
+        return {
+            "first_name": self.capital & self.before_capital & ~self.after_capital,
+            "name": name,
+            "role": ~self.capital & (self.among(_ROLES) | (self.before_capital & self.content)),
+            "place": self.in_place | name,
+            "time": year | self.among(_TIMES),
+            "number": number,
+            "age": ["year-old" in word for word in self.lower] | (number & ["-" in gap for gap in self.gaps[1:]]),
+            "group": self.capital,
+            "cause": self.among(_CAUSES),
+        }
+
+    def pairs(self, step: int) -> list[tuple[str, str] | None]:
+        """Each word with the nearest content word on one side, at most three away, in the order of the text."""
+        found: list[tuple[str, str] | None] = []
+        for index, token in enumerate(self.tokens):
+            near = range(index + step, index + 4 * step, step)
+            other = next((k for k in near if 0 <= k < len(self.tokens) and self.content[k]), None)
+            stems = (token.stems[-1], self.tokens[other].stems[-1]) if other is not None else None
+            found.append(stems[::step] if stems else None)  # type: ignore[arg-type]
+        return found
+
 
 def evidence(
     raw: str, tokens: Sequence[Token], clauses: Sequence[Clause], support: Support | None, quoted: Sequence[Place] = ()
 ) -> NDArray[np.float32]:
     """One row per word of a sentence, one column per name in `COLUMNS`."""
-    return np.array(list(_columns(raw, tokens, _Talk.of(clauses), support, quoted).values()), dtype=np.float32).T
+    columns = _columns(_Sentence(raw, tokens), _Talk.of(clauses), support, quoted)
+    rows = np.empty((len(tokens), len(columns)), dtype=np.float32)
+    for index, column in enumerate(columns.values()):
+        rows[:, index] = column
+    return rows
 
 
-def _columns(
-    raw: str, tokens: Sequence[Token], talk: _Talk, support: Support | None, quoted: Sequence[Place]
-) -> dict[str, NDArray[np.float32]]:
-    size = len(tokens)
-    lower = [token.lower for token in tokens]
-    content = np.array([word not in FUNCTION_WORDS for word in lower], dtype=bool)
-    gaps = ["."] + [raw[a.end : b.start] for a, b in pairwise(tokens)] + ["."]
-    clauses = [talk.meant.get(next((p for p in token.stems if p in talk.meant), ""), set()) for token in tokens]
-    meant = np.array([len(c) for c in clauses]) * content
-    unsupported = content & [support is not None and not support.holds(token) for token in tokens]
-    supported = content & ~unsupported & (support is not None)
-    capital = np.array([token.text[0].isupper() for token in tokens])
-    joined = np.array([gap == " " for gap in gaps])
-    after_capital = np.append(False, capital[:-1]) & joined[:-1]
-    before_capital = np.append(capital[1:], False) & joined[1:]
-    in_place = capital & [k > 0 and lower[k - 1] in _IN_PLACE for k in range(size)]
-    whole = [token.stems[-1] for token in tokens]
-    left = [_pair(whole, content, k, -1) for k in range(size)]
-    right = [_pair(whole, content, k, 1) for k in range(size)]
-
-    def near(hits: NDArray[np.bool_], name: str) -> dict[str, NDArray[np.float32]]:
-        return {f"left_{name}": _nearness(hits), f"right_{name}": _nearness(hits[::-1])[::-1]}
-
-    kinds = _kinds_of(tokens, gaps, capital, after_capital, before_capital, in_place, content)
-    named = {kind: kinds[kind] & (kind in talk.kinds) for kind in _NAMED}
+def _columns(words: _Sentence, talk: _Talk, support: Support | None, quoted: Sequence[Place]) -> Columns:
+    tokens, content = words.tokens, words.content
+    meant = content * [max((len(talk.meant.get(part, ())) for part in token.stems), default=0) for token in tokens]
+    met = meant > 0
+    lone = content & [support is not None and not support.holds(token) for token in tokens]
+    held = content & ~lone & (support is not None)
+    left, right, kinds = words.pairs(-1), words.pairs(1), words.kinds()
+    named = {f"kind_{kind}": flags & (kind in talk.kinds) for kind, flags in kinds.items()}
     count = max(1, int(content.sum()))
-    # Of the sentence as a whole, the same in every row.
-    overall = {
-        "matched": min((meant > 0).sum(), 8) / 4,
-        "matched_share": (meant > 0).sum() / count,
-        "unsupported_share": unsupported.sum() / count,
-        "unsupported_matched": min(((meant > 0) & unsupported).sum(), 4) / 2,
-        "words": min(size, 60) / 30,
+    return {
+        "meant": met,
+        "meant_count": meant,
+        "surface": content & [word in talk.surfaces for word in words.lower],
+        "compared": content & ~met & [any(part in talk.compared for part in token.stems) for token in tokens],
+        "pair_left": content & [pair in talk.pairs for pair in left],
+        "pair_right": content & [pair in talk.pairs for pair in right],
+        "quoted": [any(a <= token.start and token.end <= b for a, b in quoted) for token in tokens],
+        "unsupported": lone,
+        "supported": held,
+        "no_source": support is None,
+        "pair_unsupported": held
+        & [support is not None and pair is not None and pair not in support.pairs for pair in left],
+        **words.looks(),
+        **{f"is_{kind}": kinds[kind] for kind in ("role", "time", "number")},
+        **named,
+        **{f"cue_{kind}": kind in talk.kinds for kind in kinds},
+        "any_kind": any(flags.any() for flags in named.values()),
+        "left_meant": _nearness(met),
+        "right_meant": _nearness(met[::-1])[::-1],
+        "left_unsupported": _nearness(lone),
+        "right_unsupported": _nearness(lone[::-1])[::-1],
+        "meant_near": np.convolve(met, np.ones(7))[3 : 3 + len(tokens)],
+        "matched": min(met.sum(), 8) / 4,
+        "matched_share": met.sum() / count,
+        "unsupported_share": lone.sum() / count,
+        "unsupported_matched": min((met & lone).sum(), 4) / 2,
         "said_words": min(talk.words, 40) / 20,
         "says_all": talk.says_all,
         "denies_source": talk.denies,
-        **{f"cue_{kind}": kind in talk.kinds for kind in _NAMED},
-        "any_kind": any(column.any() for column in named.values()),
-    }
-    return {
-        "meant": meant > 0,
-        "meant_count": meant,
-        "surface": content & [word in talk.surfaces for word in lower],
-        "compared": content & (meant == 0) & [any(p in talk.compared for p in token.stems) for token in tokens],
-        "quoted": [any(a <= token.start and token.end <= b for a, b in quoted) for token in tokens],
-        "unsupported": unsupported,
-        "supported": supported,
-        "no_source": np.full(size, support is None),
-        "function": ~content,
-        "critic_word": [word in CRITIC_WORDS for word in lower],
-        "capital": capital & (np.arange(size) > 0),
-        "first_capital": capital & (np.arange(size) == 0),
-        "pair_left": content & [pair in talk.pairs for pair in left],
-        "pair_right": content & [pair in talk.pairs for pair in right],
-        "comma_before": ["," in gap for gap in gaps[:-1]],
-        "comma_after": ["," in gap for gap in gaps[1:]],
-        "first": np.arange(size) == 0,
-        "last": np.arange(size) == size - 1,
-        "name_start": capital & before_capital & ~after_capital,
-        "name_inside": capital & after_capital,
-        "in_place": in_place,
-        **{f"kind_{kind}": column for kind, column in named.items()},
-        **near(meant > 0, "meant"),
-        **near(unsupported, "unsupported"),
-        "meant_near": np.convolve(meant > 0, np.ones(7))[3 : 3 + size],
-        **{name: np.full(size, value) for name, value in overall.items()},
     }
 
 
-def _pair(stems: Sequence[str], content: NDArray[np.bool_], index: int, step: int) -> tuple[str, str] | None:
-    """A word with the nearest content word on one side, at most three away, in the order of the text."""
-    for other in range(index + step, index + 4 * step, step):
-        if 0 <= other < len(stems) and content[other]:
-            return (stems[other], stems[index]) if step < 0 else (stems[index], stems[other])
-    return None
-
-
-def _nearness(hits: NDArray[np.bool_]) -> NDArray[np.float32]:
+def _nearness(hits: Flags) -> NDArray[np.float32]:
     """1 for the word behind a hit, fading to 0 with the distance to the last one."""
     places = np.arange(len(hits))
     last = np.maximum.accumulate(np.where(hits, places, -np.inf))
-    distance = np.minimum(places - np.append(-np.inf, last[:-1]), 1e6)
-    near: NDArray[np.float32] = (1 / distance).astype(np.float32)
+    near: NDArray[np.float32] = 1 / np.minimum(places - np.append(-np.inf, last[:-1]), 1e6)
     return near
 
 
-def _kinds_of(
-    tokens: Sequence[Token],
-    gaps: Sequence[str],
-    capital: NDArray[np.bool_],
-    after_capital: NDArray[np.bool_],
-    before_capital: NDArray[np.bool_],
-    in_place: NDArray[np.bool_],
-    content: NDArray[np.bool_],
-) -> dict[str, NDArray[np.bool_]]:
-    """Kind → which words are of it."""
-    lower = [token.lower for token in tokens]
-    year = np.array([bool(re.fullmatch(r"(?:18|19|20)\d\d", word)) for word in lower], dtype=bool)
-    digits = np.array([word[0].isdigit() or word[0] in "£$€" for word in lower], dtype=bool)
-    number = (digits & ~year) | [word in _NUMBERS for word in lower]
-    name = capital & ((np.arange(len(tokens)) > 0) | before_capital | after_capital)
-    return {
-        "first_name": capital & before_capital & ~after_capital,
-        "name": name,
-        "role": ~capital & ([word in _ROLES for word in lower] | (before_capital & content)),
-        "place": in_place | name,
-        "time": year | [word in _TIMES for word in lower],
-        "number": number,
-        "age": ["year-old" in word for word in lower] | (number & ["-" in gap for gap in gaps[1:]]),
-        "group": capital,
-        "cause": np.array([word in _CAUSES for word in lower], dtype=bool),
-    }
-
-
-COLUMNS = tuple(_columns("a", tokens_of("a"), _Talk.of([]), None, ()))
+COLUMNS = tuple(_columns(_Sentence("a", tokens_of("a")), _Talk.of([]), None, ()))
 _MET, _QUOTED, _LONE, _DENIED = (COLUMNS.index(name) for name in ("meant", "quoted", "unsupported", "denies_source"))
 _POINTING = [_MET, _QUOTED, *(COLUMNS.index(f"kind_{kind}") for kind in _NAMED)]
 

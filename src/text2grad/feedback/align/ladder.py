@@ -23,7 +23,7 @@ from text2grad.feedback.align.paraphrase import Prose, Similarity, paraphrases
 from text2grad.feedback.align.revision import changed
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.lexicon import content_stems
-from text2grad.feedback.parse import Clause, Parsed, parse, remainders
+from text2grad.feedback.parse import Clause, parse, remainders
 from text2grad.feedback.quotes import tracebacks
 from text2grad.feedback.text import Place, Text
 from text2grad.types import Alignment, Completion, Critique, Missed, Span, Verdict
@@ -146,7 +146,7 @@ class Ready:
     critique: str
     functions: frozenset[str]
     """Functions that the prompt begins and the completion goes on with."""
-    parsed: Parsed
+    parsed: list[Clause]
     spans: list[Span]
     missed: list[Missed]
     omissions: list[str]
@@ -168,7 +168,7 @@ def prepare(
     spans, missed, settled = _from_quotes(text, parsed, verdict or settings.verdict, settings, origin)
     support = Support.of(source) if source else None
     traces = tracebacks(critique)
-    own = [c for c in parsed.clauses if not any(start <= c.start and c.end <= end + 1 for start, end in traces)]
+    own = [c for c in parsed if not any(start <= c.start and c.end <= end + 1 for start, end in traces)]
     clauses = [part for clause in own for part in (remainders(clause) if clause in settled else [clause])]
     there, missing = split_omissions(clauses, completion, support)
     return Ready(text, critique, code.functions_in(source or ""), parsed, spans, missed, missing, there, support)
@@ -192,13 +192,13 @@ def _given_quotes(text: Text, critique: Critique, settings: AlignSettings, sourc
 
 
 def _from_quotes(
-    text: Text, parsed: Parsed, default: Verdict, settings: AlignSettings, source: Text | None
+    text: Text, parsed: list[Clause], default: Verdict, settings: AlignSettings, source: Text | None
 ) -> tuple[list[Span], list[Missed], set[Clause]]:
     """Spans, missed quotes, and the clauses that have a quote of what they mean."""
     spans: list[Span] = []
     missed: list[Missed] = []
     settled: set[Clause] = set()
-    for _, sentence in groupby(parsed.clauses, key=lambda clause: clause.sentence):
+    for _, sentence in groupby(parsed, key=lambda clause: clause.sentence):
         cited = [(clause, quote) for clause in sentence for quote in clause.quotes]
         refused = locate.refusals(text, [quote for _, quote in cited], source, settings.quotes)
         for (clause, quote), reason in zip(cited, refused, strict=True):
@@ -232,10 +232,10 @@ def _from_revision(ready: Ready, revision: str | None, settings: AlignSettings) 
     return spans
 
 
-def _about(parsed: Parsed, words: str) -> str:
+def _about(parsed: list[Clause], words: str) -> str:
     """The clause that shares most content words with these; the only clause, where there is one; else nothing."""
     wanted = content_stems(words)
-    clauses = [clause for clause in parsed.clauses if clause.verdict != "good"]
+    clauses = [clause for clause in parsed if clause.verdict != "good"]
     shared = [len(wanted & content_stems(clause.text)) for clause in clauses]
     if not any(shared):
         return clauses[0].text if len(clauses) == 1 else ""

@@ -1,7 +1,7 @@
 """The settings of alignment: every number that changes a result, with its reason."""
 
 from dataclasses import field
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le
 
@@ -88,6 +88,7 @@ class LimitSettings:
 class AlignSettings:
     """Settings of `text2grad align` and `text2grad.align`."""
 
+    RENAMED: ClassVar = {"revision.boundary": None, "code.certain": None}
     verdict: Verdict = "neutral"
     """Of what is said without praise or blame, where the rest of the critique does not settle it."""
     embedder: str | None = None

@@ -54,8 +54,8 @@ _WITHOUT_RESULT = {"died", "not_run", "timeout", "load", "syntax"}
 
 
 @dataclass(slots=True)
-class _Said:
-    """Sentences and quotes as they are found."""
+class _Remarks:
+    """Sentences and quotes as they come up."""
 
     source: Source
     sentences: list[str] = field(default_factory=list)
@@ -67,9 +67,9 @@ class _Said:
             self.sentences.append(sentence.replace("{}", "a line outside the completion", 1))
             return
         text = self.source.completion[slice(*place)]
-        said = sentence.replace("{}", f"`{text}`", 1)
-        self.sentences.append(said)
-        self.quotes.append(Quote(text, "poor", severity=severity, comment=said, start=place[0]))
+        comment = sentence.replace("{}", f"`{text}`", 1)
+        self.sentences.append(comment)
+        self.quotes.append(Quote(text, "poor", severity=severity, comment=comment, start=place[0]))
 
 
 class CodeCritic:
@@ -90,21 +90,21 @@ class CodeCritic:
         empty = [None] * len(completions)
         tests, entries = columns.get("tests", empty), columns.get("entry_point", empty)
         setups = columns.get("test_setup", empty)
-        found = Critiques([None] * len(completions))
+        critiques = Critiques([None] * len(completions))
         jobs: dict[int, Job] = {}
         sources: dict[int, Source] = {}
         for index, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
             job = _job(tests[index], entries[index], setups[index])
             if isinstance(job, str):
-                found.reasons[index] = job
+                critiques.reasons[index] = job
                 continue
             sources[index] = source = find(prompt, completion, _wanted(job))
             jobs[index] = Job(source.text, job.tests, job.setup, job.entry_point)
         for index, report in zip(jobs, self.sandbox.run_many(jobs.values()), strict=True):
-            found[index] = self.critique(sources[index], report)
-            if found[index] is None:
-                found.reasons[index] = _why_not(report)
-        return found
+            critiques[index] = self.critique(sources[index], report)
+            if critiques[index] is None:
+                critiques.reasons[index] = _why_not(report)
+        return critiques
 
     def critique(self, source: Source, report: Report) -> Critique | None:
         """Words for a report; None where no test counts."""
@@ -117,23 +117,23 @@ class CodeCritic:
         isolation: Isolation = "in_process" if shared else "isolated"
         if not failed:
             return Critique(_praise(len(results), shared), score=score, verdict=isolation, quotes_only=True)
-        said = _Said(source)
-        said.sentences.append(_opening(len(failed), len(results)))
+        remarks = _Remarks(source)
+        remarks.sentences.append(_opening(len(failed), len(results)))
         if shared:
             ran = f"{shared} of {_some(len(results), 'test')} ran in one process with the program"
-            said.sentences.append(f"{ran} (verdict: in_process).")
+            remarks.sentences.append(f"{ran} (verdict: in_process).")
         if (fault := syntax_error(source.text)) is not None:
             place = source.line(fault.line) if fault.line else None
             if place is None:
-                said.sentences.append(f"Python cannot read the program: {fault.said}.")
+                remarks.sentences.append(f"Python cannot read the program: {fault.words}.")
             else:
-                said.add(place, f"Python cannot read the program at {{}}: {fault.said}.")
+                remarks.add(place, f"Python cannot read the program at {{}}: {fault.words}.")
         else:
-            explained = _undefined(said, failed)
-            explained |= _raised(said, [result for result in failed if result.name not in explained])
-            _suspected(said, results, [r for r in failed if r.name not in explained], self.settings.most_suspects)
-        feedback = " ".join(said.sentences)
-        return Critique(feedback, tuple(said.quotes), score=score, verdict=isolation, quotes_only=True)
+            explained = _undefined(remarks, failed)
+            explained |= _raised(remarks, [result for result in failed if result.name not in explained])
+            _suspected(remarks, results, [r for r in failed if r.name not in explained], self.settings.most_suspects)
+        feedback = " ".join(remarks.sentences)
+        return Critique(feedback, tuple(remarks.quotes), score=score, verdict=isolation, quotes_only=True)
 
 
 def _why_not(report: Report) -> str:
@@ -173,53 +173,53 @@ def _wanted(job: Job) -> Sequence[str]:
         return ()
 
 
-def _undefined(said: _Said, failed: Iterable[TestResult]) -> set[str]:
+def _undefined(remarks: _Remarks, failed: Iterable[TestResult]) -> set[str]:
     """Names that nobody defines; the tests whose failure that explains."""
     explained: set[str] = set()
-    for fault in undefined_names(said.source.text):
-        message = f"NameError: name {fault.said!r} is not defined"
+    for fault in undefined_names(remarks.source.text):
+        message = f"NameError: name {fault.words!r} is not defined"
         hit = [result for result in failed if result.message.startswith(message)]
         explained |= {result.name for result in hit}
         ending = f", and {_some(len(hit), 'test')} ended in {message}" if hit else ""
         if fault.line is not None:
-            said.add(said.source.name(fault.line, fault.column, fault.said), f"{{}} is not defined{ending}.")
+            remarks.add(remarks.source.name(fault.line, fault.column, fault.words), f"{{}} is not defined{ending}.")
     return explained
 
 
-def _raised(said: _Said, failed: Iterable[TestResult]) -> set[str]:
+def _raised(remarks: _Remarks, failed: Iterable[TestResult]) -> set[str]:
     """Statements that raise or do not end; the tests that they explain."""
     groups: dict[tuple[int, bool, str], list[TestResult]] = {}
     for result in failed:
-        frames = [frame for frame in result.frames if said.source.line(frame.line) is not None] or result.frames
+        frames = [frame for frame in result.frames if remarks.source.line(frame.line) is not None] or result.frames
         if result.kind in ("error", "load", "timeout") and frames:
-            line = said.source.owner(frames[-1].line) or frames[-1].line
+            line = remarks.source.owner(frames[-1].line) or frames[-1].line
             if late := result.kind == "timeout":
-                line = said.source.loop(line) or line
+                line = remarks.source.loop(line) or line
             groups.setdefault((line, late, result.message), []).append(result)
     for (line, late, message), results in groups.items():
         first = f"first in `{results[0].name}`" if results[0].kind != "load" else "while the program is loaded"
         what = f"does not end in time in {_some(len(results), 'test')}" if late else f"raises {message}"
         where = f", {first}" if late or len(results) == 1 else f" in {len(results)} tests, {first}"
-        said.add(said.source.statement(line), f"{{}} {what}{where}.")
+        remarks.add(remarks.source.statement(line), f"{{}} {what}{where}.")
     return {result.name for results in groups.values() for result in results}
 
 
-def _suspected(said: _Said, results: Sequence[TestResult], failed: Sequence[TestResult], most: int) -> None:
+def _suspected(remarks: _Remarks, results: Sequence[TestResult], failed: Sequence[TestResult], most: int) -> None:
     """Statements that failing tests run and passing ones do not; tests that failed for a known reason are left out."""
     if not failed:
         return
     if {result.kind for result in failed} <= _WITHOUT_RESULT:
-        said.sentences.append(f"{_some(len(failed), 'test')} got no result: {_wrong(failed[0])}.")
+        remarks.sentences.append(f"{_some(len(failed), 'test')} got no result: {_wrong(failed[0])}.")
         return
     names = {result.name for result in failed}
     judged = [result for result in results if result.lines and (result.passed or result.name in names)]
-    runs = [(_quotable(said.source, result.lines), result.passed) for result in judged]
+    runs = [(_quotable(remarks.source, result.lines), result.passed) for result in judged]
     for suspect in blamed(runs, most):
         example = next(result for result in judged if not result.passed and suspect.line in result.lines)
         sentence = f"{{}} runs in {_counted(suspect, len(failed), runs)}: {_wrong(example)}."
-        said.add(said.source.statement(suspect.line), sentence, severity=round(suspect.suspicion, 3))
-    if not said.quotes:
-        said.sentences.append(f"`{failed[0].name}` fails: {_wrong(failed[0])}.")
+        remarks.add(remarks.source.statement(suspect.line), sentence, severity=round(suspect.suspicion, 3))
+    if not remarks.quotes:
+        remarks.sentences.append(f"`{failed[0].name}` fails: {_wrong(failed[0])}.")
 
 
 def _quotable(source: Source, lines: Iterable[int]) -> set[int]:

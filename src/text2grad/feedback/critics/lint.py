@@ -15,7 +15,7 @@ class Fault(NamedTuple):
 
     line: int | None
     column: int
-    said: str
+    words: str
     """Python's message, or the name."""
 
 
@@ -23,7 +23,7 @@ def syntax_error(source: str) -> Fault | None:
     """Python's own complaint, if it cannot read the source.
 
     >>> syntax_error("def f(:\\n    pass")
-    Fault(line=1, column=6, said='SyntaxError: invalid syntax')
+    Fault(line=1, column=6, words='SyntaxError: invalid syntax')
     """
     try:
         ast.parse(source)
@@ -38,14 +38,14 @@ def undefined_names(source: str) -> list[Fault]:
     """Names that are used and never bound, where Python would look for them; each at its first use.
 
     >>> undefined_names("def f(x):\\n    return helper(x) + helper(1)")
-    [Fault(line=2, column=11, said='helper')]
+    [Fault(line=2, column=11, words='helper')]
     """
     try:
-        found = Checker(ast.parse(source), "program").messages
+        messages = Checker(ast.parse(source), "program").messages
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     first: dict[str, Fault] = {}
-    for message in sorted(found, key=lambda message: (message.lineno, message.col)):
+    for message in sorted(messages, key=lambda message: (message.lineno, message.col)):
         if isinstance(message, UndefinedName):
             name = str(message.message_args[0])
             first.setdefault(name, Fault(message.lineno, message.col, name))

@@ -44,11 +44,11 @@ class Source:
     @cached_property
     def statements(self) -> dict[int, list[ast.stmt]]:
         """Statements by their first line; several may share one."""
-        found: dict[int, list[ast.stmt]] = {}
+        by_line: dict[int, list[ast.stmt]] = {}
         for node in ast.walk(self.tree or ast.Module([], [])):
             if isinstance(node, ast.stmt):
-                found.setdefault(node.lineno, []).append(node)
-        return found
+                by_line.setdefault(node.lineno, []).append(node)
+        return by_line
 
     def line(self, number: int) -> Place | None:
         """The characters of a line without the white space around it, in the completion."""

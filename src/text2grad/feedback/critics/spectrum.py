@@ -27,12 +27,12 @@ def suspects(runs: Sequence[tuple[Collection[int], bool]]) -> list[Suspect]:
     [(2, 1.0), (1, 0.71)]
     """
     failed = sum(not passed for _, passed in runs)
-    found = []
+    ranked = []
     for line in {line for lines, passed in runs if not passed for line in lines}:
         failing = sum(line in lines for lines, passed in runs if not passed)
         passing = sum(line in lines for lines, passed in runs if passed)
-        found.append(Suspect(line, failing / sqrt(failed * (failing + passing)), failing, passing))
-    return sorted(found, key=lambda suspect: (-suspect.suspicion, suspect.line))
+        ranked.append(Suspect(line, failing / sqrt(failed * (failing + passing)), failing, passing))
+    return sorted(ranked, key=lambda suspect: (-suspect.suspicion, suspect.line))
 
 
 def blamed(runs: Sequence[tuple[Collection[int], bool]], most: int) -> list[Suspect]:

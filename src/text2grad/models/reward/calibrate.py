@@ -54,8 +54,8 @@ def complaint(model: RewardModel, outs: Sequence[Tensor], verdicts: Sequence[Ten
         reason = "all their tokens have the same verdict, so nothing shows whether it tells them apart"
     return (
         f"the {len(probs)} held-out completions do not show that this reward model is of use: {reason}. It scores "
-        f"{scored} of them, and about as large a share of new ones (critics.learned.confidence=0 scores all of "
-        f"them). Train it on more completions, or hold out more (validation)"
+        f"{scored} of them, and about as large a share of new ones (critics.learned.confidence=0 where it is used "
+        f"scores all). Train it on more completions, or hold out more (validation)"
     )
 
 

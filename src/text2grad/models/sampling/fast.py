@@ -7,7 +7,6 @@ Before the first completions, its logits are held against the model's own. Refus
 """
 
 import logging
-import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -15,16 +14,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from text2grad.errors import UnsupportedModel
 from text2grad.models.modes import evaluating
-from text2grad.models.sampling.base import OverModel
-from text2grad.models.sampling.graph import Replays
-from text2grad.models.sampling.requests import SLACK, Padding, alike, batches, by_length, check
-from text2grad.models.sampling.results import as_sampled, values_of
+from text2grad.models.sampling.base import SLACK, OverModel, alike, as_sampled, batches, values_of
 from text2grad.models.sampling.settings import SamplingSettings
-from text2grad.models.sampling.steps import State, advance, emit, logits_of, new_state, prefill, step
+from text2grad.models.sampling.steps import Replays, State, advance, emit, logits_of, new_state, prefill, step
 from text2grad.models.sampling.types import Sampled
 from text2grad.models.sampling.weights import Weights
 
@@ -51,16 +47,8 @@ TRIAL = 80
 class FastSampler(OverModel):
     """On a GPU the cache of a batch and its graphs stay from call to call."""
 
-    def __init__(
-        self,
-        model: Any,
-        settings: SamplingSettings,
-        *,
-        end_ids: Sequence[int],
-        pad_id: int,
-        value_head: nn.Module | None = None,
-    ) -> None:
-        super().__init__(model, settings, end_ids=end_ids, pad_id=pad_id, value_head=value_head)
+    def __init__(self, model: Any, settings: SamplingSettings, **options: Any) -> None:
+        super().__init__(model, settings, **options)
         dtype = None if settings.dtype == "auto" else getattr(torch, settings.dtype)
         self.weights = Weights(model, dtype)
         self._checked: tuple[torch.device, torch.dtype] | None = None
@@ -69,10 +57,9 @@ class FastSampler(OverModel):
 
     def __call__(self, prompts: Sequence[Sequence[int]], uniforms: NDArray[np.float32] | None) -> list[Sampled]:
         new_tokens = self.settings.max_new_tokens
-        check(prompts, uniforms, new_tokens, self.positions, self.vocabulary)
+        self.check(prompts, uniforms)
         # Before anything else, also where there is nothing to do: gathering sharded weights needs every process.
         self.weights.sync()
-        self.padding = Padding(0, 0)
         results: dict[int, Sampled] = {}
         device = self.weights.device
         here = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
@@ -81,7 +68,7 @@ class FastSampler(OverModel):
                 self._compare(self._rows(len(prompts)))
             with torch.inference_mode():
                 places = max(map(len, prompts), default=0) + new_tokens
-                for rows in batches(by_length(prompts), self.settings.batch):
+                for rows in batches(prompts, self.settings.batch):
                     chosen = [tuple(prompts[row]) for row in rows]
                     state = self._state(len(rows), len(prompts), places)
                     decoded = self._decode(state, chosen, None if uniforms is None else uniforms[rows])
@@ -169,8 +156,6 @@ class FastSampler(OverModel):
         ids = np.zeros((len(prompts), max(lengths)), dtype=np.int64)
         for row, prompt in zip(ids, prompts, strict=True):
             row[: len(prompt)] = prompt
-        real = sum(lengths)
-        self.padding = Padding(self.padding.real + real, self.padding.padded + ids.size - real)
         device = self.weights.device
         return torch.from_numpy(ids).to(device), torch.tensor(lengths, device=device)
 
@@ -214,10 +199,18 @@ class FastSampler(OverModel):
 
     @torch.no_grad()
     def _compare(self, rows: int) -> None:
-        """Logits against the model's own: by the kernels, where they can be used, and by PyTorch's operations where
-        they cannot."""
-        self._kernels = kernels_for(self.weights)
-        if self._kernels is not None and (trouble := self._trouble(rows)) is not None:
+        """Logits against the model's own: by the kernels, where they can be used (this compiles them, for as many
+        rows), and by PyTorch's operations where they cannot."""
+        self._kernels, trouble = kernels_for(self.weights), ""
+        if self._kernels is not None:
+            try:
+                error = self._error(rows, min(self.positions or TRIAL, TRIAL))
+                trouble = "" if error <= self._tolerance else f"logits are off by {error:.2g} of their spread"
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as problem:  # noqa: BLE001 - a compiler can fail in many ways, and steps go without it
+                trouble = f"{type(problem).__name__}: {problem}"
+        if trouble:
             self._kernels = None
             log.warning("sampling without its own kernels, which is slower: %s", trouble)
         if self._kernels is None and not (error := self._error(1, 9)) <= self._tolerance:
@@ -229,19 +222,6 @@ class FastSampler(OverModel):
     @property
     def _tolerance(self) -> float:
         return TOLERANCE.get(self.weights.dtype, LOOSE)
-
-    def _trouble(self, rows: int) -> str | None:
-        """Why the kernels will not do, if they will not; compiles them, for as many rows."""
-        start = time.perf_counter()
-        try:
-            error = self._error(rows, min(self.positions or TRIAL, TRIAL))
-        except torch.OutOfMemoryError:
-            raise
-        except Exception as problem:  # noqa: BLE001 - a compiler can fail in many ways, and steps go without it
-            return f"{type(problem).__name__}: {problem}"
-        if (took := time.perf_counter() - start) > 1:
-            log.info("kernels for sampling were compiled in %.1f s; the next run finds them on disk", took)
-        return None if error <= self._tolerance else f"logits are off by {error:.2g} of their spread"
 
     def _error(self, rows: int, length: int) -> float:
         """Of the logits after a prompt and after one token more, as a share of the spread of the model's own from a

@@ -13,13 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from text2grad.models.modes import evaluating
-from text2grad.models.sampling.base import OverModel
-from text2grad.models.sampling.pick import pick
-from text2grad.models.sampling.requests import Padding, batches, by_length, check
-from text2grad.models.sampling.results import as_sampled, values_of
+from text2grad.models.sampling.base import OverModel, as_sampled, batches, pick, values_of
 from text2grad.models.sampling.settings import SamplingSettings
 from text2grad.models.sampling.types import Sampled
 
@@ -28,32 +25,20 @@ class PlainSampler(OverModel):
     """A model that is sharded over processes (DTensor parameters) takes part in each step on every one of them: then
     all decode `max_new_tokens` steps, and all must be called with the same number of prompts."""
 
-    def __init__(
-        self,
-        model: Any,
-        settings: SamplingSettings,
-        *,
-        end_ids: Sequence[int],
-        pad_id: int,
-        value_head: nn.Module | None = None,
-    ) -> None:
-        super().__init__(model, settings, end_ids=end_ids, pad_id=pad_id, value_head=value_head)
+    def __init__(self, model: Any, settings: SamplingSettings, **options: Any) -> None:
+        super().__init__(model, settings, **options)
         self._sharded = any(hasattr(parameter, "full_tensor") for parameter in model.parameters())
         inner = model.get_base_model() if hasattr(model, "get_base_model") else model
         self._known = set(inspect.signature(inner.forward).parameters)
 
     def __call__(self, prompts: Sequence[Sequence[int]], uniforms: NDArray[np.float32] | None) -> list[Sampled]:
-        check(prompts, uniforms, self.settings.max_new_tokens, self.positions, self.vocabulary)
+        self.check(prompts, uniforms)
         results: dict[int, Sampled] = {}
-        real = padded = 0
         with torch.no_grad(), evaluating(self.model, self.value_head), self._numbers():
-            for rows in batches(by_length(prompts), self.settings.batch):
+            for rows in batches(prompts, self.settings.batch):
                 chosen = [prompts[row] for row in rows]
                 decoded = self._decode(chosen, None if uniforms is None else uniforms[rows])
                 results.update(zip(rows, decoded, strict=True))
-                tokens = sum(map(len, chosen))
-                real, padded = real + tokens, padded + len(chosen) * max(map(len, chosen)) - tokens
-        self.padding = Padding(real, padded)
         return [results[row] for row in range(len(prompts))]
 
     def _decode(self, prompts: list[Sequence[int]], uniforms: NDArray[np.float32] | None) -> list[Sampled]:

@@ -1,20 +1,29 @@
-"""One step of decoding, and the reading of prompts before it, on static tensors: what a CUDA graph captures.
+"""One step of decoding, and the reading of prompts before it, on static tensors; and the step as a CUDA graph.
 
 Enters: weights, the state of a batch. Leaves: the same state, one token further. `step` reads nothing back from the
 device and makes no shape that depends on data, so the same function runs eagerly on a CPU and inside a graph.
 No row is padded on the left: each writes its keys and values at its own position and sees what lies before it.
 """
 
+import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from text2grad.models.sampling.pick import pick
+from text2grad.models.sampling.base import pick
 from text2grad.models.sampling.weights import Layer, Weights
+
+log = logging.getLogger("text2grad")
+
+TAKE_A_MASK = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+"""A mask a row rules the flash kernel out; which other one is taken differs between versions of torch."""
+WARM_UPS = 2
+"""Runs before capturing, on a stream of their own: libraries then have made their plans and their work space."""
 
 
 @dataclass(slots=True)
@@ -49,21 +58,17 @@ class State:
 
     def select(self, rows_A: Tensor) -> "State":
         """Only these rows, copied."""
-        return State(
+        return replace(
+            self,
             cache=[layer.index_select(0, rows_A) for layer in self.cache],
             ids_B=self.ids_B[rows_A],
             position_B=self.position_B[rows_A],
-            step_1=self.step_1,
             finished_B=self.finished_B[rows_A],
             lengths_B=self.lengths_B[rows_A],
-            ended_by_E=self.ended_by_E,
             uniform_BT=self.uniform_BT[rows_A],
             ids_BT=self.ids_BT[rows_A],
             logprobs_BT=self.logprobs_BT[rows_A],
             hidden_BTH=None if self.hidden_BTH is None else self.hidden_BTH[rows_A],
-            temperature=self.temperature,
-            pad_id=self.pad_id,
-            kernels=self.kernels,
         )
 
 
@@ -242,3 +247,59 @@ def add_product(target: Tensor, inputs: Tensor, matrix: Tensor, bias: Tensor | N
     target.view(-1, target.shape[-1]).addmm_(inputs.view(-1, inputs.shape[-1]), matrix.t())
     if bias is not None:
         target += bias
+
+
+class Replays:
+    """The captured steps of one state: one a span of the cache and a way of drawing. A captured step reads and writes
+    only the state and the weights, which stay at their places; what lies between is in the graphs' own pool, which they
+    share, because they are replayed one after the other and keep nothing in it. Where a step cannot be captured, a line
+    in the log says so, and steps run launch by launch: slower, and the same."""
+
+    def __init__(self, weights: Weights, state: State) -> None:
+        self.weights, self.state = weights, state
+        self._pool: Any = None
+        self._graphs: dict[tuple[int, bool], Any] = {}
+        self._refused = False
+
+    def __call__(self, span: int, greedy: bool) -> None:
+        with torch.cuda.device(self.weights.device):
+            key = span, greedy
+            if key not in self._graphs and not self._refused:
+                self._try(span, greedy)
+            if key in self._graphs:
+                self._graphs[key].replay()
+            else:
+                step(self.weights, self.state, span, greedy)
+
+    def _try(self, span: int, greedy: bool) -> None:
+        kept = [tensor.clone() for tensor in self.state.moving()]
+        try:
+            self._warm_up(span, greedy, kept)
+            self._graphs[span, greedy] = self._capture(span, greedy)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as problem:
+            self._refused = True
+            log.warning("decoding without a CUDA graph, which is slower: it could not be captured (%s)", problem)
+            self._restore(kept)
+
+    def _warm_up(self, span: int, greedy: bool, kept: list[Tensor]) -> None:
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream), sdpa_kernel(TAKE_A_MASK):
+            for _ in range(WARM_UPS):
+                step(self.weights, self.state, span, greedy)
+                # What was drawn and cached stands at places that the real step writes anew.
+                self._restore(kept)
+        torch.cuda.current_stream().wait_stream(stream)
+
+    def _capture(self, span: int, greedy: bool) -> Any:
+        self._pool = self._pool or torch.cuda.graph_pool_handle()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool), sdpa_kernel(TAKE_A_MASK):
+            step(self.weights, self.state, span, greedy)
+        return graph
+
+    def _restore(self, kept: list[Tensor]) -> None:
+        for tensor, before in zip(self.state.moving(), kept, strict=True):
+            tensor.copy_(before)

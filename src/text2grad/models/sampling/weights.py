@@ -118,21 +118,13 @@ class Weights:
 
     def _layer(self, key: str, layer: Any) -> Layer:
         attention, mlp = layer.self_attn, layer.mlp
-        qkv, qkv_bias = self._matrix(f"{key}.qkv", [attention.q_proj, attention.k_proj, attention.v_proj])
-        out, out_bias = self._matrix(f"{key}.out", [attention.o_proj])
-        gate_up, gate_up_bias = self._matrix(f"{key}.gate_up", [mlp.gate_proj, mlp.up_proj])
-        down, down_bias = self._matrix(f"{key}.down", [mlp.down_proj])
         return Layer(
-            attention_norm=self._one(f"{key}.attention_norm", layer.input_layernorm.weight),
-            qkv=qkv,
-            qkv_bias=qkv_bias,
-            out=out,
-            out_bias=out_bias,
-            mlp_norm=self._one(f"{key}.mlp_norm", layer.post_attention_layernorm.weight),
-            gate_up=gate_up,
-            gate_up_bias=gate_up_bias,
-            down=down,
-            down_bias=down_bias,
+            self._one(f"{key}.attention_norm", layer.input_layernorm.weight),
+            *self._matrix(f"{key}.qkv", [attention.q_proj, attention.k_proj, attention.v_proj]),
+            *self._matrix(f"{key}.out", [attention.o_proj]),
+            self._one(f"{key}.mlp_norm", layer.post_attention_layernorm.weight),
+            *self._matrix(f"{key}.gate_up", [mlp.gate_proj, mlp.up_proj]),
+            *self._matrix(f"{key}.down", [mlp.down_proj]),
         )
 
     def _one(self, key: str, parameter: Tensor) -> Tensor:

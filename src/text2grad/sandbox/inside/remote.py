@@ -183,8 +183,12 @@ class Remote:
         try:
             given = encode([args, kwargs], seen=seen)
         except Unplain as problem:
+            if type(problem.value) is StandIn:
+                # What the program gave is not the test's doing; that a test hands over `helper` is, but not `LIMIT`.
+                function = _field(problem.value, "_function")
+                _needs(problem.value, "hands the program", bool(function) and not function.isupper())
             words = f"the test hands the program an object of type {problem}, which is not plain data"
-            raise self.needs(words, problem.kind is not StandIn) from None
+            raise self.needs(words, True) from None
         except RecursionError:
             # A program may have made it, to get out of the test.
             raise self.needs("the test hands the program a value that is too deep for plain data", False) from None

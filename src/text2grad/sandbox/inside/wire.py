@@ -41,11 +41,11 @@ class WireError(Exception):
 
 
 class Unplain(Exception):
-    """A value that cannot cross; `kind` is its type."""
+    """A value that cannot cross."""
 
-    def __init__(self, kind: type) -> None:
-        super().__init__(str(kind.__name__))
-        self.kind = kind
+    def __init__(self, value: Any) -> None:
+        super().__init__(str(type(value).__name__))
+        self.value = value
 
 
 class Gone(Exception):
@@ -119,7 +119,7 @@ class _Writer:
             return {"iterator": self._drained(value)}
         if self.objects:
             return {"object": str(name)}
-        raise Unplain(kind)
+        raise Unplain(value)
 
     def _drained(self, source: Iterator[Any]) -> list[Any]:
         """[items, how it ended]: None, "more" where it was cut off, or an error's [name, message]."""

@@ -1,13 +1,19 @@
 """Guard rails on made-up runs: both failures that were measured are told, healthy runs are left in peace."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
-from text2grad.training.guard import GuardSettings, Watch, text_stats
+from text2grad.evaluation.metrics import text_stats
+from text2grad.feedback.align.settings import AlignSettings
+from text2grad.feedback.judge import RewardFunction
+from text2grad.feedback.rewards import Scoring
+from text2grad.training.guard import Guard
+from text2grad.training.settings import GuardSettings
+from text2grad.types import Critique, Example
 
 Series = Callable[[float], float]
 NOISE = np.random.default_rng(0).normal(size=(200, 5))
@@ -39,8 +45,8 @@ def metrics(
 
 
 def warnings(updates: Any = 80, options: Any = None, **series: Any) -> list[str]:
-    watch = Watch(options or GuardSettings())
-    return [words for update in range(updates) for words in watch.see(metrics(update, update / updates, **series))]
+    guard = Guard(options or GuardSettings())
+    return [words for update in range(updates) for words in guard.see(metrics(update, update / updates, **series))]
 
 
 def rising(share: float) -> float:
@@ -102,20 +108,20 @@ def test_a_healthy_run_is_left_in_peace(name: str) -> None:
 
 def test_nothing_is_said_before_the_windows_are_apart() -> None:
     """A collapse within the first updates is told as soon as five of them lie behind five others."""
-    watch = Watch(GuardSettings(window=5))
-    told = [bool(watch.see({**metrics(n, 0), "score/mean": n / 10, "length/mean": 40 / (n + 1)})) for n in range(12)]
+    guard = Guard(GuardSettings(window=5))
+    told = [bool(guard.see({**metrics(n, 0), "score/mean": n / 10, "length/mean": 40 / (n + 1)})) for n in range(12)]
     assert told.index(True) == 9
 
 
 @pytest.mark.parametrize("healthy", [1, 2, 3, 4])
 def test_a_collapse_within_the_first_updates_is_told(healthy: int) -> None:
     """What lies in the first window spoils its means: then the first update is what the rest is compared with."""
-    watch, told = Watch(GuardSettings()), []
+    guard, told = Guard(GuardSettings()), []
     for update in range(1, 41):
         fallen = update > healthy
         text = {"length/truncated_frac": 0.0 if fallen else 0.9, "text/diversity": 1.0, "text/repetition": 0.0}
         seen = {"score/mean": 0.0 if fallen else -34 + 0.1 * update, "length/mean": 1.0 if fallen else 22.5}
-        told += [(update, words) for words in watch.see({"update": update, **seen, **text})]
+        told += [(update, words) for words in guard.see({"update": update, **seen, **text})]
     ((update, words),) = told
     assert update == 10 and "completions shrank from" in words
 
@@ -123,12 +129,12 @@ def test_a_collapse_within_the_first_updates_is_told(healthy: int) -> None:
 @pytest.mark.parametrize("rise", [0.01, 0.05])
 def test_a_collapse_within_the_first_updates_is_told_while_the_score_goes_on_rising(rise: float) -> None:
     """The score has risen since the first window, too, whose mean length the collapse has spoiled."""
-    watch = Watch(GuardSettings())
+    guard = Guard(GuardSettings())
     said = []
     for update in range(20):
         found = {"length/truncated_frac": 0.0, "text/diversity": 0.6, "text/repetition": 0.0}
         score, length = (0.4 + rise * update, 12.0) if update else (0.3, 40.0)
-        said += watch.see(found | {"score/mean": score, "length/mean": length})
+        said += guard.see(found | {"score/mean": score, "length/mean": length})
     (words,) = said
     assert "while completions shrank from 40 to 12 tokens" in words
 
@@ -137,11 +143,11 @@ def test_noise_in_the_first_update_is_not_taken_for_a_collapse() -> None:
     """Few completions an update: lengths and scores of a single one say little."""
     told = []
     for seed in range(100):
-        draw, watch = np.random.default_rng(seed), Watch(GuardSettings())
+        draw, guard = np.random.default_rng(seed), Guard(GuardSettings())
         for _ in range(30):
             seen = {"score/mean": draw.normal(), "length/mean": float(draw.uniform(8, 40))}
             text = {"length/truncated_frac": 0.5, "text/diversity": 0.8, "text/repetition": 0.05}
-            told += watch.see({**seen, **text})
+            told += guard.see({**seen, **text})
     assert told == []
 
 
@@ -151,10 +157,10 @@ def test_off_says_nothing() -> None:
 
 
 def test_updates_without_a_score_count_for_nothing() -> None:
-    watch = Watch(GuardSettings(window=2))
+    guard = Guard(GuardSettings(window=2))
     for _ in range(10):
-        assert watch.see({"length/mean": 1.0, "text/diversity": 1.0, "critic/unscored_frac": 1.0}) == []
-    assert watch.first == {}
+        assert guard.see({"length/mean": 1.0, "text/diversity": 1.0, "critic/unscored_frac": 1.0}) == []
+    assert guard.first == {}
 
 
 def test_its_state_goes_through_json_and_comes_back() -> None:
@@ -162,10 +168,10 @@ def test_its_state_goes_through_json_and_comes_back() -> None:
     series, _ = FAILURES["answers never end"]
     whole = warnings(**series)
     for cut in (3, 30, 60):
-        first, told = Watch(GuardSettings()), []
+        first, told = Guard(GuardSettings()), []
         for update in range(80):
             if update == cut:
-                again = Watch(GuardSettings())
+                again = Guard(GuardSettings())
                 again.restore(json.loads(json.dumps(first.state())))
                 first = again
             told += first.see(metrics(update, update / 80, **series))
@@ -179,3 +185,51 @@ def test_repetition_and_diversity() -> None:
     assert text_stats([[7] * 7]) == {"text/repetition": 0.75, "text/diversity": pytest.approx(1 / 6)}
     # The same in two completions is no repetition within one, but there is little variety.
     assert text_stats([[1, 2, 3, 4, 5]] * 2) == {"text/repetition": 0.0, "text/diversity": 0.5}
+
+
+# ------------------------------------------------------------------------------------- complaints about the critic
+
+
+EXAMPLES = [Example("a", "Where?", "In the harbour."), Example("b", "When?")]
+
+
+def critic(prompts: Any, completions: Sequence[str], **columns: Any) -> list[Critique | None]:  # noqa: ARG001
+    return [Critique("", score=0.5) for _ in completions]
+
+
+@pytest.fixture
+def rewards() -> RewardFunction:
+    return RewardFunction(critic, AlignSettings(), Scoring())
+
+
+def test_complaints_come_once_and_name_the_columns(rewards: RewardFunction) -> None:
+    guard = Guard(GuardSettings(window=2))
+    (words,) = guard.complaints({"critic/unscored_frac": 1.0}, rewards, EXAMPLES)
+    assert "the critic critic scored no completion" in words and "`reference`" in words
+    assert guard.complaints({"critic/unscored_frac": 1.0}, rewards, EXAMPLES) == []
+    assert guard.complaints({"critic/unscored_frac": 0.9}, rewards, EXAMPLES) == []
+
+
+def test_spans_that_add_variance_are_told_when_they_keep_doing_so(rewards: RewardFunction) -> None:
+    guard, told = Guard(GuardSettings(window=2)), []
+    for ratio in (1.2, 0.5, 0.9, 1.4, 1.4):
+        seen = {"score/mean": 0.0, "critic/unscored_frac": 0.0, "reward/residual_ratio": ratio}
+        guard.see(
+            {"length/mean": 1.0, "text/diversity": 1.0, "text/repetition": 0.0, "length/truncated_frac": 0.0, **seen}
+        )
+        told.append(guard.complaints(seen, rewards, EXAMPLES))
+    assert [bool(words) for words in told] == [False, False, False, True, False]
+    assert "set scoring.scale lower" in told[3][0]
+
+
+def test_a_critic_that_scores_nothing_is_quoted_with_its_reason(rewards: RewardFunction) -> None:
+    rewards.reason = "only 0.41 sure"
+    (words,) = Guard(GuardSettings()).complaints({"critic/unscored_frac": 1.0}, rewards, [])
+    assert "the critic critic scored no completion" in words and "It says: only 0.41 sure." in words
+
+
+def test_skipped_steps_are_told_once(rewards: RewardFunction) -> None:
+    guard, seen = Guard(GuardSettings()), {"critic/unscored_frac": 0.0, "update/skipped": 2.0}
+    (words,) = guard.complaints(seen, rewards, EXAMPLES)
+    assert words.startswith("2 optimizer steps were skipped") and "lower update.learning_rate" in words
+    assert guard.complaints(seen, rewards, EXAMPLES) == []
