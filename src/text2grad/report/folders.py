@@ -159,7 +159,7 @@ def _usable(digits: str) -> int | float:
     return value if abs(value) <= LARGEST else math.nan
 
 
-USABLE = {"parse_float": _usable, "parse_int": _usable, "parse_constant": _usable}
+USABLE: dict[str, Any] = {"parse_float": _usable, "parse_int": _usable, "parse_constant": _usable}
 """Options of `json.loads`: numbers that are too large to sum become NaN, which no reader accepts."""
 
 
