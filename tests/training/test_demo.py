@@ -18,8 +18,8 @@ import yaml
 from text2grad.cli import main
 from text2grad.models.sampling import SamplingSettings
 from text2grad.models.writer import Loaded, Writer
-from text2grad.tasks.bulletin import FACTS_RIGHT, bulletins
-from text2grad.tasks.bulletin_critic import bulletin
+from text2grad.tasks.bulletin import bulletins
+from text2grad.tasks.bulletin_critic import FACTS_RIGHT, bulletin
 from text2grad.training.demo import curve, load, patience, settle, verdict
 from text2grad.training.demo_settings import DemoSettings
 
