@@ -18,11 +18,7 @@ from text2grad.models.sampling import SamplingSettings
 from text2grad.models.writer import Loaded, Writer
 from text2grad.tasks.bulletin import bulletins
 from text2grad.tasks.bulletin_critic import FACTS_RIGHT, bulletin
-<<<<<<< HEAD
 from text2grad.training.demo import curve, load, settle, verdict
-=======
-from text2grad.training.demo import curve, load, patience, settle, verdict
->>>>>>> 0c72ebc4d1cc1db808907379eac2e9b69114062e
 from text2grad.training.demo_settings import DemoSettings
 
 SHORT = ["start_updates=1", "updates=2", "evaluate_every=1", "held_out=6", "prompts=2", "completions=2", "--quiet"]
