@@ -3,7 +3,7 @@ lives in `models/reward/`; `critic_named(..., opened=...)` takes the function th
 
 import hashlib
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le
 
@@ -18,6 +18,7 @@ CARD = "reward_model.json"
 class LearnedSettings:
     """Of `path/to/checkpoint`."""
 
+    RENAMED: ClassVar = {"caution": None}
     by: Literal["head", "generation"] = "head"
     """head: the span head, in one pass. generation: the critique is written token by token and aligned like any other;
     a completion whose critique cannot be parsed is not scored."""
@@ -30,9 +31,6 @@ class LearnedSettings:
     """bfloat16: weights and products in bf16, half the memory and faster on a GPU; the span head stays in fp32."""
     batch_tokens: Annotated[Int, Gt(0)] = 16384
     """Tokens that are read at once, padding included; lower it when memory runs out."""
-    caution: Annotated[Real, Ge(0), Le(100)] = 0.0
-    """Standard deviations that are subtracted from the expected score, split over tokens by their variance. A policy
-    exploits what its critic is unsure of; caution makes that not worth it. For reward models that learned scores."""
     confidence: Annotated[Real, Ge(0), Le(1)] | None = None
     """Completions below this confidence are not scored; none: the floor that was chosen in training."""
 
