@@ -225,7 +225,7 @@ def test_long_completions_are_counted_and_long_critiques_leave_the_head_its_labe
         start(tmp_path / "strict", settings(too_long="error"), rows=[*rows(6), long])
     with pytest.raises(InvalidData, match=r"none of 1 completions has room in template\.max_tokens=200"):
         start(tmp_path / "none", options, rows=rows(4), held_out=[long])
-    with pytest.raises(InvalidData, match=r"none of 1 critiques has room in .* template\.critique_tokens=40; set"):
+    with pytest.raises(InvalidData, match=r"none of 1 critiques has room in .* template\.critique_tokens=40; loss"):
         start(tmp_path / "wordy", options, rows=[wordy], held_out=rows(2))
     with pytest.raises(InvalidData, match="at least one annotated completion, got none"):
         start(tmp_path / "empty", options, rows=[])

@@ -170,7 +170,7 @@ class RewardModelTrainer(Closable):
         self.held_items = self._items(self.held_out, reader, scale.value)
         if settings.loss.language and all(item.critique is None for item in self.items):
             raise InvalidData(
-                f"none of {len(self.items)} critiques has room in {self._room()}; set loss.language=0 to train no writer"
+                f"none of {len(self.items)} critiques has room in {self._room()}; loss.language=0 trains no writer"
             )
         # ---- what the labels say about the head
         sizes = np.abs(np.concatenate([item.labels.rewards for item in self.items]))
