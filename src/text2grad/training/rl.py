@@ -84,7 +84,7 @@ class Trainer(Closable):
         named = critic if critic is not None else settings.critic or data.task.critic
         self.reward_function = _reward_function(named, settings)
         other = settings.evaluation.critic
-        self.examiner = self.reward_function if other is None else _reward_function(other, settings)
+        self.held_out_reward = self.reward_function if other is None else _reward_function(other, settings)
         digests = dict(data.digests)
         for name in (named, other):
             # A reward model is as much of a run as its data; other critics may be mended on the way.
@@ -136,9 +136,9 @@ class Trainer(Closable):
         if self.held_out:
             self.evaluator = Evaluator(
                 self.held_out[: settings.evaluation.examples],
-                self.examiner,
+                self.held_out_reward,
                 metrics=self.metrics,
-                training_critic=None if self.examiner is self.reward_function else self.reward_function,
+                training_critic=None if self.held_out_reward is self.reward_function else self.reward_function,
                 world=world,
             )
         parts: dict[str, Part] = {"kl": self.beta, "scale": self.reward_function.running_scale, "guard": self.guard}
@@ -269,13 +269,13 @@ class Trainer(Closable):
             return {}, []
         evaluation = self.evaluator.greedy(self.writer)
         chosen = evaluation.rollouts[: self.settings.log.rollouts]
-        return dict(evaluation.metrics), self.examiner.explain(chosen) if self.world.is_main else []
+        return dict(evaluation.metrics), self.held_out_reward.explain(chosen) if self.world.is_main else []
 
     def close(self) -> None:
         """Let go of the run folder and of the critics; `train` does so by itself."""
         self.run.close()
         self.reward_function.close()
-        self.examiner.close()
+        self.held_out_reward.close()
 
     # ------------------------------------------------------------------------------------------- guard rails, numbers
 
