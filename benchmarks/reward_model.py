@@ -43,7 +43,7 @@ from text2grad.models.load import load_model
 from text2grad.models.reward.critic import RewardCritic
 from text2grad.models.reward.model import RewardModel
 from text2grad.models.reward.template import Encoded, Template, written
-from text2grad.models.sampling import SamplingSettings, make_sampler
+from text2grad.models.sampling import ModelSampler, SamplingSettings
 from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.types import Alignment, Critique, Span
 
@@ -315,7 +315,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     # What writing has to read: prompt and completion, once.
     prompts = [[*one.encoded.ids[: one.encoded.first]] for one in found]
     settings = SamplingSettings(sampler="fast", max_new_tokens=tokens, batch=args.completions)
-    sampler, said = make_sampler(base, settings, end_ids=(), pad_id=0), objects(items, found)
+    sampler, said = ModelSampler(base, settings, end_ids=(), pad_id=0), objects(items, found)
     ways = {
         "span head": judge,
         "fast sampler": writing(lambda: [one.token_ids for one in sampler(prompts, None)], tokenizer, items, said),

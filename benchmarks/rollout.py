@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from text2grad.models.sampling import SamplingSettings, make_sampler, uniforms
+from text2grad.models.sampling import ModelSampler, SamplingSettings, uniforms
 
 GAP = 1e-4
 """Two logits closer than this are a tie: either may win."""
@@ -72,7 +72,7 @@ def generate(model: Any, prompts: Sequence[Sequence[int]], new_tokens: int, gree
 def assert_equal_work(model: Any, prompts: Sequence[Sequence[int]], new_tokens: int) -> int:
     """Greedy tokens agree up to the first tie of each row; how many were compared."""
     settings = SamplingSettings(sampler="fast", max_new_tokens=new_tokens)
-    ours = make_sampler(model, settings, end_ids=(), pad_id=0)(prompts, None)
+    ours = ModelSampler(model, settings, end_ids=(), pad_id=0)(prompts, None)
     theirs = generate(model, prompts, new_tokens, greedy=True).tolist()
     compared = 0
     for prompt, mine, other in zip(prompts, ours, theirs, strict=True):
@@ -132,7 +132,7 @@ def main() -> None:
     print(f"equal work: {compared} greedy tokens of 8 prompts are those of generate, in float32")
     model = model.to(getattr(torch, asked.dtype))
     settings = SamplingSettings(sampler="fast", max_new_tokens=asked.new_tokens, batch=asked.batch)
-    sampler = make_sampler(model, settings, end_ids=(), pad_id=0)
+    sampler = ModelSampler(model, settings, end_ids=(), pad_id=0)
     numbers = uniforms(0, 0, range(asked.batch), asked.new_tokens)
     tokens = asked.batch * asked.new_tokens
     assert sum(len(completion.token_ids) for completion in sampler(prompts, numbers)) == tokens

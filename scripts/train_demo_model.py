@@ -17,7 +17,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from text2grad.models.load import load_model
-from text2grad.models.sampling import SamplingSettings, make_sampler
+from text2grad.models.sampling import ModelSampler, SamplingSettings
 from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.models.tiny import tiny_tokenizer
 from text2grad.tasks.bulletin import bulletins, texts
@@ -88,7 +88,7 @@ def _config(tokenizer: Any) -> LlamaConfig:
 def _facts(model: Any, tokenizer: Any, plain: bool) -> float:
     """On held-out reports, greedily."""
     examples = bulletins(2, 256, "held_out", plain=plain)
-    sampler = make_sampler(
+    sampler = ModelSampler(
         model, SamplingSettings(max_new_tokens=40), end_ids=[tokenizer.eos_token_id], pad_id=tokenizer.pad_token_id
     )
     found = sampler([tokenizer(str(example.prompt)).input_ids for example in examples], None)

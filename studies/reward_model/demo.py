@@ -25,7 +25,7 @@ from text2grad import config
 from text2grad.models.chat import end_ids, prompt_ids
 from text2grad.models.load import load_model
 from text2grad.models.offsets import completion_of
-from text2grad.models.sampling import SamplingSettings, make_sampler, uniforms
+from text2grad.models.sampling import ModelSampler, SamplingSettings, uniforms
 from text2grad.runs import read_jsonl
 from text2grad.tasks.annotated import Annotated
 from text2grad.tasks.bulletin import bulletins
@@ -79,7 +79,7 @@ def critiques(start: Path, seed: int, count: int, device: str, workers: int) -> 
     drawn: list[Any] = []
     for turn, temperature in enumerate(TEMPERATURES):
         part = examples[turn :: len(TEMPERATURES)]
-        sampler = make_sampler(
+        sampler = ModelSampler(
             model,
             SamplingSettings(max_new_tokens=40, batch=256, temperature=temperature),
             end_ids=end_ids(tokenizer, model),

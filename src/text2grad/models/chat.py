@@ -63,16 +63,8 @@ def completion_ids(tokenizer: Any, completion: str, end: int) -> list[int]:
 def turn_end(tokenizer: Any, prompt: str | Sequence[Message], ends: Sequence[int], form: Format = "auto") -> int:
     """The one of the end tokens that closes a completion of this prompt: the template's, or the tokenizer's own."""
     own = int(tokenizer.eos_token_id)
-    if not getattr(tokenizer, "chat_template", None) or (form == "plain" and isinstance(prompt, str)):
-        return own
-    # Of the prompt itself: a template may refuse a conversation without a system turn.
-    turns = [Message("user", prompt)] if isinstance(prompt, str) else list(prompt)
-    asked = [{"role": turn.role, "content": turn.content} for turn in turns]
-    said = [*asked, {"role": "assistant", "content": "a"}]
-    before, all_of_it = (
-        list(tokenizer.apply_chat_template(turns, tokenize=True, return_dict=False)) for turns in (asked, said)
-    )
-    return next((token for token in all_of_it[len(before) :] if token in ends), own)
+    closing = None if form == "plain" and isinstance(prompt, str) else template_end(tokenizer)
+    return closing if closing in ends else own  # type: ignore[return-value]
 
 
 def template_end(tokenizer: Any) -> int | None:

@@ -152,7 +152,8 @@ def _read(from_pretrained: Any, place: str, name: str, options: dict[str, Any]) 
             return from_pretrained(place, **options)
     except (OSError, ValueError, SafetensorError, LookupError, TypeError) as problem:
         raise CorruptModel(
-            f"{name}: its files could not be read ({_first_line(problem)}); write or fetch them again"
+            f"{name}: its files could not be read ({_first_line(problem)}); write or fetch them again. They are in "
+            f"{place if Path(place).is_dir() else HF_HUB_CACHE}"
         ) from problem
 
 

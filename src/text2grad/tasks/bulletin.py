@@ -102,7 +102,8 @@ def _example(seed: int, index: int, split: Split, plain: bool) -> Example:
     rng = random.Random(name)
     incident = draw(rng, split)
     prompt = report(incident, rng, plain) + ASK
-    return Example(name.replace(" ", "-"), prompt, write(incident, rng), {"facts": incident.facts})
+    facts: dict[str, Any] = {"facts": incident.facts}
+    return Example(name.replace(" ", "-"), prompt, write(incident, rng), facts)
 
 
 def people_phrase(count: str, state: State) -> str:
@@ -179,10 +180,10 @@ def _clauses(incident: Incident, rng: random.Random, plain: bool) -> tuple[list[
     """Templates: how the report begins, and what follows."""
 
     def pick(*keys: str) -> str:
-        return rng.choice([text for key in keys for text in wordings[key]])
+        return str(rng.choice([text for key in keys for text in wordings[key]]))
 
-    wordings = DATA["report"]
-    people = wordings["people"][incident.state]
+    wordings: dict[str, Any] = DATA["report"]
+    people: list[str] = wordings["people"][incident.state]
     if plain:
         rest, cause, closed = [pick("damage"), rng.choice(people)], pick("cause"), pick("closed")
         rest += [cause] if incident.cause else []

@@ -1,17 +1,14 @@
 """The demo: a supervised start, two arms on the same data, a verdict in plain words, a report.
 
 Enters: its settings and a folder. Leaves: DIR/start, DIR/text2grad and DIR/scalar (run folders), DIR/summary.json and
-DIR/report.html; and DIR/settings.yaml and DIR/time.json, by which it resumes: a kill costs nothing but its minutes in
-the sum. The study over seeds (studies/demo) is made of the same functions.
+DIR/report.html; and DIR/settings.yaml, by which it resumes after a kill. The study over seeds (studies/demo) is made of
+the same functions.
 """
 
 import json
 import sys
-import time
 import webbrowser
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from contextlib import suppress
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
@@ -19,7 +16,7 @@ from typing import Any
 from rich.console import Console
 
 from text2grad import config
-from text2grad.errors import RunError, Text2GradError, UsageError
+from text2grad.errors import RunError, UsageError
 from text2grad.models.load import load_model
 from text2grad.models.sampling.settings import SamplingSettings
 from text2grad.models.settings import LoraSettings, PolicySettings
@@ -28,39 +25,53 @@ from text2grad.report.folders import read_runs
 from text2grad.report.page import build
 from text2grad.runs import read_jsonl, write_atomic
 from text2grad.tasks.bulletin import bulletins
-from text2grad.tasks.bulletin_critic import FACTS_RIGHT, bulletin
-from text2grad.training.demo_settings import DemoSettings, command, slow
+from text2grad.tasks.bulletin_critic import FACTS_RIGHT, TRAINING_SEEDS, bulletin
+from text2grad.training.demo_settings import DemoSettings, slow
 from text2grad.training.rl import Trainer
 from text2grad.training.settings import EvaluationSettings, LogSettings, SFTSettings, SupervisedSettings, TrainSettings
 from text2grad.training.sft import SFTTrainer
 
-ARMS = {"text2grad": "span", "scalar": "scalar"}
-"""Folder → the switch that tells the two apart."""
-NAMES = {"text2grad": "Text2Grad", "scalar": "scalar PPO"}
+ARMS = {
+    "text2grad": "[bold]Text2Grad[/bold]: each phrase of the critique rewards the tokens it is about.",
+    "scalar": "[bold]scalar PPO[/bold]: the same critiques, squeezed into one number on the last token.",
+}
+"""Folder → what tells the two apart, for the reader."""
 START_EXAMPLES, EXAMPLES = 2000, 2000
-_START, _COMPLETION, _REPORT = 50.0, 5.0, 2.0
-"""Seconds of a supervised update, of a completion that is trained on and of a report that is measured on, as
-SmolLM2-135M took them on one core."""
-_TRAINING_SEEDS = 100
-"""Training reports of seed s are those of generator seed 100 + s."""
+_BEFORE = (
+    "A model ({model}) reads incident reports and writes bulletins. Its critic knows the facts and writes what is "
+    "right, what is wrong and what is left out. First a supervised start on easy reports; then, twice from there, "
+    "{updates} updates from critiques of its bulletins on hard ones."
+)
+_SLOW = (
+    "\nWithout a GPU a model of this size is slow. Unless you ask for more, it makes few updates, which show that it "
+    "works, not how well. With a GPU, --device cuda does all of it (in another folder: --out)."
+)
 
 
-def show(options: DemoSettings, out: str | Path, *, display: bool, browser: bool) -> int:
-    """All of it; prints the verdict."""
-    console, again, out = Console(quiet=not display), command(options, str(out)), Path(out)
+def show(options: DemoSettings, out: Path, again: str, *, display: bool, browser: bool) -> int:
+    """All of it; prints the verdict. `again`: what to type to resume it."""
+    console = Console(quiet=not display)
     try:
         ours = not out.exists()
         settle(options, out)
     except OSError as problem:
         raise UsageError(f"--out should name a folder that can be written to, got {out}: {problem.strerror}") from None
-    with _begun(out, again, ours):
-        console.print(_BEFORE.format(model=options.model, updates=options.updates), highlight=False, markup=False)
-        if slow(options):
-            console.print("\n" + patience(options, str(out)), highlight=False, markup=False, soft_wrap=True)
+    console.print(_BEFORE.format(model=options.model, updates=options.updates), highlight=False, markup=False)
+    if slow(options):
+        console.print(_SLOW, highlight=False)
+    try:
         base = start(options, out / "start", show=display, again=again)
-        for name in ARMS:
-            console.print(f"\n[bold]{NAMES[name]}[/bold]: {_ABOUT[name]}", highlight=False)
+        for name, difference in ARMS.items():
+            console.print(f"\n{difference}", highlight=False)
             arm(options, name, base, out / name, show=display, again=again)
+    except BaseException:
+        if not _begun(out):
+            # There is no such model, or no such device: the mended command may have this folder.
+            (out / "settings.yaml").unlink()
+            if ours:
+                with suppress(OSError):
+                    out.rmdir()
+        raise
     summary = summarise(options, out)
     write_atomic(out / "summary.json", json.dumps(summary, indent=2).encode() + b"\n")
     page = build(read_runs([out / name for name in ARMS]))
@@ -72,70 +83,9 @@ def show(options: DemoSettings, out: str | Path, *, display: bool, browser: bool
     return 0
 
 
-def patience(options: DemoSettings, out: str) -> str:
-    """How long a larger model takes on a CPU, by rule, and what to do about it."""
-    completions = options.updates * options.prompts * options.completions
-    reports = (options.updates // options.evaluate_every + 1) * options.held_out
-    seconds = options.start_updates * _START + 2 * (completions * _COMPLETION + reports * _REPORT)
-    everything = DemoSettings(model=options.model, device="cuda", seed=options.seed)
-    minutes = max(1, round(seconds / 60))
-    few = (
-        " What so few updates show is that it works, not how well." if options.updates < DemoSettings().updates else ""
-    )
-    said = [
-        f"This is slow without a GPU: about {minutes} minute{'s'[: minutes > 1]} on one or two free cores for 135 "
-        f"million parameters, in proportion for others.{few}",
-        f"  with a GPU, all of it:  {command(everything, f'{out}-cuda')}",
-    ]
-    most = {"start_updates": 2, "updates": 2, "prompts": 2, "held_out": 8}
-    fewer = replace(options, **{key: min(getattr(options, key), count) for key, count in most.items()})
-    if fewer != options:
-        said.append(f"  sooner, but even less:  {command(fewer, f'{out}-short')}")
-    return "\n".join(said)
-
-
-class Told(KeyboardInterrupt):
-    """Ctrl-C, after which the command to resume has been printed."""
-
-
-@contextmanager
-def _begun(out: Path, again: str, ours: bool) -> Iterator[None]:
-    """Add up what the trainings take, also over several calls; a call that finds them done, or that is refused, adds
-    nothing. One that fails before there is a run leaves the folder free, or none if it made it (`ours`). Ctrl-C says
-    how to resume."""
-    over = all((out / name / "model").is_dir() for name in ("start", *ARMS))
-    began = time.perf_counter()
-    try:
-        yield
-    except BaseException as problem:
-        over = over or isinstance(problem, Text2GradError)
-        if isinstance(problem, KeyboardInterrupt) and not isinstance(problem, Told):
-            print(f"resume with: {again}", file=sys.stderr)
-        if not any((out / name).exists() for name in ("start", *ARMS)):
-            # Nothing has begun (there is no such model, no such device): the mended command may have this folder.
-            (out / "settings.yaml").unlink()
-            if ours:
-                with suppress(OSError):
-                    out.rmdir()
-            over = True
-        raise
-    finally:
-        if not over:
-            spent = (_seconds(out) or 0.0) + time.perf_counter() - began
-            write_atomic(out / "time.json", json.dumps({"seconds": round(spent, 1)}).encode() + b"\n")
-
-
-def _seconds(out: Path) -> float | None:
-    """What the trainings took so far; none: not known."""
-    try:
-        return float(json.loads((out / "time.json").read_bytes())["seconds"])
-    except (OSError, ValueError, TypeError, LookupError):
-        return None
-
-
 def settle(options: DemoSettings, out: Path) -> None:
     """One folder, one demo: what it was begun with is kept there, and nothing else is mixed into it."""
-    path, begun = out / "settings.yaml", any((out / name).exists() for name in ("start", *ARMS))
+    path, begun = out / "settings.yaml", _begun(out)
     if not path.exists() and begun:
         raise RunError(f"{out} holds runs, but not the settings of a demo; name another folder with --out")
     if begun:
@@ -145,6 +95,10 @@ def settle(options: DemoSettings, out: Path) -> None:
             raise RunError(f"{out} holds a demo with other settings; choose another --out:\n" + "\n".join(changed))
         return
     write_atomic(path, config.dump(options).encode())
+
+
+def _begun(out: Path) -> bool:
+    return any((out / name).exists() for name in ("start", *ARMS))
 
 
 def start(options: DemoSettings, folder: Path, *, show: bool = False, again: str = "") -> Path:
@@ -169,12 +123,12 @@ def start(options: DemoSettings, folder: Path, *, show: bool = False, again: str
         folder,
         model=model,
         tokenizer=tokenizer,
-        examples=bulletins(_TRAINING_SEEDS + options.seed, START_EXAMPLES, plain=True),
+        examples=bulletins(TRAINING_SEEDS + options.seed, START_EXAMPLES, plain=True),
         held_out=bulletins(options.held_out_seed, min(64, options.held_out), "held_out", plain=True),
         show=show,
         resume_with=again,
     )
-    return _went(loop.train())
+    return _went(loop.train(), again)
 
 
 def arm(options: DemoSettings, name: str, base: Path, folder: Path, *, show: bool = False, again: str = "") -> Path:
@@ -185,14 +139,14 @@ def arm(options: DemoSettings, name: str, base: Path, folder: Path, *, show: boo
         folder,
         model=model,
         tokenizer=tokenizer,
-        examples=bulletins(_TRAINING_SEEDS + options.seed, EXAMPLES),
+        examples=bulletins(TRAINING_SEEDS + options.seed, EXAMPLES),
         held_out=bulletins(options.held_out_seed, options.held_out, "held_out"),
         critic=bulletin,
         metrics=[FACTS_RIGHT],
         show=show,
         resume_with=again,
     )
-    return _went(loop.train())
+    return _went(loop.train(), again)
 
 
 def train_settings(options: DemoSettings, name: str) -> TrainSettings:
@@ -202,7 +156,7 @@ def train_settings(options: DemoSettings, name: str) -> TrainSettings:
         model=options.model,
         data="(made by text2grad.tasks.bulletin)",
         critic="text2grad.tasks.bulletin_critic:bulletin",
-        reward="span" if ARMS[name] == "span" else "scalar",
+        reward="scalar" if name == "scalar" else "span",
         updates=options.updates,
         prompts=options.prompts,
         completions=options.completions,
@@ -212,7 +166,7 @@ def train_settings(options: DemoSettings, name: str) -> TrainSettings:
         checkpoint_every=8,
         policy=_policy(options),
         sampling=SamplingSettings(max_new_tokens=40 if small else 64, batch=128),
-        advantage=AdvantageSettings(lam=options.span_lam if ARMS[name] == "span" else options.scalar_lam),
+        advantage=AdvantageSettings(lam=options.scalar_lam if name == "scalar" else options.span_lam),
         kl=KLSettings(coefficient=0.0 if small else 0.02, measure=True),
         update=UpdateSettings(
             epochs=1,
@@ -252,7 +206,6 @@ def summarise(options: DemoSettings, out: Path) -> dict[str, Any]:
         "before": {"score": first["score"], "facts_right": first["facts_right"]},
         "goal": {"score": goal, "meaning": "scalar PPO's score after its last update"},
         "arms": arms,
-        "seconds": _seconds(out),
     }
 
 
@@ -302,22 +255,11 @@ def _policy(options: DemoSettings) -> PolicySettings:
     return PolicySettings(lora=LoraSettings(rank=0 if options.model == "embedded" else 16))
 
 
-def _went(outcome: Any) -> Path:
-    if outcome.status == 130:
-        raise Told
+def _went(outcome: Any, again: str) -> Path:
     if outcome.interrupted:
+        if outcome.status != 130:  # else the run has said it
+            print(f"resume with: {again}", file=sys.stderr)
         raise KeyboardInterrupt
     if outcome.model is None:
         raise RunError("the run ended without a model; run the same command again to resume")
     return Path(outcome.model)
-
-
-_BEFORE = (
-    "A model ({model}) reads incident reports and writes bulletins. Its critic knows the facts and writes what is "
-    "right, what is wrong and what is left out. First a supervised start on easy reports; then, twice from there, "
-    "{updates} updates from critiques of its bulletins on hard ones."
-)
-_ABOUT = {
-    "text2grad": "each phrase of the critique rewards the tokens it is about.",
-    "scalar": "the same critiques, squeezed into one number on the last token.",
-}

@@ -1,11 +1,9 @@
-"""The settings of the demo, and the command that resumes one; no torch."""
+"""The settings of the demo; no torch."""
 
-import shlex
 from typing import Annotated
 
 from annotated_types import Ge, Gt, Le
 
-from text2grad import config
 from text2grad._checked import Int, Real
 from text2grad.config import settings
 
@@ -53,17 +51,3 @@ def slow(options: DemoSettings) -> bool:
     import torch
 
     return options.device == "cpu" or not torch.cuda.is_available()
-
-
-def command(options: DemoSettings, out: str) -> str:
-    """What to type to resume this demo.
-
-    >>> command(DemoSettings(device="cuda", updates=8), "my demo")
-    "text2grad demo --out 'my demo' --device cuda updates=8"
-    """
-    before, now = config.plain(DemoSettings()), config.plain(options)
-    changed = {key: config.inline(value) for key, value in now.items() if value != before[key]}
-    flags = [word for key in ("model", "device") if key in changed for word in (f"--{key}", now[key])]
-    words = [f"{key}={value}" for key, value in changed.items() if key not in ("model", "device")]
-    named = ["--out", out] if not out.startswith("-") else [f"--out={out}"]
-    return shlex.join(["text2grad", "demo", *named, *flags, *words])

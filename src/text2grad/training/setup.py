@@ -155,6 +155,9 @@ def facts(settings: Any, world: Processes) -> dict[str, Any]:
     """What a report needs to say how to make the run again."""
     import transformers
 
+    program = Path(sys.argv[0])
+    # `python -m text2grad` and the installed script are the same to a reader.
+    ours = program.name == "text2grad" or program.parts[-2:] == ("text2grad", "__main__.py")
     return {
         "text2grad": __version__,
         "torch": torch.__version__,
@@ -163,7 +166,7 @@ def facts(settings: Any, world: Processes) -> dict[str, Any]:
         "platform": platform.platform(),
         "device": str(world.device),
         "processes": world.size,
-        "command": sys.argv,
+        "command": ["text2grad" if ours else sys.argv[0], *sys.argv[1:]],
         "seed": settings.seed,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }

@@ -16,7 +16,7 @@ from tests.models.sampling import makers
 from tests.models.sampling.makers import END, PAD, build, some_prompts, some_uniforms, with_lora
 from tests.models.sampling.test_samplers import LENGTHS, assert_fresh, assert_greedy, make
 from text2grad.errors import UnsupportedModel
-from text2grad.models.sampling import SamplingSettings, make_sampler
+from text2grad.models.sampling import ModelSampler, SamplingSettings
 from text2grad.models.sampling.base import GROWTH, SLACK, alike
 from text2grad.models.sampling.fast import FastSampler
 from text2grad.models.sampling.steps import Replays, State, advance, emit, logits_of, new_state, prefill, step
@@ -51,21 +51,21 @@ def test_an_unknown_model_is_sampled_plainly_with_one_line(
     prompts = some_prompts((3, 5))
     settings = SamplingSettings(max_new_tokens=4)
     with caplog.at_level(logging.WARNING, "text2grad"):
-        sampler = make_sampler(model.eval(), settings, end_ids=[END], pad_id=PAD)
+        sampler = ModelSampler(model.eval(), settings, end_ids=[END], pad_id=PAD)
         first = sampler(prompts, some_uniforms(2, 4))
         assert sampler(prompts, some_uniforms(2, 4)) == first
     assert_fresh(model, prompts, first)
     (line,) = caplog.messages
     assert "plain sampler" in line and reason in line
     with pytest.raises(UnsupportedModel, match=reason):
-        make_sampler(model, SamplingSettings(sampler="fast"), end_ids=[END], pad_id=PAD)(prompts, None)
+        ModelSampler(model, SamplingSettings(sampler="fast"), end_ids=[END], pad_id=PAD)(prompts, None)
 
 
 def test_a_known_model_is_sampled_fast_without_a_line(caplog: pytest.LogCaptureFixture) -> None:
     model, prompts = build("qwen2-tied"), some_prompts((3, 5))
     settings = SamplingSettings(max_new_tokens=4)
     with caplog.at_level(logging.DEBUG, "text2grad"):
-        sampler = make_sampler(model, settings, end_ids=[END], pad_id=PAD)
+        sampler = ModelSampler(model, settings, end_ids=[END], pad_id=PAD)
         assert sampler(prompts, None) == make(model, "fast", max_new_tokens=4)(prompts, None)
     assert caplog.messages == []
 

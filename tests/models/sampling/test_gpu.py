@@ -9,7 +9,7 @@ from tests.models.sampling import makers
 from tests.models.sampling.makers import END, build, some_prompts, some_uniforms, with_lora
 from tests.models.sampling.test_samplers import LENGTHS, assert_fresh, assert_greedy, make
 from text2grad.models.sampling.base import pick
-from text2grad.models.sampling.fast import ROWS, FastSampler
+from text2grad.models.sampling.fast import ROWS
 from text2grad.models.sampling.steps import new_state
 from text2grad.models.sampling.weights import Weights
 
@@ -38,8 +38,8 @@ def own(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool
 @pytest.mark.parametrize("kind", makers.KINDS)
 def test_greedy_is_generate_token_for_token(kind: str, own: bool) -> None:
     model, prompts = build(kind, device="cuda"), some_prompts((*LENGTHS, 63, 64, 65, 130, 200))
-    sampler = make(model, "fast")
-    assert isinstance(sampler, FastSampler)
+    sampler = make(model, "fast").fast
+    assert sampler is not None
     assert_greedy(model, prompts, sampler(prompts, None), 12)
     assert (sampler._kernels is not None) == own
 
@@ -48,8 +48,8 @@ def test_greedy_is_generate_token_for_token(kind: str, own: bool) -> None:
 def test_graphs_are_replayed_from_call_to_call_with_the_weights_of_the_moment(batch: int, own: bool) -> None:
     model = with_lora(build("llama-gqa-tied", device="cuda"))
     head = makers.ValueHead(48).cuda()
-    sampler = make(model, "fast", batch=batch, max_new_tokens=90, value_head=head, end_ids=())
-    assert isinstance(sampler, FastSampler)
+    sampler = make(model, "fast", batch=batch, max_new_tokens=90, value_head=head, end_ids=()).fast
+    assert sampler is not None
     prompts = some_prompts(LENGTHS)
     for seed in range(3):
         for name, parameter in model.named_parameters():
@@ -102,8 +102,8 @@ def test_weights_that_move_in_memory_are_captured_anew() -> None:
 @pytest.mark.parametrize("kind", makers.KINDS)
 def test_in_bfloat16_the_numbers_are_near(kind: str, own: bool) -> None:
     model, prompts = build(kind, device="cuda").to(torch.bfloat16), some_prompts((*LENGTHS, 65, 130))
-    sampler = make(model, "fast")
-    assert isinstance(sampler, FastSampler)
+    sampler = make(model, "fast").fast
+    assert sampler is not None
     assert_fresh(model, prompts, sampler(prompts, some_uniforms(len(prompts), 12)), within=0.3)
     assert (sampler._kernels is not None) == own
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.models.sampling import makers
 from tests.models.sampling.makers import END, KINDS, PAD, build, some_prompts, some_uniforms, with_lora
 from text2grad.errors import ConfigError, InvalidData
-from text2grad.models.sampling import ModelSampler, Sampled, SamplingSettings, make_sampler
+from text2grad.models.sampling import ModelSampler, Sampled, SamplingSettings
 
 SAMPLERS = ("plain", "fast")
 LENGTHS = (5, 1, 17, 5, 9, 30, 2)
@@ -22,7 +22,7 @@ def make(
     model: Any, sampler: str, *, end_ids: Sequence[int] = (END,), value_head: Any = None, **fields: Any
 ) -> ModelSampler:
     chosen: dict[str, Any] = {"sampler": sampler, "max_new_tokens": 12, "batch": 4} | fields
-    return make_sampler(model, SamplingSettings(**chosen), end_ids=end_ids, pad_id=PAD, value_head=value_head)
+    return ModelSampler(model, SamplingSettings(**chosen), end_ids=end_ids, pad_id=PAD, value_head=value_head)
 
 
 def assert_greedy(model: Any, prompts: list[list[int]], completions: list[Sampled], new_tokens: int) -> None:
@@ -215,7 +215,7 @@ def test_what_cannot_be_sampled_is_refused_with_advice(sampler: str) -> None:
         with pytest.raises(InvalidData, match=r"prompt 1 should hold ids from 0 to 299.*tokenizer"):
             draw([[5], [5, strange]], None)
         with pytest.raises(InvalidData, match="pad_id should be an id that the model reads"):
-            make_sampler(build("llama-gqa-tied"), end_ids=[END], pad_id=strange)
+            ModelSampler(build("llama-gqa-tied"), SamplingSettings(), end_ids=[END], pad_id=strange)
     assert len(draw(some_prompts([244]), None)[0].token_ids) <= 12
 
 

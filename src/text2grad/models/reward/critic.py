@@ -24,7 +24,7 @@ from text2grad.feedback.replies import Reply, read_reply
 from text2grad.models.chat import end_ids
 from text2grad.models.reward.model import RewardModel
 from text2grad.models.reward.template import Encoded
-from text2grad.models.sampling import SamplingSettings, make_sampler
+from text2grad.models.sampling import ModelSampler, SamplingSettings
 from text2grad.types import Critique
 
 Prediction = tuple[Numbers, Numbers]
@@ -181,4 +181,4 @@ class RewardCritic:
         """Writes critiques, greedily."""
         ends = end_ids(self.tokenizer, self.model.base)
         settings = SamplingSettings(max_new_tokens=self.model.template.critique_tokens)
-        return make_sampler(self.model.base, settings, end_ids=ends, pad_id=self.tokenizer.pad_token_id)
+        return ModelSampler(self.model.base, settings, end_ids=ends, pad_id=self.tokenizer.pad_token_id)

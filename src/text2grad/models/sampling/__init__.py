@@ -1,4 +1,4 @@
-"""Prompts → completions: `make_sampler(model, settings, end_ids=…, pad_id=…).sample(prompts, Seed(…))`.
+"""Prompts → completions: `ModelSampler(model, settings, end_ids=…, pad_id=…).sample(prompts, Seed(…))`.
 
 Two samplers: `plain` knows every causal model, `fast` the Llama-like and Qwen2-like ones. Both speak ids only and give
 the log-probs of the distribution they sampled from. Torch and numpy are imported when a sampler is made: the settings,
@@ -24,7 +24,6 @@ __all__ = [
     "Sampler",
     "SamplingSettings",
     "Seed",
-    "make_sampler",
     "sampler_for",
     "uniforms",
 ]
@@ -39,21 +38,8 @@ def sampler_for(policy: Any, settings: SamplingSettings, *, end_ids: Sequence[in
     return sampler
 
 
-def _over_policy(policy: Any, settings: SamplingSettings, *, end_ids: Sequence[int], pad_id: int) -> "ModelSampler":
+def _over_policy(policy: Any, settings: SamplingSettings, *, end_ids: Sequence[int], pad_id: int) -> Sampler:
     return ModelSampler(policy.model, settings, end_ids=end_ids, pad_id=pad_id, value_head=policy.value_head)
-
-
-def make_sampler(
-    model: Any,
-    settings: SamplingSettings | None = None,
-    *,
-    end_ids: Sequence[int],
-    pad_id: int,
-    value_head: Any | None = None,
-) -> "ModelSampler":
-    """`model`: a causal model of transformers, or peft's around one. `value_head`: hidden (…, H) → (…) or (…, 1), read
-    from the hidden state that gives the logits."""
-    return ModelSampler(model, settings or SamplingSettings(), end_ids=end_ids, pad_id=pad_id, value_head=value_head)
 
 
 class ModelSampler:
@@ -61,6 +47,8 @@ class ModelSampler:
     an adapter, that the fast sampler does not know; with the setting `fast` that raises `UnsupportedModel`."""
 
     def __init__(self, model: Any, settings: SamplingSettings, **options: Any) -> None:
+        """`model`: a causal model of transformers, or peft's around one. `options`: `end_ids`, `pad_id`, and
+        `value_head` (None, or hidden (…, H) → (…) or (…, 1), read from the hidden state that gives the logits)."""
         self.settings, self._options = settings, options
         self._over(model)
 

@@ -84,23 +84,21 @@ def new_state(
     keep_hidden: bool,
     kernels: Any = None,
 ) -> State:
-    device = weights.device
-    hidden = (rows, new_tokens, weights.embed.shape[1])
+    def zeros(dtype: torch.dtype, *shape: int) -> Tensor:
+        return torch.zeros(shape, dtype=dtype, device=weights.device)
+
     return State(
-        cache=[
-            torch.zeros(rows, places, weights.shape.kv_width, dtype=weights.dtype, device=device)
-            for _ in weights.layers
-        ],
-        ids_B=torch.zeros(rows, dtype=torch.long, device=device),
-        position_B=torch.zeros(rows, dtype=torch.long, device=device),
-        step_1=torch.zeros(1, dtype=torch.long, device=device),
-        finished_B=torch.zeros(rows, dtype=torch.bool, device=device),
-        lengths_B=torch.zeros(rows, dtype=torch.long, device=device),
-        ended_by_E=torch.tensor(list(end_ids), dtype=torch.long, device=device),
-        uniform_BT=torch.zeros(rows, new_tokens, device=device),
-        ids_BT=torch.full((rows, new_tokens), pad_id, dtype=torch.long, device=device),
-        logprobs_BT=torch.zeros(rows, new_tokens, device=device),
-        hidden_BTH=torch.zeros(hidden, dtype=weights.dtype, device=device) if keep_hidden else None,
+        cache=[zeros(weights.dtype, rows, places, weights.shape.kv_width) for _ in weights.layers],
+        ids_B=zeros(torch.long, rows),
+        position_B=zeros(torch.long, rows),
+        step_1=zeros(torch.long, 1),
+        finished_B=zeros(torch.bool, rows),
+        lengths_B=zeros(torch.long, rows),
+        ended_by_E=torch.tensor(list(end_ids), dtype=torch.long, device=weights.device),
+        uniform_BT=zeros(torch.float32, rows, new_tokens),
+        ids_BT=zeros(torch.long, rows, new_tokens).fill_(pad_id),
+        logprobs_BT=zeros(torch.float32, rows, new_tokens),
+        hidden_BTH=zeros(weights.dtype, rows, new_tokens, weights.embed.shape[1]) if keep_hidden else None,
         temperature=temperature,
         pad_id=pad_id,
         kernels=kernels,
