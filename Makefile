@@ -32,8 +32,9 @@ quick: $(READY)
 types: $(READY)
 	$(PY) -m mypy
 
+# One thread: the tensors are tiny, and the other core checks types.
 fast-tests: $(READY)
-	$(PY) -m pytest -q -m 'not gpu and not slow'
+	OMP_NUM_THREADS=1 $(PY) -m pytest -q -m 'not gpu and not slow'
 
 test: $(READY)
 	$(PY) -m ruff format --check .

@@ -1,10 +1,10 @@
 """Train the scorer of paraphrases that ships in `src/text2grad/feedback/align/weights`.
 
-usage: train_aligner.py [--data DIR] [--write]
+usage: train_aligner.py [--data DIR] [--measure] [--write]
 
 It learns from DeFacto's training split: people's explanations and instructions, with and without the article, alone and
-among other sentences. Prints what the scorer reaches on folds that it has not seen, which is what docs/alignment.md
-reports; `--write` then trains on everything and writes the weights. Takes a few minutes on one core.
+among other sentences. `--measure` prints what the scorer reaches on folds that it has not seen, which is what
+docs/alignment.md reports; `--write` trains on everything and writes the weights. Each takes minutes on one core.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from text2grad.feedback.align.settings import AlignSettings, ParaphraseSettings
 WEIGHTS = Path(__file__).parent.parent / "src" / "text2grad" / "feedback" / "align" / "weights" / "words.json"
 SETTINGS = AlignSettings()
 Rows = NDArray[np.float32]
-RATE = 6e-3
+RATE = 8e-3
 
 
 @dataclass(frozen=True)
@@ -94,30 +94,23 @@ def among_others(items: Sequence[Item], seed: int) -> list[Item]:
 class Reader(nn.Module):
     """Torch's side of `WordScorer`."""
 
-    def __init__(self, columns: int, hidden: int, width: int, drop: float) -> None:
+    def __init__(self, columns: int, hidden: int, drop: float) -> None:
         super().__init__()
         self.into = nn.Linear(columns, hidden)
-        self.wide = nn.Conv1d(hidden, hidden, width, padding="same")
-        self.wider = nn.Conv1d(hidden, hidden, width, padding="same")
-        self.out = nn.Linear(3 * hidden, 1)
+        self.both = nn.GRU(hidden, hidden, bidirectional=True, batch_first=True)
+        self.out = nn.Linear(2 * hidden, 1)
         self.drop = nn.Dropout(drop)
 
-    def forward(self, rows_BTC: torch.Tensor, there_BT: torch.Tensor) -> torch.Tensor:
-        there_BT1 = there_BT[..., None]
-        layers = [self.drop(torch.tanh(self.into(self.drop(rows_BTC)))) * there_BT1]
-        for layer in (self.wide, self.wider):
-            layers.append(torch.tanh(layer(layers[-1].transpose(1, 2)).transpose(1, 2)) * there_BT1)
-        logits_BT: torch.Tensor = self.out(self.drop(torch.cat(layers, dim=-1)))[..., 0]
+    def forward(self, rows_BTC: torch.Tensor, lengths_B: torch.Tensor) -> torch.Tensor:
+        entered = self.drop(torch.tanh(self.into(self.drop(rows_BTC))))
+        packed = nn.utils.rnn.pack_padded_sequence(entered, lengths_B, batch_first=True, enforce_sorted=False)
+        states, _ = nn.utils.rnn.pad_packed_sequence(self.both(packed)[0], batch_first=True)
+        logits_BT: torch.Tensor = self.out(self.drop(states))[..., 0]
         return logits_BT
 
 
 def train(
-    cases: Sequence[Case],
-    seeds: Sequence[int],
-    hidden: int = 24,
-    width: int = 5,
-    drop: float = 0.35,
-    epochs: int = 22,
+    cases: Sequence[Case], seeds: Sequence[int], hidden: int = 20, drop: float = 0.35, epochs: int = 22
 ) -> dict[str, Any]:
     """Weights in the form that `WordScorer` reads. The loss is half cross-entropy, half what F1 loses."""
     flat = np.vstack([rows for case in cases for rows in case.rows])
@@ -136,7 +129,7 @@ def train(
     nets = []
     for seed in seeds:
         torch.manual_seed(seed)
-        net = Reader(flat.shape[1], hidden, width, drop)
+        net = Reader(flat.shape[1], hidden, drop)
         _fit(net, pieces, epochs, np.random.default_rng(seed))
         nets.append(_export(net.eval()))
     return {"columns": list(COLUMNS), "mean": _plain(mean), "scale": _plain(scale), "nets": nets}
@@ -144,14 +137,14 @@ def train(
 
 def _fit(net: Reader, pieces: Sequence[Any], epochs: int, random: np.random.Generator) -> None:
     optimizer = torch.optim.AdamW(net.parameters(), lr=RATE, weight_decay=0.03)
-    batches = max(1, len(pieces) // 32)
+    batches = max(1, len(pieces) // 48)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=epochs * batches)
     pad = nn.utils.rnn.pad_sequence
     for _ in range(epochs):
         for chosen in np.array_split(random.permutation(len(pieces)), batches):
             rows, labels, sizes, weights = zip(*(pieces[k] for k in chosen), strict=True)
             labels_BT, sizes_BT = pad(list(labels), batch_first=True), pad(list(sizes), batch_first=True)
-            logits_BT = net(pad(list(rows), batch_first=True), sizes_BT > 0)
+            logits_BT = net(pad(list(rows), batch_first=True), (sizes_BT > 0).sum(1))
             weights_B = torch.tensor(weights)
             each_BT = torch.sqrt(sizes_BT) * weights_B[:, None]
             entropy = nn.functional.binary_cross_entropy_with_logits(logits_BT, labels_BT, reduction="none")
@@ -170,12 +163,22 @@ def _fit(net: Reader, pieces: Sequence[Any], epochs: int, random: np.random.Gene
 
 
 def _export(net: Reader) -> dict[str, Any]:
-    """Matrices as numpy multiplies them: rows × columns, a convolution's first axis along the sentence."""
-    turned = {"into.weight": (1, 0), "wide.weight": (2, 1, 0), "wider.weight": (2, 1, 0)}
+    """Matrices as numpy multiplies them: rows × columns, both directions stacked."""
     named = {name: value.detach().numpy() for name, value in net.named_parameters()}
-    plain = {name: _plain(value.transpose(turned.get(name))) for name, value in named.items() if name != "out.weight"}
-    plain["out"] = _plain(named["out.weight"][0])
-    return {name.removesuffix(".weight").replace(".", "_"): value for name, value in plain.items()}
+    both = {
+        name: np.stack([named[f"both.{key}"], named[f"both.{key}_reverse"]])
+        for name, key in (
+            ("gates_in", "weight_ih_l0"),
+            ("gates_in_bias", "bias_ih_l0"),
+            ("gates_state", "weight_hh_l0"),
+            ("gates_state_bias", "bias_hh_l0"),
+        )
+    }
+    for name in ("gates_in", "gates_state"):
+        both[name] = both[name].transpose(0, 2, 1)
+    rest = {"into": named["into.weight"].T, "into_bias": named["into.bias"]}
+    out = {"out": named["out.weight"][0], "out_bias": named["out.bias"]}
+    return {name: _plain(value) for name, value in {**rest, **both, **out}.items()}
 
 
 def _plain(values: Any) -> Any:
@@ -233,7 +236,7 @@ def measure(sets: Sequence[Sequence[Case]]) -> None:
         for k, cases in enumerate(sets):
             for index, case in enumerate(cases):
                 if fold_of.get(case.item.name, -1) == fold:
-                    seen[k][index] = [scorer(rows) for rows in case.rows]
+                    seen[k][index] = scorer(case.rows)
     for k, name in enumerate(("explanation", "instruction", "no source", "among others", "among others, no source")):
         held = [(case, chances) for case, chances in zip(sets[k], seen[k], strict=True) if case.item.name in fold_of]
         report(name, [case for case, _ in held], [chances for _, chances in held], SETTINGS.paraphrase)
@@ -244,13 +247,15 @@ def main() -> None:
     parser.add_argument(
         "--data", default=os.environ.get("TEXT2GRAD_DATA"), help="folder of data; default: $TEXT2GRAD_DATA"
     )
+    parser.add_argument("--measure", action="store_true", help="measure on five folds")
     parser.add_argument("--write", action="store_true", help="train on everything and write the weights")
     args = parser.parse_args()
     if not args.data:
         parser.error("name the folder of data with --data or TEXT2GRAD_DATA")
     torch.set_num_threads(1)
     sets = word_sets(Path(args.data))
-    measure(sets)
+    if args.measure:
+        measure(sets)
     if args.write:
         weights = train([case for cases in sets for case in cases], seeds=(0, 1, 2))
         WEIGHTS.write_text(json.dumps(weights, separators=(",", ":")) + "\n", encoding="utf-8")

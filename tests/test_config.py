@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 
 from text2grad import config
 from text2grad._checked import Int, Real
+from text2grad.commands.annotate import AnnotateSettings
 from text2grad.config import Renamed, settings
 from text2grad.errors import ConfigError
+from text2grad.feedback.align.settings import AlignSettings
 from text2grad.runs import RunFolder
+from text2grad.training.settings import RewardModelSettings, TrainSettings
 
 
 @settings
@@ -264,6 +267,22 @@ def test_a_run_folder_of_an_older_version_is_resumed(tmp_path: Path) -> None:
     with pytest.warns(FutureWarning, match="advantage|ignored"):
         RunFolder(tmp_path, Renewed(Advantage("span_rloo"))).close()
     assert "estimator: span_rloo" in (tmp_path / "config.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("cls", "words"),
+    [
+        (TrainSettings, ["credit.kind=group", "credit.gamma=0.9", "credit.lam=0.5", "credit.whiten=false"]),
+        (TrainSettings, ["align.revision.boundary=expand", "align.code.certain=0.5"]),
+        (RewardModelSettings, ["loss.worth=0.25"]),
+        (AnnotateSettings, ["people.columns.comment=note", "align.code.certain=0.5"]),
+        (AlignSettings, ["revision.boundary=expand", "code.certain=0.5"]),
+    ],
+)
+def test_keys_of_version_0_1_are_still_read(cls: type, words: list[str]) -> None:
+    warned: list[str] = []
+    config.load(cls, None, words, warn=warned.append)
+    assert len(warned) == len(words)
 
 
 _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)

@@ -101,21 +101,12 @@ def test_names_are_as_long_as_it_takes(tmp_path: Path) -> None:
     assert [run.name for run in read_runs(folders[:1])] == ["seed-1"]
 
 
-def test_a_reward_model_is_finished_when_it_has_a_model_and_not_before(tmp_path: Path) -> None:
+def test_a_run_with_a_model_is_finished(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "a", updates=8)
-    looks = [(0, 3.0, 0.2), (2, 1.0, 0.5), (4, 2.0, 0.4)]
-    rows = [{"update": n, "held_out/watched": loss, "held_out/poor_ap": ap} for n, loss, ap in looks]
-    write_rows(folder / "metrics.jsonl", rows)
+    write_rows(folder / "metrics.jsonl", [{"update": n, "held_out/watched": 3.0 - n} for n in (0, 2, 4)])
     (run,) = read_runs([folder])
     assert run.unfinished == "not finished: 4 of 8 updates so far"
     assert "a is not finished: 4 of 8 updates so far." in build([run]).html.decode()
-    config = folder / "config.yaml"
-    config.write_text(config.read_text().replace("updates: 8", "updates: null\nkeep: best"))
-    (run,) = read_runs([folder])
-    assert run.unfinished == "without a model: still training, ended early, or copied without it"
     (folder / "model").mkdir()
     (run,) = read_runs([folder])
-    assert not run.unfinished
-    said = build([run]).html.decode()
-    assert "a has the weights of update 2, where its held-out loss was lowest: average precision on poor" in said
-    assert "tokens 0.500." in said and "not finished" not in said
+    assert not run.unfinished and "not finished" not in build([run]).html.decode()

@@ -146,13 +146,14 @@ def test_a_broken_declaration_is_said_and_the_metric_is_drawn(tmp_path: Path) ->
     assert "mine" in figures(html_of(folder))
 
 
-def test_what_never_happened_and_what_is_too_much_stays_out_of_the_way(tmp_path: Path) -> None:
+def test_what_never_happened_stays_out_of_the_way(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "a", updates=2)
-    rows = [{"update": n, "critic/unscored_frac": 0} | {f"mine/{k}": n for k in range(70)} for n in range(1, 3)]
-    write_rows(folder / "metrics.jsonl", [{"score/mean": 0.1, **row} for row in rows])
+    write_rows(
+        folder / "metrics.jsonl",
+        [{"update": n, "score/mean": 0.1, "reward/mean": n, "critic/unscored_frac": 0} for n in range(1, 3)],
+    )
     known, more = html_of(folder).split('<section id="training">')[1].split("<h3>More metrics</h3>")
-    assert "Unscored" not in figures(known)
-    assert len(figures(more)) == 60 and "60 of 71 are drawn" in more
+    assert "Unscored" not in figures(known) and "Unscored" in figures(more)
 
 
 def test_the_run_of_a_reward_model_shows_how_well_it_finds_what_is_poor(tmp_path: Path) -> None:
@@ -233,17 +234,3 @@ def test_text_can_be_read_on_every_ground(page_file: Path, scheme: str) -> None:
     for name in ("up", "down"):
         # 55 % is the strongest colour that a token gets.
         assert contrast(colours["ink"], mixed(colours[name], colours["card"], 0.55)) >= 4.5, name
-
-
-@pytest.mark.parametrize(
-    ("words", "typed"),
-    [
-        (["/x/src/text2grad/__main__.py", "train", "a b"], "text2grad train &#39;a b&#39;"),
-        (["/x/bin/text2grad", "train"], "text2grad train"),
-        (["my_script.py", "7"], "my_script.py 7"),
-    ],
-)
-def test_the_command_is_what_a_reader_types(tmp_path: Path, words: list[str], typed: str) -> None:
-    folder = write_run(tmp_path / "a", updates=1)
-    (folder / "run.json").write_text(json.dumps({"command": words}))
-    assert f'tabindex="0">{typed}</pre>' in html_of(folder)

@@ -156,11 +156,9 @@ def test_a_comment_without_a_quote_is_whole_words_as_often_as_there_are_spans(
     assert [one[:2] for one in found] == linked
 
 
-def test_a_quote_is_linked_in_the_role_that_its_comment_gives_it() -> None:
+def test_of_a_comment_with_two_quotes_the_first_of_the_words_is_linked() -> None:
     completion = "5 people, then 7 people."
     found = Alignment(spans(completion, ("5 people", "poor", "“5 people” contradicts “7 people”: wrong.")))
-    assert links("“7 people” contradicts “5 people”: wrong.", completion, found) == []
-    assert links("“5 people” contradicts “6 people”: wrong.", completion, found) == []
     assert links("“9” and “5 people” contradict “7 people”: wrong.", completion, found) == [
         (9, "5 people", "span", (0,))
     ]
@@ -179,22 +177,6 @@ def test_quotes_that_were_cut_to_the_same_words_are_taken_in_order() -> None:
     comment = f"“{cut}…” is wrong."
     found = Alignment((Span(66, 127, "poor", comment=comment), Span(0, 61, "poor", comment=comment)))
     assert [one[::3] for one in links(f"{comment} {comment}", completion, found)] == [(1, (1,)), (75, (0,))]
-
-
-@pytest.mark.parametrize(
-    ("critique", "place"),
-    [
-        ("“12 farms” is right, but does not fit where it stands. It does not say where.", 71),
-        ("It does not say where. “12 farms” is right, but does not fit where it stands.", 16),
-        ("It does not say where. That is where it fails.", 16),
-        ("That is where it is poor: it leaves out the date, and where.", 54),
-        ("“where it was” is right. “where” is missing.", 26),
-    ],
-)
-def test_what_is_left_out_is_linked_where_the_critique_says_so(critique: str, place: int) -> None:
-    completion = "12 farms"
-    alignment = Alignment(spans(completion, ("12 farms", "good", "“12 farms” is right.")), (), ("where",))
-    assert (place, "where", "omission", (0,)) in links(critique, completion, alignment)
 
 
 @pytest.mark.parametrize(

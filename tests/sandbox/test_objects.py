@@ -58,12 +58,6 @@ RIGHT = {
         "= n",
         "= 2",
     ),
-    "a function of the program for another": (
-        "def twice(f, x): return f(f(x))\ndef up(x): return x + 1\n",
-        "assert twice(up, 1) == 3",
-        "x + 1",
-        "x",
-    ),
     "a named tuple": (
         "import collections\nP = collections.namedtuple('P', 'x y')\ndef f(): return P(1, 2)\n",
         "assert f().y == 2",
@@ -140,6 +134,8 @@ LIES = {
     "a value for another function": "assert same(f(2)) == 4",
     "a constant that is none": "assert same(LIMIT) == 4",
     "a constant": "assert LIMIT == 4",
+    "a function of the program": "assert same(f) == 4",
+    "a name that is not there": "assert same(nowhere) == 4",
     "closeness": "import math\nassert math.isclose(f(2), 4)",
 }
 

@@ -3,13 +3,14 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from tests.models.reward.made import FAST, FULL, TEMPLATE, rows
 from tests.training.trainings import EXAMPLES, HELD_OUT, trainer, vowels
 from text2grad import config
+from text2grad.feedback.critics.protocol import Critic
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.runs import read_jsonl
 from text2grad.training.preference import DPOTrainer
@@ -49,8 +50,8 @@ def dpo_from_a_file(folder: Path) -> None:
 
 def dpo_from_samples(folder: Path) -> None:
     words = [*SHORT, "pairs=samples", "completions=2", "sampling.max_new_tokens=4"]
-    settings = config.load(DPOSettings, None, words)
-    DPOTrainer(settings, folder, examples=EXAMPLES, held_out=HELD_OUT, critic=vowels, **tiny()).train()
+    settings, critic = config.load(DPOSettings, None, words), cast(Critic, vowels)
+    DPOTrainer(settings, folder, examples=EXAMPLES, held_out=HELD_OUT, critic=critic, **tiny()).train()
 
 
 def reward_model(folder: Path) -> None:

@@ -165,6 +165,16 @@ def test_it_stops_when_the_held_out_loss_rises_and_stays_stopped(tmp_path: Path)
     assert metrics_of(tmp_path) == rows
 
 
+def test_weights_that_run_away_end_the_run(tmp_path: Path) -> None:
+    def breaks(loop: Any, metrics: Any) -> None:
+        if metrics["update"] == 1:
+            with torch.no_grad():
+                next(loop.policy.parameters()).fill_(float("nan"))
+
+    with pytest.raises(RunError, match=r"update 2: the loss is not a number; .*Lower update\.learning_rate=0\.005"):
+        start(tmp_path, settings(evaluate_every=1), held_out=EXAMPLES[:2], callbacks=[breaks]).train()
+
+
 def test_epochs_become_updates(tmp_path: Path) -> None:
     with start(tmp_path, settings(updates=None, epochs=1.5)) as loop:
         assert loop.updates == 3

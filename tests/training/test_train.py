@@ -309,6 +309,14 @@ def test_held_out_examples_are_completed_at_the_start_now_and_then_and_at_the_en
     assert all(row["token_rewards"] and not row["advantages"] for row in logged)
 
 
+def test_held_out_examples_may_come_from_a_file_while_the_others_are_given(tmp_path: Path) -> None:
+    file = tmp_path / "held.jsonl"
+    file.write_text('{"id": "h", "prompt": "Name the crane."}\n')
+    trainer(tmp_path / "run", "updates=1", f"held_out={file}").train()
+    assert {row["example"]["id"] for row in rows_of(tmp_path / "run", held_out=True)} == {"h"}
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["data"].keys() == {"examples", str(file)}
+
+
 def test_metrics_of_held_out_completions_are_means_and_are_declared(tmp_path: Path) -> None:
     letters_of = mean_of(lambda example, text: float(len(text) + 1000 * int(example.id[-1])))
     metrics = [Metric("letters", "Letters", "How many letters there are.", "neither", letters_of)]

@@ -147,6 +147,14 @@ def test_the_scale_resumes_from_the_checkpoint(tmp_path: Path, monkeypatch: pyte
     assert_same(tmp_path / "run", tmp_path / "whole")
 
 
+def test_a_checkpoint_of_another_version_is_named(tmp_path: Path) -> None:
+    one = trainer(tmp_path / "run", "updates=2")
+    one.state.parts = {"kl": one.beta}
+    one.train()
+    with pytest.raises(RunError, match="lacks guard, scale: another version of text2grad has written it"):
+        trainer(tmp_path / "run", "updates=2").train()
+
+
 TORCH = RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 576 vs 534")
 TORCH.__context__ = RuntimeError("basic_ios::clear: iostream error")
 SAFETENSORS = SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")

@@ -21,7 +21,7 @@ DRAWN = 300
 """Points drawn per series at most: more cannot be seen."""
 ROWS = 40
 """Rows of a chart's table at most."""
-_TOP, _BOTTOM = 10, 30
+_TOP, _BOTTOM, _RIGHT = 10, 30, 14
 """Margins of the paper."""
 T = TypeVar("T")
 
@@ -61,17 +61,11 @@ class Chart:
     def smoothed(self) -> bool:
         return any(line.many for line in self.lines)
 
-    def svg(self, width: int, height: int, labels: bool = False) -> Markup:
-        """`labels`: names at the ends of the lines, where there is room for them."""
-        longest = min(max((len(line.label) for line in self.lines), default=0), 20)
-        frame = _Frame.around([*self.lines, *self.beside], width, height, 44 + 7 * longest if labels else 14)
-        parts = [*frame.x_axis(), *frame.y_axis()]
-        for line in self.lines:
-            parts += _drawn(line, frame)
-        if labels:
-            parts += _end_labels(self.lines, frame)
+    def svg(self, width: int, height: int) -> Markup:
+        frame = _Frame.around([*self.lines, *self.beside], width, height)
+        parts = [*frame.x_axis(), *frame.y_axis(), *(part for line in self.lines for part in _drawn(line, frame))]
         places = Markup('data-left="{}" data-right="{}" data-last="{}" data-foot="{}"').format(
-            frame.left, width - frame.right, frame.x_ticks[-1], height - _BOTTOM
+            frame.left, width - _RIGHT, frame.x_ticks[-1], height - _BOTTOM
         )
         return _svg(width, height, f"{self.title}. {self.note} The table below holds the numbers.", parts, places)
 
@@ -94,13 +88,12 @@ class _Frame:
 
     width: int
     height: int
-    right: int
     left: int
     x_ticks: Sequence[float]
     y_ticks: Sequence[float]
 
     @classmethod
-    def around(cls, lines: Sequence[Line], width: int, height: int, right: int) -> "_Frame":
+    def around(cls, lines: Sequence[Line], width: int, height: int) -> "_Frame":
         points = [point for line in lines for point in line.points]
         last = max((point.update for point in points), default=1) or 1
         x_ticks = [tick for tick in ticks(0, last, 5) if tick == int(tick) and last - tick > last * 0.06]
@@ -109,10 +102,10 @@ class _Frame:
             low = 0.0  # Close to zero, or flat: show zero for scale.
         y_ticks = ticks(low, high, 5 if height < 310 else 6)
         left = max(46, 16 + round(6.6 * max(map(len, tick_labels(y_ticks)))))
-        return cls(width, height, right, left, [*x_ticks, last], y_ticks)
+        return cls(width, height, left, [*x_ticks, last], y_ticks)
 
     def x(self, update: float) -> float:
-        return self.left + (self.width - self.left - self.right) * update / self.x_ticks[-1]
+        return self.left + (self.width - self.left - _RIGHT) * update / self.x_ticks[-1]
 
     def y(self, value: float) -> float:
         share = (value - self.y_ticks[0]) / (self.y_ticks[-1] - self.y_ticks[0])
@@ -122,9 +115,7 @@ class _Frame:
         shape = '<path class="{}" d="M{} {}H{}"/><text class="tick end" x="{}" y="{}">{}</text>'
         for tick, label in zip(self.y_ticks, tick_labels(self.y_ticks), strict=True):
             y, kind = self.y(tick), "zero" if tick == 0 else "grid"
-            yield Markup(shape).format(
-                kind, self.left, _px(y), self.width - self.right, self.left - 8, _px(y + 4), label
-            )
+            yield Markup(shape).format(kind, self.left, _px(y), self.width - _RIGHT, self.left - 8, _px(y + 4), label)
 
     def x_axis(self) -> Iterator[Markup]:
         for tick in self.x_ticks:
@@ -207,34 +198,6 @@ def _mark(style: int, x: float, y: float) -> Markup:
     shapes = (disc, "M-3.3-3.3h6.6v6.6h-6.6z", "M0-4.4l4.2 7.4h-8.4z", "M0-4.4l4.4 4.4l-4.4 4.4l-4.4-4.4z")
     shape = '<path class="mark c{}" transform="translate({} {})" d="{}"/>'
     return Markup(shape).format(style, _px(x), _px(y), shapes[style % len(shapes)])
-
-
-def _end_labels(lines: Sequence[Line], frame: _Frame) -> Iterator[Markup]:
-    """Names beside the ends of the lines, moved apart where they would overlap. Where there is no room, none: the table
-    of the arms has them."""
-    ends = sorted(((line, line.drawn[-1]) for line in lines), key=lambda item: -item[1].mean)
-    lowest = frame.height - _BOTTOM - 6
-    if lowest - _TOP < 16 * (len(ends) - 1):
-        return
-    heights = apart([frame.y(end.mean) + 4 for _, end in ends], 16, lowest)
-    for (line, end), y in zip(ends, heights, strict=True):
-        label = line.label if len(line.label) <= 20 else f"{line.label[:19]}…"
-        shape = '<text class="label t{}" x="{}" y="{}">{}</text>'
-        yield Markup(shape).format(line.style, _px(frame.x(end.update) + 12), _px(y), label)
-
-
-def apart(heights: Sequence[float], gap: float, lowest: float) -> list[float]:
-    """Heights from the top down, at least a gap between them, none below the lowest.
-
-    >>> apart([10, 90, 95], 30, 100)
-    [10, 70, 100]
-    """
-    made: list[float] = []
-    for height in heights:
-        made.append(max(height, made[-1] + gap) if made else height)
-    for index in reversed(range(len(made))):
-        made[index] = min(made[index], made[index + 1] - gap if index + 1 < len(made) else lowest)
-    return made
 
 
 def swatch(style: int) -> Markup:

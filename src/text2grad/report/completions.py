@@ -187,7 +187,7 @@ def _span(span: Span, completion: Completion) -> list[Any]:
 
 
 def _critique(feedback: str, completion: str, alignment: Alignment) -> list[list[Any]]:
-    """The critique's text in pieces: [text], or [text, "span" | "missed" | "omission", indices]."""
+    """The critique's text in pieces: [text], or [text, "span" | "missed", indices]."""
     position = 0
     made: list[list[Any]] = []
     for phrase in phrases(feedback, completion, alignment):

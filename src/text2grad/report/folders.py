@@ -70,8 +70,6 @@ class Run:
         if self.planned is not None and self.last_update < self.planned:
             noun = "update" if self.planned == 1 else "updates"
             return f"not finished: {self.last_update} of {self.planned} {noun} so far"
-        if "held_out/watched" in self.keys:
-            return "without a model: still training, ended early, or copied without it"
         return ""
 
     @property
@@ -89,49 +87,44 @@ def find_folders(paths: Sequence[str | Path]) -> tuple[list[Path], list[str]]:
     """(run folders, a line for each thing left out). A folder that is no run itself stands for the runs in it, in the
     order in which they were started. Without any run, the paths come back as they are, to be refused with the reason.
     """
-    runs: list[Path] = []
+    folders: dict[Path, Path] = {}
     left_out: list[str] = []
     for path in map(Path, paths):
-        inside = sorted(path.glob("*/")) if path.is_dir() and not _is_run(path) else []
-        below = [folder for folder in inside if _is_run(folder)]
-        runs += [path] if _is_run(path) or not path.exists() else sorted(below, key=_started)
-        others = [folder for folder in inside if folder not in below and folder.name[0] != "."]
-        none = [path] if path.exists() and not below and not _is_run(path) else []
-        left_out += [
-            f"{other}: left out, {'a folder without metrics.jsonl' if other.is_dir() else 'a file'} is no run"
-            for other in none or others
-        ]
-    folders: dict[Path, Path] = {}
-    for path in sorted(runs, key=Path.is_symlink):  # Of a run and a link to it, the run is kept.
-        kept = folders.setdefault(path.resolve(), path)
-        if kept != path:
-            left_out.append(f"{path}: left out, the same run as {kept}")
-    unique = dict.fromkeys(path for path in runs if path in folders.values())
-    return (list(unique), left_out) if unique else ([Path(path) for path in paths], [])
+        inside = [path]
+        if path.is_dir() and not _is_run(path):
+            inside = sorted((entry for entry in path.glob("*/") if entry.name[0] != "."), key=_order) or [path]
+        for folder in inside:
+            if folder.exists() and not _is_run(folder):
+                kind = "a folder without metrics.jsonl" if folder.is_dir() else "a file"
+                left_out.append(f"{folder}: left out, {kind} is no run")
+            elif (kept := folders.setdefault(folder.resolve(), folder)) != folder:
+                left_out.append(f"{folder}: left out, the same run as {kept}")
+    return (list(folders.values()), left_out) if folders else ([Path(path) for path in paths], [])
 
 
-def _started(folder: Path) -> tuple[str, str]:
-    """By `run.json`; folders that do not say come last, by name."""
+def _order(folder: Path) -> tuple[str, str]:
+    """When it was started, by `run.json`; folders that do not say come last, by name."""
     return str(_facts(folder / "run.json", []).get("started", "~")), folder.name
 
 
 def read_runs(paths: Sequence[str | Path]) -> list[Run]:
     """All of them, each under a name of its own."""
-    folders = [_checked(Path(path)) for path in paths]
+    folders = list(map(Path, paths))
+    for path in folders:
+        if not _is_run(path):
+            raise RunError(
+                f"{path}: should be a run folder (one with metrics.jsonl or rollouts.jsonl, as `text2grad train` "
+                f"writes), or a folder of them, {_instead(path)}"
+            )
     return [_read(folder, name) for folder, name in zip(folders, _names(folders), strict=True)]
 
 
-def _checked(path: Path) -> Path:
-    wanted = f"{path}: should be a run folder (one with metrics.jsonl or rollouts.jsonl, as `text2grad train` writes)"
-    wanted += ", or a folder of them"
+def _instead(path: Path) -> str:
     if not path.exists():
-        raise RunError(f"{wanted}, but there is nothing of that name")
+        return "but there is nothing of that name"
     if not path.is_dir():
-        raise RunError(f"{wanted}, got a file" + (f"; did you mean {path.parent}?" if _is_run(path.parent) else ""))
-    if not _is_run(path):
-        inside = ", ".join(sorted(entry.name for entry in path.iterdir())[:5]) or "nothing"
-        raise RunError(f"{wanted}, got a folder that holds {inside}")
-    return path
+        return "got a file" + (f"; did you mean {path.parent}?" if _is_run(path.parent) else "")
+    return f"got a folder that holds {', '.join(sorted(entry.name for entry in path.iterdir())[:5]) or 'nothing'}"
 
 
 def _is_run(path: Path) -> bool:
@@ -166,7 +159,7 @@ def _usable(digits: str) -> int | float:
     return value if abs(value) <= LARGEST else math.nan
 
 
-USABLE = {"parse_float": _usable, "parse_int": _usable, "parse_constant": _usable}
+USABLE: dict[str, Any] = {"parse_float": _usable, "parse_int": _usable, "parse_constant": _usable}
 """Options of `json.loads`: numbers that are too large to sum become NaN, which no reader accepts."""
 
 

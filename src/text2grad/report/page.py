@@ -11,7 +11,6 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -22,10 +21,9 @@ from text2grad.report.arms import Arm, arms_of
 from text2grad.report.charts import Chart, swatch
 from text2grad.report.completions import BYTES, Shown, embedded, read_completions
 from text2grad.report.folders import Run
-from text2grad.report.panels import chart_of, panels_of, style_of, time_by_part
+from text2grad.report.panels import LOCALITY, chart_of, panels_of, style_of, time_by_part
 from text2grad.report.words import Comparison, compare, counted, infos_of, number, ranged, signed
 
-WIDE, NARROW, SMALL = (960, 380), (400, 300), (440, 236)
 _SCRIPTS = ("base.js", "charts.js", "completions.js")
 _FACTS = ("text2grad", "torch", "transformers", "python", "platform", "device", "started")
 
@@ -44,44 +42,34 @@ def build(runs: Sequence[Run], budget: int = BYTES) -> Page:
     shown = [read_completions(run.rollouts, budget // len(runs)) for run in runs]
     panels = panels_of(arms, comparison.key)
     style, script = _asset("report.css"), "\n".join(map(_asset, _SCRIPTS))
-    html = (
-        _environment()
-        .get_template("report.html.j2")
-        .render(
-            policy=f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; base-uri 'none'; "
-            "form-action 'none'",
-            style=Markup(style),
-            script=Markup(script),
-            data=Markup(embedded(_data(runs, shown))),
-            comparison=comparison,
-            main=_main(arms, comparison),
-            held_out=[_figure(chart) for chart in panels.held_out],
-            arms=[_arm(index, arm, comparison) for index, arm in enumerate(arms)],
-            key=[(swatch(style_of(index)), arm.name) for index, arm in enumerate(arms)],
-            known=[_figure(chart) for chart in panels.known],
-            locality=[_figure(chart, labels=True) for chart in panels.locality],
-            more=[_figure(chart) for chart in panels.more],
-            left_out=panels.left_out,
-            drawing=_drawing(panels.known + panels.more),
-            time=time_by_part(arms),
-            runs=[_run(run, rows) for run, rows in zip(runs, shown, strict=True)],
-            any_rows=any(rows.during or rows.pairs for rows in shown),
-            version=__version__,
-        )
-    )
-    count = sum(len(rows.during) + sum(map(len, rows.pairs)) for rows in shown)
-    # A path may hold bytes that are no text; they become question marks.
-    return Page(html.encode("utf-8", "replace"), comparison, count)
-
-
-def _environment() -> Environment:
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("text2grad.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    html = environment.get_template("report.html.j2").render(
+        policy=f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; base-uri 'none'; "
+        "form-action 'none'",
+        style=Markup(style),
+        script=Markup(script),
+        data=Markup(embedded(_data(runs, shown))),
+        comparison=comparison,
+        main=_main(arms, comparison),
+        panels=panels,
+        arms=[_arm(index, arm, comparison) for index, arm in enumerate(arms)],
+        key=[(swatch(style_of(index)), arm.name) for index, arm in enumerate(arms)],
+        locality_key=[(swatch(style), key.partition("/")[2]) for key, style in LOCALITY.items()],
+        drawing=_drawing(panels.known + panels.more),
+        time=time_by_part(arms),
+        runs=[_run(run, rows) for run, rows in zip(runs, shown, strict=True)],
+        any_rows=any(rows.during or rows.pairs for rows in shown),
+        version=__version__,
+    )
+    count = sum(len(rows.during) + sum(map(len, rows.pairs)) for rows in shown)
+    # A path may hold bytes that are no text; they become question marks.
+    return Page(html.encode("utf-8", "replace"), comparison, count)
 
 
 def _asset(name: str) -> str:
@@ -127,13 +115,12 @@ def _scales(shown: Sequence[Shown]) -> dict[str, float]:
     return {name: min(filter(None, found), default=1.0) for name, found in scales.items()}
 
 
-def _main(arms: Sequence[Arm], comparison: Comparison) -> dict[str, Any] | None:
+def _main(arms: Sequence[Arm], comparison: Comparison) -> Chart | None:
     if not comparison.key:
         return None
     chart = chart_of(arms, comparison.key, infos_of(arms)[comparison.key])
     note = f"{chart.title} per update. {chart.note} {_drawing([chart])}".strip()
-    chart = Chart("Comparison", note, chart.lines)
-    return {**_figure(chart), "wide": chart.svg(*WIDE, labels=True), "narrow": chart.svg(*NARROW)}
+    return Chart("Comparison", note, chart.lines)
 
 
 def _drawing(charts: Sequence[Chart]) -> str:
@@ -144,12 +131,6 @@ def _drawing(charts: Sequence[Chart]) -> str:
         kind = "running means over" if smoothed else "means of"
         return f"Lines are {kind} the seeds; bands reach from the lowest seed to the highest."
     return "Lines are running means, single updates faint." if smoothed else ""
-
-
-def _figure(chart: Chart, labels: bool = False) -> dict[str, Any]:
-    header, rows, remark = chart.table()
-    svg = chart.svg(*SMALL, labels=labels)
-    return {"title": chart.title, "note": chart.note, "svg": svg, "header": header, "rows": rows, "remark": remark}
 
 
 def _arm(index: int, arm: Arm, comparison: Comparison) -> dict[str, Any]:
@@ -171,7 +152,7 @@ def _run(run: Run, shown: Shown) -> dict[str, Any]:
     if shown.unreadable:
         rows = counted(shown.unreadable, "row")
         trouble.append(f"rollouts.jsonl: {rows} could not be read, the first because: {shown.reason}")
-    data = run.facts.get("data")
+    data, command = run.facts.get("data"), run.facts.get("command")
     return {
         "name": run.name,
         "path": str(run.path),
@@ -179,19 +160,9 @@ def _run(run: Run, shown: Shown) -> dict[str, Any]:
         "updates": counted(run.last_update, "update"),
         "facts": [(key, str(run.facts[key])) for key in _FACTS if run.facts.get(key) is not None],
         "data": [(str(key), str(value)) for key, value in data.items()] if isinstance(data, Mapping) else [],
-        "command": _command(run.facts.get("command")),
+        "command": shlex.join(map(str, command)) if isinstance(command, list) else "",
         "config": run.config_text,
         "warnings": run.warnings[:100],
         "warnings_total": len(run.warnings),
         "trouble": trouble,
     }
-
-
-def _command(words: object) -> str:
-    """What to type to get a run again."""
-    if not isinstance(words, list) or not words:
-        return ""
-    first = Path(str(words[0]))
-    # `python -m text2grad` and the installed script are the same to a reader.
-    ours = first.name == "text2grad" or (first.name, first.parent.name) == ("__main__.py", "text2grad")
-    return shlex.join(["text2grad" if ours else str(words[0]), *map(str, words[1:])])

@@ -15,8 +15,6 @@ from text2grad.types import MetricInfo
 STYLES = 6
 LOCALITY = {"locality/good": 0, "locality/poor": 1, "locality/unlabelled": 4}
 """Drawn together, one chart per arm. Key → style of its line: blue, orange, grey."""
-MOST = 60
-"""Charts under "More metrics" at most: the page must load."""
 
 KNOWN = (
     *("score/mean", "reward/mean", "kl/reference", "length/mean", "text/diversity", "text/repetition"),
@@ -31,7 +29,6 @@ HELD_OUT = (
     *("language", "accuracy", "poor_f1", "good_f1"),
 )
 """Built-in `held_out/` metrics: those of tasks and users stand beside the comparison."""
-_PARTS = ("sample", "critic", "align", "forward", "update", "evaluate", "other")
 
 
 @dataclass
@@ -42,8 +39,6 @@ class Panels:
     known: list[Chart] = field(default_factory=list)
     locality: list[Chart] = field(default_factory=list)
     more: list[Chart] = field(default_factory=list)
-    left_out: int = 0
-    """Metrics beyond the most that are drawn."""
 
 
 def panels_of(arms: Sequence[Arm], main: str) -> Panels:
@@ -56,10 +51,9 @@ def panels_of(arms: Sequence[Arm], main: str) -> Panels:
     more = sorted(
         {*rest} - {*held_out}, key=lambda key: (key.partition("/")[0] in ("held_out", *OURS), rest.index(key))
     )
-    panels = Panels(locality=_locality(arms), left_out=max(len(more) - MOST, 0))
+    panels = Panels(locality=_locality(arms))
     panels.known, panels.held_out, panels.more = (
-        [made for key in some if (made := chart_of(arms, key, infos[key])).lines]
-        for some in (known, held_out, more[:MOST])
+        [made for key in some if (made := chart_of(arms, key, infos[key])).lines] for some in (known, held_out, more)
     )
     return panels
 
@@ -90,11 +84,9 @@ def _locality(arms: Sequence[Arm]) -> list[Chart]:
 
 
 def time_by_part(arms: Sequence[Arm]) -> tuple[list[str], list[list[str]]] | None:
-    """(header, rows): mean seconds per update; unknown parts come last, before `other`."""
-    keys = {key for arm in arms for run in arm.runs for key in run.keys if key.startswith("time/")}
-    measured = {key.removeprefix("time/") for key in keys}
-    parts = [*(part for part in _PARTS[:-1] if part in measured), *sorted(measured - {*_PARTS})]
-    parts += ["other"] if "other" in measured else []
+    """(header, rows): mean seconds per update."""
+    keys = {key: None for arm in arms for run in arm.runs for key in run.keys if key.startswith("time/")}
+    parts = sorted((key.removeprefix("time/") for key in keys), key=lambda part: part == "other")
     columns = {arm.name: [_mean_over_updates(arm, f"time/{part}") for part in parts] for arm in arms}
     columns = {name: values for name, values in columns.items() if sum(values)}
     if not columns:

@@ -117,7 +117,7 @@ def _span_marks(spans: tuple[Span, ...], segments: Sequence[Segment], numbers: d
 def _critique_marks(critique: str, completion: str, alignment: Alignment, numbers: dict[int, int]) -> Iterator[_Mark]:
     for phrase in phrases(critique, completion, alignment):
         if phrase.kind != "span":
-            yield _Mark(phrase.start, phrase.end, "✗" if phrase.kind == "missed" else "○", _QUIET)
+            yield _Mark(phrase.start, phrase.end, "✗", _QUIET)
             continue
         verdicts = {index: alignment.spans[index].verdict for index in phrase.indices}
         label = "".join(f"{_SIGNS[verdict]}{numbers[index]}" for index, verdict in verdicts.items())

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from text2grad.report.arms import Arm, Point
-from text2grad.report.folders import Run
 from text2grad.types import MetricInfo
 
 TRAINING = "score/mean"
 WATCHED = "held_out/watched"
-"""By which a reward model chooses its weights."""
+"""The loss by which a reward model chooses its weights."""
 MEASURES = (
     *("held_out/score", TRAINING),
     *("held_out/poor_ap", "held_out/good_ap", WATCHED, "held_out/loss", "loss/joint", "loss/mean"),
@@ -118,7 +117,6 @@ def compare(arms: Sequence[Arm]) -> Comparison:
         sentences.append("There are no held-out scores in these runs, so training scores are compared.")
     runs = [run for arm in arms for run in arm.runs]
     sentences += [f"{run.name} is {run.unfinished}." for run in runs if run.unfinished]
-    sentences += filter(None, (_kept(run, measure) for run in runs))
     silent = [arm.name for arm in arms if not arm.series(key)]
     if silent:
         sentences.append(f"No {measure.name} in {', '.join(silent)}.")
@@ -135,18 +133,6 @@ def _measure(arms: Sequence[Arm]) -> _Measure | None:
     noun = "loss" if "loss" in key or key == WATCHED else "score" if key in MEASURES else "value"
     lower = noun == "loss" or infos[key].better == "lower"
     return _Measure(key, _inside(infos[key].title), noun, -1 if lower else 1)
-
-
-def _kept(run: Run, measure: _Measure) -> str:
-    """Which weights a reward model has, where they are not those of the last evaluation."""
-    losses = {update: row[WATCHED] for update, row in sorted(run.metrics.items()) if WATCHED in row}
-    if run.unfinished or not losses or run.config.get("keep") != "best":
-        return ""
-    best = min(losses, key=losses.__getitem__)
-    if best == max(losses) or measure.key not in run.metrics[best]:
-        return ""
-    value = number(run.metrics[best][measure.key])
-    return f"{run.name} has the weights of update {best}, where its held-out loss was lowest: {measure.name} {value}."
 
 
 def _reached(points: Sequence[Point], value: float, measure: _Measure) -> int | None:

@@ -288,6 +288,9 @@ class RewardModelTrainer(Closable):
         batch, labels = self._batch(items)
         rows = torch.arange(len(items), device=batch.ids_BS.device)
         parts = list(micro_batches(batch, rows, self.settings.update.micro_batch)) if items else []
+        # Where weights are gathered from other processes, all must go through the model equally often. Asked before the
+        # first pass: a question in between would meet another process's pass.
+        spare = self.world.all_max(len(parts)) - len(parts)
         sums_3, counts_3 = torch.zeros(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
         outs: list[Tensor] = [torch.empty(0)] * len(items)
         with memory_named("reading held-out completions", "update.micro_batch"), evaluating(self.model):
@@ -297,8 +300,7 @@ class RewardModelTrainer(Closable):
                 pieces = out.out_N5.float().cpu().split([len(items[i].labels.verdicts) for i in index.tolist()])
                 for i, piece in zip(index.tolist(), pieces, strict=True):
                     outs[i] = piece
-            # Where weights are gathered from other processes, all must go through the model equally often.
-            for _ in range(self.world.all_max(len(parts)) - len(parts)):
+            for _ in range(spare):
                 self.model(*self._batch([]), self.weights)
         if items:
             counts_3 = counts_of(batch, labels).double().cpu()

@@ -155,6 +155,9 @@ def facts(settings: Any, world: Processes) -> dict[str, Any]:
     """What a report needs to say how to make the run again."""
     import transformers
 
+    program = Path(sys.argv[0])
+    # `python -m text2grad` and the installed script are the same to a reader.
+    ours = program.name == "text2grad" or program.parts[-2:] == ("text2grad", "__main__.py")
     return {
         "text2grad": __version__,
         "torch": torch.__version__,
@@ -163,7 +166,7 @@ def facts(settings: Any, world: Processes) -> dict[str, Any]:
         "platform": platform.platform(),
         "device": str(world.device),
         "processes": world.size,
-        "command": sys.argv,
+        "command": ["text2grad" if ours else sys.argv[0], *sys.argv[1:]],
         "seed": settings.seed,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
@@ -190,12 +193,14 @@ def load_data(
     train = list(examples) if examples is not None else task.examples("train")
     if not train:
         raise InvalidData("`examples` should hold at least one example, got none")
-    held = list(held_out or ()) if held_out or examples is not None else task.held_out()
+    # A file that the settings name counts also where the examples to train on are given.
+    elsewhere = not held_out and (examples is None or settings.held_out)
+    held = task.held_out() if elsewhere else list(held_out or ())
     from_files = examples is None and settings.task == "jsonl"
     digests = {}
     for name, path, part, of_file in (
         ("examples", settings.data, train, from_files),
-        ("held-out", settings.held_out, held, from_files and not held_out),
+        ("held-out", settings.held_out, held, settings.task == "jsonl" and not held_out),
     ):
         if not of_file and part:
             content = "\n".join(json.dumps(example.to_json(), sort_keys=True) for example in part)

@@ -50,6 +50,11 @@ class TrainingState:
         }
 
     def restore(self, collected: Mapping[str, Any]) -> None:
+        if missing := self.parts.keys() - collected.keys():
+            raise RunError(
+                f"the checkpoint lacks {', '.join(sorted(missing))}: another version of text2grad has written it. "
+                f"Resume with that version, or start in another folder"
+            )
         restore_weights(self.policy, self.optimizer, collected, self.world)
         for name, part in self.parts.items():
             part.restore(collected[name])

@@ -172,10 +172,17 @@ def test_support_holds_words_and_their_forms() -> None:
 
 
 def test_the_shipped_weights_know_the_columns() -> None:
-    rows = np.zeros((3, len(COLUMNS)), dtype=np.float32)
-    assert word_scorer(COLUMNS)(rows).shape == (3,)
+    assert len(word_scorer(COLUMNS)([np.zeros((3, len(COLUMNS)), dtype=np.float32)])[0]) == 3
     with pytest.raises(InvalidData, match="differs in meant"):
         word_scorer(COLUMNS[1:])
+
+
+def test_sentences_are_scored_alike_alone_and_together() -> None:
+    scorer = word_scorer(COLUMNS)
+    draw = np.random.default_rng(0)
+    rows = [draw.random((length, len(COLUMNS)), dtype=np.float32) for length in (3, 1, 0, 7)]
+    for alone, chances in zip(rows, scorer(rows), strict=True):
+        np.testing.assert_allclose(scorer([alone])[0], chances, rtol=1e-4, atol=1e-5)
 
 
 _PIECES = [*"ab .,!?\n\"'“”«»`()[]{}=+-:;0123456789éß漢字🙂\u200f\u202e\u0000"]

@@ -203,14 +203,14 @@ def paraphrases(
 ) -> list[Span]:
     """Spans of the clauses, all of which carry the one verdict (or none, which is taken for it)."""
     routed = route(prose, clauses, verdict, settings, similar)
-    spans = routed.spans
-    for number, group in sorted(routed.about.items()):
-        # Praise is not compared with the source: what is well said may be well known.
-        support = None if verdict == "good" else prose.support
-        rows = evidence(prose.raw, prose.tokens[number], group, support, quoted)
+    spans, about = routed.spans, sorted(routed.about.items())
+    # Praise is not compared with the source: what is well said may be well known.
+    support = None if verdict == "good" else prose.support
+    rows = [evidence(prose.raw, prose.tokens[number], group, support, quoted) for number, group in about]
+    for (number, group), row, probabilities in zip(about, rows, word_scorer(COLUMNS)(rows), strict=True):
         chosen: list[Span] = []
-        if points(rows, praise=verdict == "good"):
-            chosen = _choose(prose.raw, prose.tokens[number], word_scorer(COLUMNS)(rows), group, verdict, settings)
+        if points(row, praise=verdict == "good"):
+            chosen = _choose(prose.raw, prose.tokens[number], probabilities, group, verdict, settings)
         if not chosen and number in routed.nearest:
             clause, likeness = routed.nearest[number]
             chosen = [span_of(prose.places[number], verdict, likeness, clause)]

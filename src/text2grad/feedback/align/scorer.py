@@ -6,6 +6,7 @@ evidence are an error, not a guess.
 """
 
 import json
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -23,29 +24,47 @@ Rows = NDArray[np.float32]
 
 
 class WordScorer:
-    """An average of small convolutional networks: a word's probability sees the words around it."""
+    """An average of small recurrent networks (GRU) that read a sentence both ways."""
 
     def __init__(self, weights: dict[str, Any]) -> None:
         self.mean, self.scale = _array(weights["mean"]), _array(weights["scale"])
         names = weights["nets"][0]
         self.nets = {name: np.stack([_array(net[name]) for net in weights["nets"]]) for name in names}
 
-    def __call__(self, rows: Rows) -> Rows:
-        """Probabilities of the words of one sentence."""
-        nets = self.nets
-        # N networks, T words, H hidden units.
-        near_NTH = np.tanh((rows - self.mean) / self.scale @ nets["into"] + nets["into_bias"][:, None])
-        layers = [near_NTH]
-        for layer in ("wide", "wider"):
-            layers.append(np.tanh(_convolved(layers[-1], nets[layer]) + nets[f"{layer}_bias"][:, None]))
-        logits_NT = (np.concatenate(layers, axis=-1) @ nets["out"][..., None])[..., 0] + nets["out_bias"]
-        return _sigmoid(logits_NT.mean(axis=0))
+    def __call__(self, sentences: Sequence[Rows]) -> list[Rows]:
+        """Probabilities of the words of each sentence; sentences of different lengths go through together."""
+        nets, lengths = self.nets, np.array([len(rows) for rows in sentences], dtype=np.int64)
+        if not lengths.sum():
+            return [np.zeros(0, dtype=np.float32) for _ in sentences]
+        # N networks, 2 directions, W words of all sentences, H hidden units; the gates reset, update and new side by
+        # side, as in torch.
+        flat_WC = (np.vstack(sentences) - self.mean) / self.scale
+        entered_NWH = np.tanh(flat_WC @ nets["into"] + nets["into_bias"][:, None])
+        gates_N2WG = entered_NWH[:, None] @ nets["gates_in"] + nets["gates_in_bias"][:, :, None]
+        states_N2WH = self._read(gates_N2WG, lengths)
+        both_NWH = np.concatenate([states_N2WH[:, 0], states_N2WH[:, 1]], axis=-1)
+        logits_NW = (both_NWH @ nets["out"][..., None])[..., 0] + nets["out_bias"]
+        return np.split(_sigmoid(logits_NW.mean(axis=0)), np.cumsum(lengths)[:-1])
 
-
-def _convolved(states_NTH: Rows, kernel_NWHH: Rows) -> Rows:
-    width, length = kernel_NWHH.shape[1], states_NTH.shape[1]
-    padded = np.pad(states_NTH, ((0, 0), (width // 2, width // 2), (0, 0)))
-    return sum((padded[:, k : k + length] @ kernel_NWHH[:, k] for k in range(width)), start=np.zeros_like(states_NTH))
+    def _read(self, gates_N2WG: Rows, lengths: NDArray[np.int64]) -> Rows:
+        """Both directions and all sentences at once, one step per word of the longest."""
+        count, _, words, width = gates_N2WG.shape
+        hidden = width // 3
+        starts = np.cumsum(lengths) - lengths
+        states = np.zeros((count, 2, words, hidden), dtype=np.float32)
+        state = np.zeros((count, 2, len(lengths), hidden), dtype=np.float32)
+        for step in range(int(lengths.max())):
+            alive = np.flatnonzero(lengths > step)
+            forth, back = starts[alive] + step, starts[alive] + lengths[alive] - 1 - step
+            given = np.stack([gates_N2WG[:, 0, forth], gates_N2WG[:, 1, back]], axis=1)
+            old = state[:, :, alive]
+            kept = old @ self.nets["gates_state"] + self.nets["gates_state_bias"][:, :, None]
+            opened = _sigmoid(given[..., : 2 * hidden] + kept[..., : 2 * hidden])
+            fresh = np.tanh(given[..., 2 * hidden :] + opened[..., :hidden] * kept[..., 2 * hidden :])
+            update = opened[..., hidden:]
+            state[:, :, alive] = now = (1 - update) * fresh + update * old
+            states[:, 0, forth], states[:, 1, back] = now[:, 0], now[:, 1]
+        return states
 
 
 @cache

@@ -184,9 +184,7 @@ class Remote:
             given = encode([args, kwargs], seen=seen)
         except Unplain as problem:
             if type(problem.value) is StandIn:
-                # What the program gave is not the test's doing; that a test hands over `helper` is, but not `LIMIT`.
-                function = _field(problem.value, "_function")
-                _needs(problem.value, "hands the program", bool(function) and not function.isupper())
+                _needs(problem.value, "hands the program", False)  # what the program gave is not the test's doing
             words = f"the test hands the program an object of type {problem}, which is not plain data"
             raise self.needs(words, True) from None
         except RecursionError:

@@ -230,7 +230,5 @@ def conduct(job_fd: int, events: int, *wire: int) -> None:
     given = job["program"], *wire, job["seconds"], job["wall"]
     program = Remote(*given) if wire else Local(*given)
     sys.modules["solution"] = program.module()
-    tester = Tester(job, program, say)
-    tester.run()
-    if not tester.over:
-        say(done=True)
+    Tester(job, program, say).run()
+    say(done=True)  # what is not told by now is for the next pair of processes
