@@ -51,7 +51,7 @@ from text2grad.tasks.examples import Stream
 from text2grad.tasks.task import Metric
 from text2grad.training import guard, locality, rollouts
 from text2grad.training.guard import Guard
-from text2grad.training.rollouts import Rollouts, evenly, residual_ratio
+from text2grad.training.rollouts import SampleAndJudge, evenly, residual_ratio
 from text2grad.training.settings import TrainSettings
 from text2grad.training.setup import Callback, Clock, load_data, make_optimizer, model_writer, set_rate, start
 from text2grad.training.state import Part, TrainingState
@@ -123,7 +123,7 @@ class Trainer(Closable):
         self.writer = Writer(
             self.policy, self.tokenizer, settings.sampling, form=settings.format, world=world, sharded=world.sharded
         )
-        self.rollouts = Rollouts(
+        self.sample_and_judge = SampleAndJudge(
             Stream(self.examples, settings.seed),
             self.writer,
             self.reward_function,
@@ -159,7 +159,7 @@ class Trainer(Closable):
                 run.log({"update": 0, **metrics}, held_out=held_out)
             for step in run.steps():
                 clock = Clock("sample", "critic", "align", "forward", "update")
-                rollouts, mine = self.rollouts.of(step, clock)  # sampled and judged: everybody's, this process's
+                rollouts, mine = self.sample_and_judge(step, clock)  # everybody's, this process's
                 metrics = {"update": step, **describe(rollouts), **self._residual(rollouts)}
                 logged = [rollout for rollout in rollouts if not rollout.scored][: settings.log.rollouts // 4]
                 if any(rollout.scored for rollout in rollouts):
