@@ -237,7 +237,8 @@ class DPOTrainer(Closable):
             own_BT, _ = self.policy.logprobs_and_values(batch, size, self.world)
         assert batch.reference_BT is not None
         moved_B = ((own_BT - batch.reference_BT) * batch.loss_weights_BT).sum(1)
-        moved_P2 = moved_B[: 2 * (len(moved_B) // 2)].view(-1, 2)
+        count = len(moved_B) // 2  # a blank batch, of a process that has no pair, has one row
+        moved_P2 = moved_B[: 2 * count].view(count, 2)
         margin_P = moved_P2[:, 0] - moved_P2[:, 1]
         sums_3 = torch.stack(
             [
