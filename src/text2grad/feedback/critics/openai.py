@@ -218,11 +218,9 @@ class OpenAICritic:
     def _wait(self, tried: int, problem: Exception) -> float:
         """The seconds that the server asks for, else half a second doubling each time, a little apart."""
         headers = getattr(getattr(problem, "response", None), "headers", {})
-        try:
-            wait = float(headers.get("retry-after", ""))
-        except ValueError:
-            wait = 0.25 * 2**tried * random.uniform(0.75, 1.25)
-        return min(max(wait, 0.0), self.options.longest_wait)
+        asked = re.fullmatch(r"\d+(\.\d+)?", headers.get("retry-after", ""))
+        wait = float(asked[0]) if asked else 0.25 * 2**tried * random.uniform(0.75, 1.25)
+        return min(wait, self.options.longest_wait)
 
     def _refused(self, problem: Exception) -> CriticError:
         status = getattr(problem, "status_code", 0)
