@@ -202,7 +202,7 @@ def test_odd_counts_of_tokens_do_not_matter_and_missing_ones_are_estimated(fault
 
 def test_one_question_that_the_server_refuses_leaves_the_others(fault_server: Start) -> None:
     fault_server("refuse-3")
-    found, critic = judge(quick(concurrency=1))
+    found, _ = judge(quick(concurrency=1))
     assert [critique is None for critique in found] == [False, False, False, True, False, False]
     assert set(found.reasons) == {3} and "context_length_exceeded" in found.reasons[3]
 
