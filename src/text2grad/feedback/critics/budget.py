@@ -97,7 +97,6 @@ class Budget:
     tokens_out: int = 0
     _aside: dict[int, Cost] = field(default_factory=dict)
     _waiting: list["asyncio.Future[None]"] = field(default_factory=list)
-    _path: Path | None = None
     _journal: Jsonl | None = None
 
     async def reserve(self, most: Cost) -> int:
@@ -136,31 +135,27 @@ class Budget:
     @contextmanager
     def kept_beside(self, target: Path) -> Iterator[None]:
         """Begin where earlier runs on this output ended, and write down what this one spends."""
-        self._path = self.journal_of(target)
-        if self._path.exists():
+        path = self.journal_of(target)
+        if path.exists():
             try:
-                if not self._path.is_file():
+                if not path.is_file():
                     raise InvalidData("it is no file")
-                rows = read_jsonl(self._path)
+                rows = read_jsonl(path)
                 if next(rows, _HEADER) != _HEADER:
                     raise InvalidData("has another header")
                 self.restore(rows)
             except (InvalidData, OSError) as problem:
                 raise RunError(
-                    f"{self._path} is in the way: it should be what earlier runs have spent on this output "
-                    f"({problem}); name another OUT, or delete it to begin with a fresh budget"
+                    f"{path} is in the way: it should be what earlier runs have spent on this output ({problem}); name "
+                    f"another OUT, or delete it to begin with a fresh budget"
                 ) from None
-        try:
-            yield
-        finally:
-            self._close()
-            self._path = None
-
-    def forget(self) -> None:
-        """The output is finished, and its receipt says what it cost: delete the file."""
-        self._close()
-        if self._path is not None:
-            self._path.unlink(missing_ok=True)
+        with Jsonl(path) as self._journal:
+            if self._journal.size == 0:
+                self._journal.append([_HEADER])
+            try:
+                yield
+            finally:
+                self._journal = None
 
     def restore(self, entries: Iterable[Mapping[str, Any]]) -> None:
         """Count what earlier runs wrote down; what was in flight when they were killed counts in full."""
@@ -204,18 +199,8 @@ class Budget:
         self.tokens_out += cost.tokens_out
 
     def _note(self, entry: dict[str, Any]) -> None:
-        if self._path is None:
-            return
-        if self._journal is None:
-            self._journal = Jsonl(self._path)
-            if self._journal.size == 0:
-                self._journal.append([_HEADER])
-        self._journal.append([entry], sync=False)
-
-    def _close(self) -> None:
         if self._journal is not None:
-            self._journal.close()
-            self._journal = None
+            self._journal.append([entry], sync=False)
 
     def _over(self, most: Cost) -> tuple[str, float, float, float] | None:
         """The limit that one more request might pass: (name, spent, limit, what this one may take)."""

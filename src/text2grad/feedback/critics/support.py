@@ -148,14 +148,14 @@ class SupportCritic:
             problems = list(_absent_facts(words, facts, known_in))
             if len(content) < self.settings.least or share >= self.settings.unsupported:
                 absent = [w for w in absent if is_name(raw, w) and (w is not words[0] or _two_names(raw, words))]
-            problems += _stretches(words, absent)
+            problems += [Problem(word.start, word.end) for word in absent]
             supported = (
                 not problems
                 and len(content) >= self.settings.least
                 and share >= self.settings.supported
                 and _together(content, evidence) >= self.settings.together
             )
-            yield Assessed(start, end, supported, tuple(_merged(raw, start, problems)))
+            yield Assessed(start, end, supported, tuple(_merged(words, start, problems)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,29 +320,15 @@ def _two_names(raw: str, words: Sequence[Word]) -> bool:
     return len(words) > 1 and raw[words[0].end : words[1].start] == " " and is_name(raw, words[1])
 
 
-def _stretches(words: Sequence[Word], chosen: Sequence[Word]) -> Iterator[Problem]:
-    """Chosen words that stand together, with function words between them, as one stretch."""
-    wanted = {word.start for word in chosen}
-    current: Problem | None = None
-    for word in words:
-        if word.start in wanted:
-            current = Problem(word.start, word.end) if current is None else replace(current, end=word.end)
-        elif word.content and current is not None:
-            yield current
-            current = None
-    if current is not None:
-        yield current
-
-
-def _merged(raw: str, offset: int, problems: Sequence[Problem]) -> list[Problem]:
-    """Problems in order, at their places in the completion; neighbouring ones as one, unless a passage says something
-    else instead of one of them."""
+def _merged(words: Sequence[Word], offset: int, problems: Sequence[Problem]) -> list[Problem]:
+    """Problems in order, at their places in the completion. Those with no content word between them become one, unless
+    a passage says something else instead of one of them."""
     merged: list[Problem] = []
     for problem in sorted(problems, key=lambda each: (each.start, each.end)):
         last = merged[-1] if merged else None
-        touching = last is not None and not raw[last.end : problem.start].strip(" -'’")
+        between = words[bisect_left(words, (last.end,)) : bisect_left(words, (problem.start,))] if last else ()
         plain = last is not None and last.instead is None and problem.instead is None
-        if last is not None and (problem.start < last.end or (touching and plain)):
+        if last is not None and (problem.start < last.end or (plain and not any(word.content for word in between))):
             merged[-1] = replace(last, end=max(last.end, problem.end), instead=last.instead or problem.instead)
         else:
             merged.append(problem)
