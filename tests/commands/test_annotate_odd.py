@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import Start
 from text2grad.cli import main
 from text2grad.errors import CriticError
-from text2grad.feedback.critics.openai import OpenAICritic, OpenAISettings, public_server_of
+from text2grad.feedback.critics.openai import OpenAICritic, OpenAISettings, server_of
 from text2grad.runs import encode_row, read_jsonl
 
 
@@ -105,7 +105,7 @@ def test_another_server_makes_another_annotation(
 
 def test_a_password_in_the_address_is_not_written_down() -> None:
     options = OpenAISettings(base_url="https://ada:hush@host:8000/v1")
-    assert public_server_of(options) == "https://host:8000/v1"
+    assert server_of(options) == "https://host:8000/v1"
 
 
 @pytest.mark.parametrize("key", ["schlüssel", "sk-1\n", " sk-1", "sk-\x7f"])

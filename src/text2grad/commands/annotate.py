@@ -25,7 +25,7 @@ from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.annotation import Fields, Read, annotate_file, identity_of, read_items
 from text2grad.feedback.critics.budget import Budget
 from text2grad.feedback.critics.named import CriticSettings, critic_named, models_in, sources_of
-from text2grad.feedback.critics.openai import public_server_of
+from text2grad.feedback.critics.openai import server_of
 from text2grad.feedback.critics.protocol import Critic, described
 from text2grad.feedback.people import PeopleSettings, write_argilla, write_label_studio
 from text2grad.feedback.rows import Rejected, Row, identity
@@ -59,7 +59,6 @@ class AnnotateSettings:
         "align.quotes.fuzzy",
         "align.paraphrase.use",
     )
-    RENAMED: ClassVar = {"people.columns.comment": None}
     task: str = "jsonl"
     """jsonl: the input is a file of rows, or of people. defacto, qa_feedback: a data set's file as published, whose
     feedback the critic `people` takes over. Or your own task as package.module:object."""
@@ -150,7 +149,7 @@ def _annotate(source: Path, target: Path, options: AnnotateSettings) -> int:
     depends_on = identity_of(options, FREE, sources_of(options.critic))
     if models_in(critic):
         # Wherever the address comes from: another server's critiques are another annotation.
-        depends_on["settings"]["critics"]["openai"]["base_url"] = public_server_of(options.critics.openai)
+        depends_on["settings"]["critics"]["openai"]["base_url"] = server_of(options.critics.openai)
     with Ledger(source, target, depends_on) as ledger:
         if ledger.finished:
             print(f"{target} is complete already: nothing to do", file=sys.stderr)

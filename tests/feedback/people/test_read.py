@@ -33,12 +33,11 @@ def test_tables_as_spreadsheets_write_them(tmp_path: Path, delimiter: str, encod
     assert row == {"id": "7", "completion": 'Seven ships, "left"; 🦩\n\nthen|\tsank.', "critique": "It is nine."}
 
 
-def test_json_lines_and_a_json_list_and_one_object(tmp_path: Path) -> None:
+def test_json_lines_and_a_json_list(tmp_path: Path) -> None:
     for data in (
         json.dumps(SHIPS) + "\n",
         "\ufeff" + json.dumps(SHIPS) + "\r\n\r\n",
         json.dumps([SHIPS], indent=2),
-        json.dumps(SHIPS, indent=2),
     ):
         assert read(tmp_path, data, "people.json") == [SHIPS]
 

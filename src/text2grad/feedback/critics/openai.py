@@ -311,13 +311,8 @@ class _Session:
 
 
 def server_of(options: OpenAISettings) -> str:
-    """The address that is asked: part of what a reply depends on."""
-    return options.base_url or os.environ.get("OPENAI_BASE_URL") or "OpenAI"
-
-
-def public_server_of(options: OpenAISettings) -> str:
-    """The same, as it may be written down: without a name and a password that it may hold."""
-    return re.sub(r"(?<=//)[^/@]*@", "", server_of(options))
+    """The address that is asked: part of what a reply depends on. Without a name and a password that it may hold."""
+    return re.sub(r"(?<=//)[^/@]*@", "", options.base_url or os.environ.get("OPENAI_BASE_URL") or "OpenAI")
 
 
 def _client(options: OpenAISettings, key: str) -> Any:

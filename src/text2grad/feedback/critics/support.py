@@ -13,7 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
 from annotated_types import Ge, Le
@@ -49,6 +49,7 @@ _MOST_FACTS = 40
 class SupportSettings:
     """When a sentence counts as supported or not. How they were chosen: docs/critics.md."""
 
+    RENAMED: ClassVar = {"prompt_known": None}
     supported: Share = 0.85
     """A sentence is supported if the passages have at least this share of its content words, and nothing in it is
     poor."""

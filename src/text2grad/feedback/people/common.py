@@ -7,7 +7,7 @@ Enters: fields as they were found in a file, items of a labelling tool, or rows 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from text2grad._checked import shorten
 from text2grad.config import settings
@@ -51,6 +51,7 @@ class ColumnSettings:
 class PeopleSettings:
     """How files from people are read."""
 
+    RENAMED: ClassVar = {"columns.comment": None, "delimiter": None}
     kind: Kind = "auto"
     """What the file is; `auto` looks at its content."""
     columns: ColumnSettings = field(default_factory=ColumnSettings)
@@ -67,8 +68,6 @@ class PeopleSettings:
     """Where nobody has annotated an item, take what was suggested to them (a tool's predictions) for an annotation."""
     encoding: str = "utf-8"
     """Of text files; a byte order mark says otherwise."""
-    delimiter: Literal["auto", ",", ";", "\t", "|"] = "auto"
-    """Of CSV files; `auto` takes the one by which the header has most of the columns above."""
 
 
 Found = tuple[int, dict[str, Any]] | Rejected

@@ -98,36 +98,28 @@ def _unique(found: Iterable[Found]) -> Iterator[dict[str, Any] | Rejected]:
 
 
 def _lines(path: Path, encoding: str) -> Iterator[Item]:
-    """One object per line; or, where the first line is none, the whole file as one object if it is that."""
+    """One object per line."""
     with path.open(encoding=encoding, errors="surrogateescape", newline="\n") as stream:
         for number, line in enumerate(stream, 1):
             text = line.strip("\ufeff \t\r\n")
             if not text:
                 continue
-            item = _parsed(number, text, encoding)
-            if number == 1 and isinstance(item, Rejected):
-                whole = _parsed(1, _text(path, encoding), encoding)
-                if not isinstance(whole, Rejected):
-                    yield whole
-                    return
-            yield item
-
-
-def _parsed(number: int, text: str, encoding: str) -> Item:
-    try:
-        _check_decoded(text, encoding)
-        return number, parse_object(text)
-    except InvalidData as problem:
-        return Rejected(number, None, str(problem))
+            try:
+                _check_decoded(text, encoding)
+                yield number, parse_object(text)
+            except InvalidData as problem:
+                yield Rejected(number, None, str(problem))
 
 
 def _list(path: Path, encoding: str) -> Iterator[Item]:
-    text = _text(path, encoding)
     try:
+        text = path.read_bytes().decode(encoding, "surrogateescape").lstrip("\ufeff")
         _check_decoded(text, encoding)
         items = json.loads(text)
     except InvalidData as problem:
         raise InvalidData(f"{path}: {problem}") from None
+    except UnicodeError:
+        raise InvalidData(f"{path}: is not {encoding}; {_MEND}") from None
     except json.JSONDecodeError as problem:
         raise InvalidData(
             f"{path}, line {problem.lineno}, column {problem.colno}: should be JSON: {problem.msg}; was it cut off?"
@@ -135,13 +127,6 @@ def _list(path: Path, encoding: str) -> Iterator[Item]:
     except (RecursionError, ValueError) as problem:
         raise InvalidData(f"{path}: is not JSON that can be read: {problem}") from None
     yield from enumerate(items, 1)
-
-
-def _text(path: Path, encoding: str) -> str:
-    try:
-        return path.read_bytes().decode(encoding, "surrogateescape").lstrip("\ufeff")
-    except UnicodeError:
-        raise InvalidData(f"{path}: is not {encoding}; {_MEND}") from None
 
 
 def _table(path: Path, encoding: str, settings: PeopleSettings) -> Iterator[Item]:
@@ -154,8 +139,7 @@ def _table(path: Path, encoding: str, settings: PeopleSettings) -> Iterator[Item
         except UnicodeError:
             raise InvalidData(f"{path}, line 1: is not {encoding}; {_MEND}") from None
         stream.seek(0)
-        delimiter = settings.delimiter if settings.delimiter != "auto" else _delimiter(first, settings)
-        reader = csv.reader(stream, delimiter=delimiter, strict=True)
+        reader = csv.reader(stream, delimiter=_delimiter(first, settings), strict=True)
         header = _header(path, reader, settings)
         while True:
             line = reader.line_num + 1
