@@ -37,7 +37,7 @@ def test_the_loop_of_the_readme_is_the_loop() -> None:
     code = (ROOT / "src" / "text2grad" / "training" / "rl.py").read_text(encoding="utf-8")
     calls = [
         "in run.steps(",
-        "self.rollouts.of(",
+        "self.sample_and_judge(",
         "self.collate(",
         "self.advantages(",
         "self.update(",

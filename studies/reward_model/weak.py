@@ -15,7 +15,7 @@ from studies.reward_model.baselines import supported
 from text2grad.feedback.critics.support import support
 from text2grad.feedback.critics.words import cite
 from text2grad.feedback.text import FUNCTION_WORDS
-from text2grad.tasks.files import marked_row
+from text2grad.tasks.annotated import marked_row
 from text2grad.types import Critique, Span
 
 Row = dict[str, Any]

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,11 @@ from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.optim.settings import AdvantageSettings, KLSettings, UpdateSettings
 from text2grad.tasks.annotated import Annotated
+from text2grad.training.preference import DPOTrainer
 from text2grad.training.reward_model import RewardModelTrainer
 from text2grad.training.rl import Trainer
 from text2grad.training.settings import (
+    DPOSettings,
     EvaluationSettings,
     LogSettings,
     RewardModelSettings,
@@ -88,7 +91,18 @@ JUDGED = RewardModelSettings(
     update=SupervisedSettings(batch=3, micro_batch=1, learning_rate=1e-3),
     head_learning_rate=1e-2,
 )
-RUNS = ("gae", "lora", "unscored", "sft", "reward")
+PREFERRED = DPOSettings(
+    updates=3,
+    evaluate_every=2,
+    pairs="samples",
+    completions=2,
+    device="cpu",
+    sampling=SamplingSettings(max_new_tokens=6, batch=4),
+    policy=PolicySettings(lora=LoraSettings(rank=0)),
+    update=SupervisedSettings(batch=3, micro_batch=2, learning_rate=1e-3),
+)
+PAIRED = replace(PREFERRED, pairs="file", policy=PolicySettings(lora=LoraSettings(rank=4)))
+RUNS = ("gae", "lora", "unscored", "sft", "reward", "dpo", "pairs")
 
 
 def annotated(count: int) -> list[Annotated]:
@@ -101,7 +115,9 @@ def annotated(count: int) -> list[Annotated]:
     return found
 
 
-def loop(name: str, folder: Path, callbacks: Sequence[Any] = ()) -> Trainer | SFTTrainer | RewardModelTrainer:
+def loop(
+    name: str, folder: Path, callbacks: Sequence[Any] = ()
+) -> Trainer | SFTTrainer | RewardModelTrainer | DPOTrainer:
     """The run of this name, for one process or for one of several."""
     tokenizer = tiny_tokenizer()
     held_out = EXAMPLES[2:] if name != "unscored" else EXAMPLES[:1]  # one example: the second process has none
@@ -116,6 +132,12 @@ def loop(name: str, folder: Path, callbacks: Sequence[Any] = ()) -> Trainer | SF
         # One held-out completion: the second process has none.
         given = {key: value for key, value in given.items() if key in ("model", "tokenizer", "callbacks")}
         return RewardModelTrainer(JUDGED, folder, rows=annotated(5), held_out=annotated(1), **given)
+    if name == "dpo":
+        return DPOTrainer(PREFERRED, folder, critic=critic, **given)
+    if name == "pairs":
+        # One held-out pair: the second process has none.
+        pairs = [Example(e.id, e.prompt, columns={"chosen": e.reference, "rejected": "No."}) for e in EXAMPLES]
+        return DPOTrainer(PAIRED, folder, **given | {"examples": pairs, "held_out": pairs[:1]})
     if name == "sft":
         _untie(given["model"])
         return SFTTrainer(SUPERVISED, folder, **given)

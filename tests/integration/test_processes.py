@@ -88,7 +88,9 @@ def test_two_processes_give_the_numbers_of_one(together: tuple[str, Path], alone
     assert [row["update"] for row in found] == [0, 1, 2, 3]
     for here, there in zip(found, wanted, strict=True):
         assert here == pytest.approx(there, abs=1e-4)
-    moved = {"sft": "loss/mean", "reward": "loss/span"}.get(name, "loss/policy")
+    moved = {"sft": "loss/mean", "reward": "loss/span", "dpo": "loss/mean", "pairs": "loss/mean"}.get(
+        name, "loss/policy"
+    )
     assert abs(wanted[1][moved] - wanted[2][moved]) > 1e-3, "else anything would be within the tolerance"
 
 

@@ -244,30 +244,6 @@ class TestResults:
         tests[0] += "assert (a, b, inner, c) == ([1, 2], ([3, 9],), [3, 9], {'k': {1}})"
         assert shared.run(program, tests).score == 1.0
 
-    @pytest.mark.parametrize(
-        ("program", "test"),
-        [
-            (
-                "def f(m):\n    m[0][0] = 1\n    return m[1][0]",
-                "r = [0]\nm = [r, r]\nassert (f(m), r, m) == (1, [1], [r, r])",
-            ),
-            ("def f(a, b):\n    a.append(1)\n    return len(b)", "a = []\nassert f(a, b=a) == 1"),
-            ("def f(m):\n    m[1] = [5]", "r = [0]\nm = [r, r]\nf(m)\nassert (m, r) == ([[0], [5]], [0])"),
-            ("def f(m):\n    m[1] = m[0]", "m = [[0], [1]]\nf(m)\nm[0].append(2)\nassert m == [[0, 2], [0, 2]]"),
-            ("def f(a, b):\n    a.append([b])", "a, b = [], [1]\nf(a, b)\nb.append(2)\nassert a == [[[1, 2]]]"),
-            (
-                "def f(d):\n    d['k'] = 1",
-                "import collections\nd = collections.defaultdict(int)\nf(d)\nassert d == {'k': 1}",
-            ),
-            ("def f(a):\n    return a[0][0][0] == a", "a = []\na.append(a)\nassert f(a) is True"),
-        ],
-    )
-    def test_what_is_the_same_object_in_a_test_is_so_in_the_program(
-        self, shared: Sandbox, program: str, test: str
-    ) -> None:
-        (result,) = shared.run(program, [test]).results
-        assert (result.passed, result.isolation, result.got) == (True, "isolated", None)
-
     def test_generators_cross_as_their_items(self, shared: Sandbox) -> None:
         program = "def up():\n    n = 0\n    while True:\n        yield n\n        n += 1\n\n"
         program += "def one():\n    yield 1\n    1 / 0\n"

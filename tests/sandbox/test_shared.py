@@ -73,19 +73,3 @@ def test_they_see_what_the_program_does(shared: Sandbox, name: str) -> None:
 def test_patches_are_put_back(shared: Sandbox) -> None:
     tests = IN + TESTS["monkeypatch, environment"] + "\ndef test_b(tmp_path):\n    assert home() is None\n"
     assert [result.passed for result in shared.run(PROGRAM, tests).results] == [True, True]
-
-
-@pytest.mark.parametrize(
-    "test",
-    [
-        "d = f('aab')\nassert d['new'] == [] and d == {'a': [1, 1], 'b': [1], 'new': []}",
-        "from collections import defaultdict\nd = defaultdict(list)\ng(d)\nassert d['q'] == [1] and d['r'] == []",
-    ],
-)
-def test_a_defaultdict_crosses_as_one(shared: Sandbox, test: str) -> None:
-    program = (
-        "from collections import defaultdict\ndef f(s):\n    d = defaultdict(list)\n    for c in s: d[c].append(1)\n"
-    )
-    program += "    return d\ndef g(d): d['q'].append(1)\n"
-    (result,) = shared.run(program, [test]).results
-    assert (result.passed, result.isolation) == (True, "isolated")

@@ -19,7 +19,6 @@ from text2grad.sandbox.inside.wire import (
     Unplain,
     WireError,
     builtin_error,
-    contents,
     decode,
     encode,
     receive,
@@ -98,66 +97,20 @@ def test_more_kinds_come_back(value: Any) -> None:
     assert (crossed(value), type(crossed(value))) == (value, type(value))
 
 
-def test_what_is_the_same_container_stays_the_same() -> None:
-    row: list[Any] = [0]
-    box: dict[str, Any] = {"row": row, "pair": (row, {1}), "counts": Counter("aab"), "deque": deque([row])}
-    box["self"] = box
-    given = [row, row, box, bytearray(b"x"), [box["counts"]]]
-    there = decode(json.loads(json.dumps(encode(given, seen={}))))
-    assert there[0] is there[1] is there[2]["row"] is there[2]["pair"][0] is there[2]["deque"][0]
-    assert there[2]["self"] is there[2]
-    assert there[4][0] is there[2]["counts"]
-    assert there[0] == [0]
-    assert [row, row] == crossed([row, row])
-    assert crossed([row, row])[0] is not crossed([row, row])[1]
+def test_arguments_become_what_the_other_side_made_of_them() -> None:
+    data, inner = bytearray(b"x"), [0]
+    held: tuple[Any, ...] = ([1], {"k": [1]}, {2}, deque([3]), data, Counter("aab"), OrderedDict(a=1), (inner, 5))
+    after = ([1, 2], {"new": [[]]}, {4}, deque(), bytearray(b"yz"), Counter("b"), OrderedDict(b=1), ([0, 1], 5))
+    refill(held, crossed(after))
+    assert held == after
+    assert held[4] is data and held[7][0] is inner
 
 
-@given(PLAIN, PLAIN)
-def test_plain_data_that_is_shared_comes_back_as_it_was(one: Any, other: Any) -> None:
-    value = [one, {"k": [other, one]}, other]
-    there = decode(json.loads(json.dumps(encode(value, seen={}))))
-    assert there == value
-    assert types_of(there) == types_of(value)
-
-
-def test_containers_become_what_the_other_side_made_of_them() -> None:
-    row, data, named = [1], bytearray(b"x"), OrderedDict(a=1)
-    held: list[Any] = [row, {"k": row}, {2}, deque([3]), data, Counter("aab"), named]
-    there: list[Any] = [
-        [1, 2],
-        {"k": 0, "new": [[]]},
-        {4},
-        deque(),
-        bytearray(b"yz"),
-        Counter("b"),
-        OrderedDict(b=named),
-    ]
-    there[1]["k"] = there[0]
-    refill(held, json.loads(json.dumps(contents(there))))
-    assert held == [[1, 2], {"k": [1, 2], "new": [[]]}, {4}, deque(), b"yz", Counter("b"), {"b": {"a": 1}}]
-    assert held[1]["k"] is row and held[4] is data
-
-
-@pytest.mark.parametrize("data", [None, [], [[], []], [{}], [3], [[{"again": 9}]], [[{"x": 1}]], ["00"]])
-def test_broken_containers_are_refused(data: Any) -> None:
-    held = [[1]]
+@pytest.mark.parametrize("after", [None, [], ([],), ([], 1, 2), ([], "1"), ({}, 1)])
+def test_other_arguments_are_refused(after: Any) -> None:
+    held = ([1], 1)
     with pytest.raises(WireError):
-        refill(held, data)
-    assert held == [[1]]
-
-
-def test_a_small_message_is_no_huge_value() -> None:
-    bomb: Any = []
-    for _ in range(60):
-        bomb = [bomb, bomb]
-    with pytest.raises(WireError, match="too many times"):
-        decode(encode(bomb, seen={}))
-
-
-@pytest.mark.parametrize("number", [1, -1, True, 0.0, "0", None, [0]])
-def test_what_was_never_there_is_not_there_again(number: Any) -> None:
-    with pytest.raises(WireError, match="again"):
-        decode([{"again": number}])
+        refill(held, after)
 
 
 def test_numbers_that_are_no_numbers() -> None:
@@ -171,12 +124,10 @@ def test_builtin_types_come_as_themselves() -> None:
         decode({"type": "object"})
 
 
-def test_a_default_dictionary_keeps_what_it_makes_where_that_is_built_in() -> None:
-    found = crossed(defaultdict(list, {1: [2]}))
-    assert (found, found[3]) == ({1: [2], 3: []}, [])
-    assert type(crossed(defaultdict(lambda: 3, {1: 2}))) is dict
-    with pytest.raises(WireError):
-        decode({"default type": []})
+def test_a_default_dictionary_is_a_dict_of_the_program_and_an_object_of_the_test() -> None:
+    assert type(decode(encode(defaultdict(list, {1: [2]}), lenient=True))) is dict
+    with pytest.raises(Unplain):
+        encode(defaultdict(list))
 
 
 class Sly(int):
@@ -207,7 +158,7 @@ def test_a_subclass_is_refused_or_stripped_of_what_it_adds() -> None:
     for value, bare in [(Sly(7), 7), (SlyText("a"), "a"), (SlyList([9]), [9]), (pair(1, 2), (1, 2)), (size(3), 3)]:
         with pytest.raises(Unplain):
             encode(value)
-        back = decode(encode(value, strip=True))
+        back = decode(encode(value, lenient=True))
         assert type(back) is type(bare)
         assert back == bare
 
@@ -264,7 +215,7 @@ def test_an_iterator_comes_as_its_items_and_its_error() -> None:
         yield 1
         raise KeyError("gone")
 
-    back = decode(encode(source(), drain=True))
+    back = decode(encode(source(), lenient=True))
     assert next(back) == 1
     with pytest.raises(KeyError, match="gone"):
         next(back)

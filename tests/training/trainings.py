@@ -102,7 +102,7 @@ def assert_same(run: Path, undisturbed: Path) -> None:
     assert kept == [path.name for path in sorted((undisturbed / "checkpoints").iterdir())]
 
 
-def vowels(_prompts: Any, completions: Sequence[str], **_: Any) -> list[Critique | None]:
+def vowels(prompts: Any, completions: Sequence[str], **columns: Any) -> list[Critique | None]:  # noqa: ARG001
     """Vowels are good, other letters are poor; the score is the share of vowels."""
     found: list[Critique | None] = []
     for text in completions:

@@ -20,9 +20,7 @@ RUNNING = {
     "score/mean": MetricInfo("Score", "Mean score that the critic gives to the completions.", "higher"),
     "score/std": MetricInfo("Spread of scores", "Standard deviation of the score over the completions.", "neither"),
     "reward/mean": MetricInfo("Reward", "Mean sum of a completion's token rewards, before the KL penalty.", "higher"),
-    "critic/unscored_frac": MetricInfo(
-        "Unscored", "Share of completions that the critic did not score. They are not trained on.", "lower"
-    ),
+    "critic/unscored_frac": MetricInfo("Unscored", "Share of completions that the critic did not score.", "lower"),
     "align/missed_frac": MetricInfo("Missed quotes", "Share of the critic's quotes that were not located.", "lower"),
     "align/labelled_frac": MetricInfo("Labelled tokens", "Share of tokens inside a good or a poor span.", "neither"),
     "length/mean": MetricInfo(

@@ -159,7 +159,7 @@ def _read(from_pretrained: Any, place: str, name: str, options: dict[str, Any]) 
 
 @contextmanager
 def quiet_bars() -> Iterator[None]:
-    """Without transformers' bars over its files: they last a moment, and tear up the stages' own display."""
+    """Without transformers' bars over its files: they last a moment, and tear up our own display."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()

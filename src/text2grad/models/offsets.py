@@ -87,8 +87,8 @@ def decoder_of(tokenizer: Any) -> Decoder:
             f"{type(tokenizer).__name__}: exact offsets need a tokenizer of the `tokenizers` library (a "
             f"tokenizer.json); load it with AutoTokenizer, which converts SentencePiece models"
         )
-    state = json.loads(backend.to_str())
-    steps = _steps(state["decoder"])
+    decoder = json.loads(backend.to_str())["decoder"] or {"type": "Sequence", "decoders": []}
+    steps = decoder["decoders"] if decoder["type"] == "Sequence" else [decoder]
     pieces = _pieces(backend)
     kinds = [step["type"] for step in steps]
     if kinds[-1:] == ["ByteLevel"] and _idle(steps[:-1], pieces):
@@ -226,7 +226,8 @@ codecs.register_error("text2grad.replace", _BROKEN)
 
 def _read_utf8(data: bytes, cuts: Sequence[int]) -> tuple[list[str], NDArray[np.int64]]:
     """(texts with U+FFFD for what is no UTF-8, cut by cut; which character of all of them each byte belongs to)."""
-    opens, texts = _opens_character(data), []
+    opens: NDArray[np.bool_] = (np.frombuffer(data, dtype=np.uint8) & 0xC0) != 0x80  # no continuation byte
+    texts = []
     for first, last in pairwise(cuts):
         _BROKEN.places = []
         texts.append(data[first:last].decode(errors="text2grad.replace"))
@@ -234,12 +235,6 @@ def _read_utf8(data: bytes, cuts: Sequence[int]) -> tuple[list[str], NDArray[np.
             opens[first + start] = True
             opens[first + start + 1 : first + end] = False
     return texts, np.cumsum(opens) - 1
-
-
-def _opens_character(data: bytes) -> NDArray[np.bool_]:
-    """Which bytes are not UTF-8 continuation bytes (10xxxxxx)."""
-    opens: NDArray[np.bool_] = (np.frombuffer(data, dtype=np.uint8) & 0xC0) != 0x80
-    return opens
 
 
 def _ranges(character_at: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Ranges:
@@ -282,30 +277,23 @@ def _byte_alphabet() -> dict[str, int]:
 _BYTE_OF = _byte_alphabet()
 
 
-def _steps(decoder: dict[str, Any] | None) -> list[dict[str, Any]]:
-    if decoder is None:
-        return []
-    steps: list[dict[str, Any]] = decoder["decoders"] if decoder["type"] == "Sequence" else [decoder]
-    return steps
-
-
 def _idle(steps: list[dict[str, Any]], pieces: list[str | None]) -> bool:
     """Whether steps before a byte-level decoder find nothing to do. transformers writes a SentencePiece chain there
     when it converts some GGUF files, and no byte-level token has a ▁ or is called <0x0A>."""
-    whole = all(piece is None or _BYTE_OF.keys() >= set(piece) for piece in pieces)
-    for step in steps:
+    known = [piece for piece in pieces if piece is not None]
+    whole = all(_BYTE_OF.keys() >= set(piece) for piece in known)
+
+    def idle(step: dict[str, Any]) -> bool:
         match step:
-            case {"type": "Fuse"} if whole:
-                pass
-            case {"type": "ByteFallback"} if all(piece is None or _byte_of(piece, True) < 0 for piece in pieces):
-                pass
-            case {"type": "Replace", "pattern": {"String": str(pattern)}} if whole and not _BYTE_OF.keys() >= set(
-                pattern
-            ):
-                pass
-            case _:
-                return False
-    return True
+            case {"type": "Fuse"}:
+                return whole
+            case {"type": "ByteFallback"}:
+                return all(_byte_of(piece, True) < 0 for piece in known)
+            case {"type": "Replace", "pattern": {"String": str(pattern)}}:
+                return whole and not _BYTE_OF.keys() >= set(pattern)
+        return False
+
+    return all(map(idle, steps))
 
 
 def _sentencepiece(steps: list[dict[str, Any]], pieces: list[str | None], tokenizer: Any) -> SentencePiece:

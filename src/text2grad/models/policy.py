@@ -7,7 +7,6 @@ The reference is the same model with its adapter off, or a frozen copy.
 
 import copy
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -109,10 +108,6 @@ class Policy(nn.Module):
                     values_BT[index[row_N], t_N] = out.values_N
         return logprobs_BT, values_BT
 
-    def without_adapter(self) -> AbstractContextManager[None]:
-        """The policy as its own reference; only with LoRA."""
-        return self.model.disable_adapter()  # type: ignore[no-any-return]
-
     def reference(self) -> "Reference":
         """What the policy is kept near to: itself without its adapter, or a frozen copy of its current weights."""
         return Reference(self)
@@ -138,5 +133,5 @@ class Reference:
     def logprobs(self, batch: Batch, size: int, world: World = ALONE) -> Tensor:
         if self.copy is not None:
             return self.copy.logprobs_and_values(batch, size, world)[0]
-        with self._policy.without_adapter():
+        with self._policy.model.disable_adapter():
             return self._policy.logprobs_and_values(batch, size, world)[0]

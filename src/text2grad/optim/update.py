@@ -293,14 +293,15 @@ def preference_update(
     """Prefer the chosen of each pair: one step on the mean loss per pair, over all processes. Rows 2p and 2p + 1 are
     the chosen and the rejected completion of pair p; `reference_BT` holds the log-probs of the reference."""
     assert batch.reference_BT is not None
-    pairs = batch.mask_BT.any(1).view(-1, 2).all(1).nonzero()[:, 0] if len(batch) > 1 else torch.zeros(0).long()
+    # A blank batch, of a process that has no pair, has one row.
+    count = len(batch) // 2
+    pairs = batch.mask_BT.any(1)[: 2 * count].view(count, 2).all(1).nonzero()[:, 0]
     number = float(world.all_sum(torch.tensor(float(len(pairs)))))
     reference_B = (batch.reference_BT * batch.loss_weights_BT).sum(1)
-    longest_P = (batch.prompt_B + batch.lengths_B)[: 2 * (len(batch) // 2)].view(-1, 2).amax(1)
-    ordered = pairs[torch.argsort(longest_P[pairs], stable=True)] if len(pairs) else pairs
-    parts = [
-        torch.stack([2 * some, 2 * some + 1], 1).flatten() for some in torch.split(ordered, max(micro_batch // 2, 1))
-    ]
+    longest_P = (batch.prompt_B + batch.lengths_B)[: 2 * count].view(count, 2).amax(1)
+    ordered = pairs[torch.argsort(longest_P[pairs], stable=True)]
+    split = torch.split(ordered, max(micro_batch // 2, 1))
+    parts = [torch.stack([2 * some, 2 * some + 1], 1).flatten() for some in split]
     margins: list[Tensor] = []
     loss = torch.zeros(1, dtype=torch.float64, device=batch.ids_BS.device)
     spare = torch.zeros(2, dtype=torch.long, device=batch.ids_BS.device)

@@ -3,10 +3,10 @@
     RUN/
       config.yaml        the resolved settings
       metrics.jsonl      one row an update
-      rollouts.jsonl     RewardedCompletion rows
+      rollouts.jsonl     `Rollout` rows
       checkpoints/
         step-00000012/   complete, or not there at all
-      report.html        written by the report stage
+      report.html        written by `text2grad report`
       .lock              held by the process that writes here
 
 Enters: settings, plain rows, functions that write a checkpoint's files. Leaves: files. Knows nothing of what is in a

@@ -22,6 +22,7 @@ these characters; what fits is looked up in a set.
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import groupby
 from typing import Annotated, Any, NamedTuple
 
 from annotated_types import Ge, Gt
@@ -381,14 +382,10 @@ def _stretches(reading: Reading) -> Iterator[tuple[int, int, Mention | None]]:
 
 
 def _runs(misfits: Sequence[bool], start: int, end: int) -> Iterator[tuple[int, int]]:
-    first = start
-    for index in range(start, end):
-        if not misfits[index]:
-            if first < index:
-                yield first, index
-            first = index + 1
-    if first < end:
-        yield first, end
+    for misfit, run in groupby(range(start, end), key=misfits.__getitem__):
+        if misfit:
+            first, *others = run
+            yield first, first + 1 + len(others)
 
 
 def _feedback(quotes: Sequence[Quote], omissions: Sequence[str], finished: bool) -> str:

@@ -15,8 +15,7 @@ from text2grad.errors import InvalidData
 from text2grad.feedback.align.revision import changed
 from text2grad.feedback.align.settings import RevisionSettings
 from text2grad.feedback.people import Rejected
-from text2grad.tasks.annotated import Annotated
-from text2grad.tasks.files import fields, group_of, marked_row, read_each
+from text2grad.tasks.annotated import Annotated, fields, group_of, marked_row, read_each
 from text2grad.tasks.task import Task, task_of_files
 from text2grad.types import Critique, Example, Span
 

@@ -11,8 +11,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from text2grad.errors import InvalidData
-from text2grad.tasks.annotated import load_annotated
-from text2grad.tasks.files import read_each
+from text2grad.tasks.annotated import load_annotated, read_each
 from text2grad.tasks.task import Task, task_of_files
 from text2grad.types import Example
 

@@ -16,8 +16,7 @@ from typing import Any, Literal
 
 from text2grad.errors import InvalidData
 from text2grad.feedback.critics.words import cite
-from text2grad.tasks.annotated import Annotated
-from text2grad.tasks.files import existing, fields, group_of, marked_row
+from text2grad.tasks.annotated import Annotated, existing, fields, group_of, marked_row
 from text2grad.tasks.task import Task, task_of_files
 from text2grad.types import Critique, Example, Span
 

@@ -39,7 +39,7 @@ from text2grad.runs.run import Outcome
 from text2grad.tasks.examples import Stream
 from text2grad.tasks.task import Metric
 from text2grad.training.losswatch import LossWatch
-from text2grad.training.rollouts import Rollouts, evenly
+from text2grad.training.rollouts import SampleAndJudge, evenly
 from text2grad.training.settings import DPOSettings
 from text2grad.training.setup import Callback, Clock, load_data, make_optimizer, model_writer, set_rate, start
 from text2grad.training.sft import Encoded, Encoder
@@ -146,7 +146,7 @@ class DPOTrainer(Closable):
         self.writer = Writer(
             self.policy, self.tokenizer, settings.sampling, settings.format, world=world, sharded=world.sharded
         )
-        self.rollouts = Rollouts(
+        self.sample_and_judge = SampleAndJudge(
             Stream(self.examples, settings.seed),
             self.writer,
             reward_function,
@@ -197,7 +197,7 @@ class DPOTrainer(Closable):
         if self.reward_function is None:
             places = range((step - 1) * size + self.world.rank, step * size, self.world.size)
             return [self.stream.at(place) for place in places], {"update": step}, []
-        everybody, mine = self.rollouts.of(step, clock)
+        everybody, mine = self.sample_and_judge(step, clock)
         pairs = best_and_worst(mine)
         number = sum(self.world.all_gather(len(pairs)))
         metrics = {"update": step, **describe(everybody), "pairs/frac": number / size}
@@ -237,7 +237,8 @@ class DPOTrainer(Closable):
             own_BT, _ = self.policy.logprobs_and_values(batch, size, self.world)
         assert batch.reference_BT is not None
         moved_B = ((own_BT - batch.reference_BT) * batch.loss_weights_BT).sum(1)
-        moved_P2 = moved_B[: 2 * (len(moved_B) // 2)].view(-1, 2)
+        count = len(moved_B) // 2  # a blank batch, of a process that has no pair, has one row
+        moved_P2 = moved_B[: 2 * count].view(count, 2)
         margin_P = moved_P2[:, 0] - moved_P2[:, 1]
         sums_3 = torch.stack(
             [

@@ -51,7 +51,7 @@ from text2grad.tasks.examples import Stream
 from text2grad.tasks.task import Metric
 from text2grad.training import guard, locality, rollouts
 from text2grad.training.guard import Guard
-from text2grad.training.rollouts import Rollouts, evenly, residual_ratio
+from text2grad.training.rollouts import SampleAndJudge, evenly, residual_ratio
 from text2grad.training.settings import TrainSettings
 from text2grad.training.setup import Callback, Clock, load_data, make_optimizer, model_writer, set_rate, start
 from text2grad.training.state import Part, TrainingState
@@ -84,7 +84,7 @@ class Trainer(Closable):
         named = critic if critic is not None else settings.critic or data.task.critic
         self.reward_function = _reward_function(named, settings)
         other = settings.evaluation.critic
-        self.examiner = self.reward_function if other is None else _reward_function(other, settings)
+        self.held_out_reward = self.reward_function if other is None else _reward_function(other, settings)
         digests = dict(data.digests)
         for name in (named, other):
             # A reward model is as much of a run as its data; other critics may be mended on the way.
@@ -123,7 +123,7 @@ class Trainer(Closable):
         self.writer = Writer(
             self.policy, self.tokenizer, settings.sampling, form=settings.format, world=world, sharded=world.sharded
         )
-        self.rollouts = Rollouts(
+        self.sample_and_judge = SampleAndJudge(
             Stream(self.examples, settings.seed),
             self.writer,
             self.reward_function,
@@ -136,9 +136,9 @@ class Trainer(Closable):
         if self.held_out:
             self.evaluator = Evaluator(
                 self.held_out[: settings.evaluation.examples],
-                self.examiner,
+                self.held_out_reward,
                 metrics=self.metrics,
-                training_critic=None if self.examiner is self.reward_function else self.reward_function,
+                training_critic=None if self.held_out_reward is self.reward_function else self.reward_function,
                 world=world,
             )
         parts: dict[str, Part] = {"kl": self.beta, "scale": self.reward_function.running_scale, "guard": self.guard}
@@ -159,7 +159,7 @@ class Trainer(Closable):
                 run.log({"update": 0, **metrics}, held_out=held_out)
             for step in run.steps():
                 clock = Clock("sample", "critic", "align", "forward", "update")
-                rollouts, mine = self.rollouts.of(step, clock)  # sampled and judged: everybody's, this process's
+                rollouts, mine = self.sample_and_judge(step, clock)  # everybody's, this process's
                 metrics = {"update": step, **describe(rollouts), **self._residual(rollouts)}
                 logged = [rollout for rollout in rollouts if not rollout.scored][: settings.log.rollouts // 4]
                 if any(rollout.scored for rollout in rollouts):
@@ -269,13 +269,13 @@ class Trainer(Closable):
             return {}, []
         evaluation = self.evaluator.greedy(self.writer)
         chosen = evaluation.rollouts[: self.settings.log.rollouts]
-        return dict(evaluation.metrics), self.examiner.explain(chosen) if self.world.is_main else []
+        return dict(evaluation.metrics), self.held_out_reward.explain(chosen) if self.world.is_main else []
 
     def close(self) -> None:
         """Let go of the run folder and of the critics; `train` does so by itself."""
         self.run.close()
         self.reward_function.close()
-        self.examiner.close()
+        self.held_out_reward.close()
 
     # ------------------------------------------------------------------------------------------- guard rails, numbers
 

@@ -30,7 +30,7 @@ METRICS = {
 }
 
 
-class Rollouts:
+class SampleAndJudge:
     """Samples and judges; what was paid for is kept until the next checkpoint."""
 
     def __init__(
@@ -48,11 +48,11 @@ class Rollouts:
         self.prompts, self.completions, self.seed = prompts, completions, seed
         self.world: World = run.world
 
-    def of(self, step: int, clock: Clock) -> tuple[list[Rollout], list[Rollout]]:
-        """(everybody's, this process's)."""
+    def __call__(self, step: int, clock: Clock) -> tuple[list[Rollout], list[Rollout]]:
+        """The rollouts of an update: (everybody's, this process's)."""
         kept, mine = self.run.kept(step), set(self._indices())
         if kept is None:
-            rollouts = self._sample_and_judge(step, clock)
+            rollouts = self._anew(step, clock)
         else:
             rollouts = [Rollout.from_json(row) for row in kept["rollouts"]]
             self.reward_function.running_scale.restore(kept["scale"])
@@ -60,7 +60,7 @@ class Rollouts:
             restore_random_states(kept["random"][self.world.rank])
         return rollouts, [rollout for rollout in rollouts if rollout.index in mine]
 
-    def _sample_and_judge(self, step: int, clock: Clock) -> list[Rollout]:
+    def _anew(self, step: int, clock: Clock) -> list[Rollout]:
         indices = self._indices()
         first = (step - 1) * self.prompts
         examples = [self.stream.at(first + index // self.completions) for index in indices]

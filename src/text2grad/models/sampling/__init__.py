@@ -33,13 +33,11 @@ log = logging.getLogger("text2grad")
 
 def sampler_for(policy: Any, settings: SamplingSettings, *, end_ids: Sequence[int], pad_id: int) -> Sampler:
     """The sampler of a training run. A user's own is named as `package.module:object` and made the same way."""
-    make = find_plugin(settings.sampler, dict.fromkeys(("auto", "fast", "plain"), _over_policy), "sampling.sampler")
-    sampler: Sampler = make(policy, settings, end_ids=end_ids, pad_id=pad_id)
+    own = find_plugin(settings.sampler, dict.fromkeys(("auto", "fast", "plain")), "sampling.sampler")
+    if own is None:
+        return ModelSampler(policy.model, settings, end_ids=end_ids, pad_id=pad_id, value_head=policy.value_head)
+    sampler: Sampler = own(policy, settings, end_ids=end_ids, pad_id=pad_id)
     return sampler
-
-
-def _over_policy(policy: Any, settings: SamplingSettings, *, end_ids: Sequence[int], pad_id: int) -> Sampler:
-    return ModelSampler(policy.model, settings, end_ids=end_ids, pad_id=pad_id, value_head=policy.value_head)
 
 
 class ModelSampler:

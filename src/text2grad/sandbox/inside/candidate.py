@@ -13,7 +13,7 @@ from time import process_time as _used
 from typing import Any
 
 from text2grad.sandbox.inside.program import Program, Stop, frames, out_of_time
-from text2grad.sandbox.inside.wire import Reader, Unplain, contents, encode, receive, send
+from text2grad.sandbox.inside.wire import Unplain, decode, encode, receive, send
 
 _LEEWAY = 0.25
 """Of a test's time: what the timer's second ring and the encoding of a result may take on top."""
@@ -47,7 +47,7 @@ class Candidate:
         value = names[request["name"]]
         if callable(value):
             return {"kind": "callable"}
-        return self._guarded(lambda: {"kind": "value", "value": encode(value, objects=True)})
+        return self._guarded(lambda: {"kind": "value", "value": encode(value, lenient=True)})
 
     def begin(self, request: dict[str, Any]) -> dict[str, Any]:
         assert self.program is not None
@@ -58,14 +58,15 @@ class Candidate:
     def call(self, request: dict[str, Any]) -> dict[str, Any]:
         assert self.program is not None
         function = self.program.module.__dict__.get(request["name"])
-        reader = Reader()
-        args, kwargs = reader.read(request["given"])
+        values, names = decode(request["given"]), request["keywords"]
+        plain = len(values) - len(names)
 
         def run() -> dict[str, Any]:
             if function is None:
                 raise NameError(f"name {request['name']!r} is not defined")
-            value = encode(function(*args, **kwargs), drain=True, strip=True, objects=True)
-            return {"value": value, "after": _after(reader)}
+            value = encode(function(*values[:plain], **dict(zip(names, values[plain:], strict=True))), lenient=True)
+            after = encode(values, lenient=True)  # for functions that change their arguments in place
+            return {"value": value, "after": None if after == request["given"] else after}
 
         return self._guarded(run)
 
@@ -112,14 +113,6 @@ def described(problem: BaseException) -> dict[str, Any]:
         args = []
     names = [kind.__name__ for kind in type(problem).__mro__]
     return {"names": names, "message": message[:10_000], "args": args, "frames": frames(problem.__traceback__)}
-
-
-def _after(reader: Reader) -> list[Any] | None:
-    """The arguments as the call left them, for functions that sort in place."""
-    try:
-        return contents([container for container, _ in reader.held])
-    except RecursionError:
-        return None
 
 
 def serve(requests: int, replies: int) -> None:

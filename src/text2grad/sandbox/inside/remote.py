@@ -12,7 +12,6 @@ data, and the program failed it. So no program chooses by what it returns how it
 import sys
 import time
 import types
-from collections.abc import Callable
 from typing import Any
 
 from text2grad.sandbox.inside.program import Stop
@@ -163,7 +162,7 @@ class Remote:
         if reply.get("kind") != "value":
             return StandIn(self, "function", name)
         self.asked += 1
-        return self._received(name, lambda objects: decode(reply.get("value"), objects))
+        return self._received(name, reply.get("value"))
 
     def module(self) -> types.ModuleType:
         """What `import solution` gives to the tests."""
@@ -179,9 +178,9 @@ class Remote:
 
     def call(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         self.asked += 1
-        seen: dict[int, Any] = {}
+        values = (*args, *kwargs.values())
         try:
-            given = encode([args, kwargs], seen=seen)
+            given = encode(values)
         except Unplain as problem:
             if type(problem.value) is StandIn:
                 _needs(problem.value, "hands the program", False)  # what the program gave is not the test's doing
@@ -190,18 +189,21 @@ class Remote:
         except RecursionError:
             # A program may have made it, to get out of the test.
             raise self.needs("the test hands the program a value that is too deep for plain data", False) from None
-        reply = self.ask(op="call", name=name, given=given)
+        reply = self.ask(op="call", name=name, given=given, keywords=list(kwargs))
         self._raise(reply)
-        value = self._received(name, lambda objects: decode(reply.get("value"), objects))
+        value = self._received(name, reply.get("value"))
         if reply.get("after") is not None:
-            containers = [container for _, container in seen.values()]
-            self._received(name, lambda objects: refill(containers, reply["after"], objects))
+            after = self._received(name, reply["after"])
+            try:
+                refill(values, after)
+            except WireError as problem:
+                raise self._stop("not_plain", f"the program sent {problem}") from None
         return value
 
-    def _received(self, name: str, read: Callable[[Callable[[str], Any]], Any]) -> Any:
-        """What came from `name` of the program, by a function that reads it."""
+    def _received(self, name: str, data: Any) -> Any:
+        """What came from `name` of the program."""
         try:
-            return read(lambda kind: StandIn(self, kind, made=name[:1].isupper()))
+            return decode(data, lambda kind: StandIn(self, kind, made=name[:1].isupper()))
         except (WireError, RecursionError) as problem:
             raise self._stop("not_plain", f"the program sent {problem}") from None
 

@@ -4,9 +4,6 @@ Enters: Python values. Leaves: bytes, and on the other side new values of exactl
 sender called them. Objects of any other type, instances of subclasses included, are refused, so nothing that arrives
 can carry behaviour of its own (an `__eq__` that is always true). No pickle, no `eval`.
 
-A container that stands in several places of a test's arguments is one container on the other side, too: both sides
-number the containers that can change in the order of the text, and `{"again": n}` is the n-th of them.
-
 A message is four bytes of length and UTF-8 JSON. `decode` trusts nothing: what it does not know is a `WireError`.
 """
 
@@ -18,9 +15,8 @@ import select
 import struct
 import sys
 import time
-from collections import Counter, OrderedDict, defaultdict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator
-from functools import partial
 from types import GeneratorType
 from typing import Any
 from weakref import WeakSet
@@ -29,8 +25,6 @@ MOST_ITEMS = 10_000
 """An iterator is sent as its items, up to this many: `next(primes())` works on an endless generator."""
 LARGEST = 16 << 20
 """Bytes of one message."""
-MOST_AGAIN = 4_000_000
-"""Values that `again` may stand for in one message: sixty lists, each twice in the next, are no plain data."""
 _SMALL = 1 << 53
 _REPLAYED: WeakSet[Any] = WeakSet()
 """Iterators that crossed once; a test may hand them back, and they cross again."""
@@ -52,180 +46,144 @@ class Gone(Exception):
     """The other side ended, or did not answer in time."""
 
 
-def encode(
-    value: Any, drain: bool = False, strip: bool = False, seen: dict[int, Any] | None = None, objects: bool = False
-) -> Any:
-    """JSON for a value of built-in types. `drain`: send the items of iterators. `strip`: send what an instance of a
-    subclass of a built-in type holds, without what the subclass adds. `seen`: an empty dict, where what is the same
-    container here should be the same one there. `objects`: send other objects as the name of their type."""
-    return _Writer(drain, strip, seen, objects).write(value)
+def _pairs(mapping: Any) -> list[Any]:
+    return [list(pair) for pair in mapping.items()]
 
 
-def contents(containers: list[Any]) -> list[Any]:
-    """What numbered containers hold now, for `refill` on the side that they came from."""
-    seen = {id(container): (number, container) for number, container in enumerate(containers)}
-    writer = _Writer(False, False, seen, True)
-    return [writer.held_by(container) for container in containers]
+_KINDS: dict[Any, tuple[str, Callable[[Any], list[Any]], Callable[[list[Any]], Any]]] = {
+    # type: (tag, what a value is made of, how it is made of that again)
+    int: ("int", lambda value: [hex(value)], lambda parts: int(*parts, 16)),
+    complex: ("complex", lambda value: [value.real, value.imag], lambda parts: complex(*parts)),
+    bytes: ("bytes", lambda value: [value.hex()], lambda parts: bytes.fromhex(*parts)),
+    bytearray: ("bytearray", lambda value: [value.hex()], lambda parts: bytearray.fromhex(*parts)),
+    range: ("range", lambda value: [value.start, value.stop, value.step], lambda parts: range(*parts)),
+    tuple: ("tuple", list, tuple),
+    set: ("set", list, set),
+    frozenset: ("frozenset", list, frozenset),
+    deque: ("deque", list, deque),
+    dict: ("dict", _pairs, dict),
+    OrderedDict: ("OrderedDict", _pairs, OrderedDict),
+    Counter: ("Counter", _pairs, lambda parts: Counter(dict(parts))),
+    type({}.keys()): ("keys", list, lambda parts: dict.fromkeys(parts).keys()),
+    type({}.values()): ("values", list, lambda parts: dict(enumerate(parts)).values()),
+    type({}.items()): ("items", lambda value: [list(pair) for pair in value], lambda parts: dict(parts).items()),
+}
+_LIBRARY: dict[str, tuple[str, Callable[[Any], list[Any]]]] = {
+    # Values of the standard library that functions return: their module, and what they are made of.
+    "Decimal": ("decimal", lambda value: [str(value)]),
+    "Fraction": ("fractions", lambda value: [value.numerator, value.denominator]),
+    "date": ("datetime", lambda value: [value.isoformat()]),
+    "datetime": ("datetime", lambda value: [value.isoformat()]),
+    "time": ("datetime", lambda value: [value.isoformat()]),
+    "timedelta": ("datetime", lambda value: [value.days, value.seconds, value.microseconds]),
+}
+_MADE = {tag: make for tag, _, make in _KINDS.values()}
+_TYPES: dict[str, Any] = {
+    kind.__name__: kind for kind in (bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset)
+}
+_BARE: dict[type, Callable[[Any], Any]] = {
+    # The built-in type's own methods, which a subclass cannot replace here.
+    int: lambda value: int.__add__(value, 0),
+    float: lambda value: float.__mul__(value, 1.0),
+    str: lambda value: str.__getitem__(value, slice(None)),
+    tuple: lambda value: tuple(tuple.__iter__(value)),
+    list: lambda value: list(list.__iter__(value)),
+    dict: lambda value: dict(dict.items(value)),
+}
 
 
-class _Writer:
-    def __init__(self, drain: bool, strip: bool, seen: dict[int, Any] | None, objects: bool) -> None:
-        self.drain, self.strip, self.seen, self.objects = drain, strip, seen, objects
+def plain_attributes() -> set[str]:
+    """Attributes that plain data has."""
+    library = [getattr(importlib.import_module(module), name) for name, (module, _) in _LIBRARY.items()]
+    kinds: list[Any] = [*_TYPES.values(), *_KINDS, *library, GeneratorType, type]
+    return {name for kind in kinds for name in dir(kind)}
 
-    def write(self, value: Any) -> Any:
-        kind: Any = type(value)
-        if value is None or kind is bool or kind is float or kind is str:
-            return value
-        if kind is int:
-            return value if -_SMALL < value < _SMALL else {"int": hex(value)}
-        if self.seen is not None and kind in _CHANGING:
-            if id(value) in self.seen:
-                return {"again": self.seen[id(value)][0]}
-            self.seen[id(value)] = len(self.seen), value
-        if kind is list:
-            return self.held_by(value)
-        if kind in _SEQUENCES or kind is bytes or kind is bytearray:
-            return {_SEQUENCES.get(kind) or kind.__name__: self.held_by(value)}
-        if kind in _MAPPINGS:
-            made = value.default_factory if kind is defaultdict else None
-            tag = f"default {made.__name__}" if type(made) is type and made in _DEFAULTS else _MAPPINGS[kind]
-            return {tag: self.held_by(value)}
-        if kind is complex:
-            return {"complex": [value.real, value.imag]}
-        if kind is range:
-            return {"range": [self.write(part) for part in (value.start, value.stop, value.step)]}
-        if kind is type and value in _TYPES.values():
-            return {"type": str(value.__name__)}
-        return self._other(value, kind)
 
-    def held_by(self, container: Any) -> Any:
-        """What stands below the tag."""
-        if isinstance(container, bytes | bytearray):
-            return container.hex()
-        if isinstance(container, dict):
-            return [[self.write(key), self.write(item)] for key, item in container.items()]
-        return [self.write(item) for item in container]
+def encode(value: Any, lenient: bool = False) -> Any:
+    """JSON for a value of built-in types; `Unplain` for any other. `lenient`, for what a program gives: iterators as
+    their items, an instance of a subclass of a built-in type as what it holds without what the subclass adds, any other
+    object as the name of its type."""
+    kind: Any = type(value)
+    if value is None or kind is bool or kind is float or kind is str or (kind is int and -_SMALL < value < _SMALL):
+        return value
+    if kind is list:
+        return [encode(item, lenient) for item in value]
+    if kind in _KINDS:
+        tag, parts, _ = _KINDS[kind]
+        return {tag: [encode(part, lenient) for part in parts(value)]}
+    if kind is type and value in _TYPES.values():
+        return {"type": str(value.__name__)}
+    name = kind.__name__
+    if name in _LIBRARY and getattr(sys.modules.get(_LIBRARY[name][0]), name, None) is kind:
+        return {name: [encode(part) for part in _LIBRARY[name][1](value)]}
+    for base, bare in _BARE.items() if lenient else ():
+        if issubclass(kind, base):
+            return encode(bare(value), lenient)
+    if (lenient and isinstance(value, Iterator)) or (kind is GeneratorType and value in _REPLAYED):
+        return {"iterator": _drained(value, lenient)}
+    if lenient:
+        return {"object": str(name)}
+    raise Unplain(value)
 
-    def _other(self, value: Any, kind: Any) -> Any:
-        """Of the standard library, of a subclass, an iterator, or none of these."""
-        name = kind.__name__
-        if name in _LIBRARY and getattr(sys.modules.get(_LIBRARY[name][0]), name, None) is kind:
-            return {name: [self.write(part) for part in _LIBRARY[name][1](value)]}
-        if self.strip:
-            for base, bare in _BARE.items():
-                if issubclass(kind, base):
-                    return self.write(bare(value))
-        if (self.drain and isinstance(value, Iterator)) or (kind is GeneratorType and value in _REPLAYED):
-            return {"iterator": self._drained(value)}
-        if self.objects:
-            return {"object": str(name)}
-        raise Unplain(value)
 
-    def _drained(self, source: Iterator[Any]) -> list[Any]:
-        """[items, how it ended]: None, "more" where it was cut off, or an error's [name, message]."""
-        items: list[Any] = []
-        try:
-            for item in source:
-                if len(items) == MOST_ITEMS:
-                    return [items, "more"]
-                items.append(self.write(item))
-        except Unplain:
-            raise
-        except Exception as problem:  # noqa: BLE001 - what the program raises is raised again where its items are read
-            return [items, [type(problem).__name__, str(problem)]]
-        return [items, None]
+def _drained(source: Iterator[Any], lenient: bool) -> list[Any]:
+    """[items, how it ended]: None, "more" where it was cut off, or an error's [name, message]."""
+    items: list[Any] = []
+    try:
+        for item in source:
+            if len(items) == MOST_ITEMS:
+                return [items, "more"]
+            items.append(encode(item, lenient))
+    except Unplain:
+        raise
+    except Exception as problem:  # noqa: BLE001 - what the program raises is raised again where its items are read
+        return [items, [type(problem).__name__, str(problem)]]
+    return [items, None]
 
 
 def decode(data: Any, objects: Callable[[str], Any] | None = None) -> Any:
     """New values of exactly the built-in types; `objects` makes what stands for an object, by the name of its type."""
-    return Reader(objects).read(data)
-
-
-def refill(containers: list[Any], data: Any, objects: Callable[[str], Any] | None = None) -> None:
-    """Make numbered containers what `contents` says, in place."""
-    reader = Reader(objects)
-    reader.held = [(container, 1) for container in containers]
-    if type(data) is not list or len(data) != len(containers):
-        raise WireError("a message with other containers than were sent")
+    kind = type(data)
+    if data is None or kind is bool or kind is int or kind is float or kind is str:
+        return data
+    if kind is list:
+        return [decode(item, objects) for item in data]
+    if kind is not dict or len(data) != 1:
+        raise WireError("a message that is not plain data")
+    ((tag, body),) = data.items()
     try:
-        filled = [
-            reader.fill({} if isinstance(container, dict) else type(container)(), body)
-            for container, body in zip(containers, data, strict=True)
-        ]
-    except (TypeError, ValueError):
-        raise WireError("a message with broken containers") from None
-    for container, new in zip(containers, filled, strict=True):
-        container.clear()
-        (container.update if isinstance(container, dict | set) else container.extend)(new)
-
-
-class Reader:
-    """One message. `held` are its containers that can change, by their number, and how many values each holds."""
-
-    def __init__(self, objects: Callable[[str], Any] | None = None) -> None:
-        self.objects = objects
-        self.held: list[tuple[Any, int]] = []
-        self.values = self.again = 0
-
-    def read(self, data: Any) -> Any:
-        self.values += 1
-        kind = type(data)
-        if data is None or kind is bool or kind is int or kind is float or kind is str:
-            return data
-        if kind is list:
-            return self._filled([], data)
-        if kind is not dict or len(data) != 1:
-            raise WireError("a message that is not plain data")
-        ((tag, body),) = data.items()
-        try:
-            if tag in _MADE:
-                return self._filled(_MADE[tag](), body)
-            if tag == "again":
-                return self._same(body)
-            if tag == "iterator":
-                return _replayed(self._items(body[0]), body[1])
-            if tag == "object" and self.objects is not None and type(body) is str:
-                return self.objects(body[:60])
-            if tag in _OF_ITEMS:
-                return _OF_ITEMS[tag](self._items(body))
-            return _OF_TEXT[tag](body)
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError):
-            raise WireError(f"a message with a broken {str(tag)[:40]!r}") from None
-
-    def _items(self, body: Any) -> list[Any]:
+        if tag == "type":
+            return _TYPES[body]
+        if tag == "object" and objects is not None and type(body) is str:
+            return objects(body[:60])
         if type(body) is not list:
             raise ValueError
-        return [self.read(item) for item in body]
+        if tag == "iterator":
+            return _replayed(decode(body[0], objects), body[1])
+        parts = decode(body, objects)
+        if tag not in _LIBRARY:
+            return _MADE[tag](parts)
+        made: Any = getattr(importlib.import_module(_LIBRARY[tag][0]), tag)
+        return (made.fromisoformat if tag in ("date", "datetime", "time") else made)(*parts)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError):
+        raise WireError(f"a message with a broken {str(tag)[:40]!r}") from None
 
-    def _filled(self, made: Any, body: Any) -> Any:
-        """The container is known before what it holds, which may be itself."""
-        number, before = len(self.held), self.values
-        self.held.append((made, 1))
-        self.fill(made, body)
-        self.held[number] = made, self.values - before
-        return made
 
-    def fill(self, made: Any, body: Any) -> Any:
-        if isinstance(made, bytearray):
-            made.extend(bytes.fromhex(body))
-        elif isinstance(made, dict):
-            # Not `update`, which counts in a Counter.
-            for key, item in body:
-                made[self.read(key)] = self.read(item)
-        else:
-            for item in self._items(body):
-                (made.add if type(made) is set else made.append)(item)
-        return made
-
-    def _same(self, number: Any) -> Any:
-        if type(number) is not int or number < 0:
-            raise ValueError
-        value, size = self.held[number]
-        self.values += size
-        self.again += size
-        if self.again > MOST_AGAIN:
-            raise WireError("a message that holds the same values too many times over")
-        return value
+def refill(given: Any, after: Any) -> None:
+    """Make what a test handed over what the program made of it, in place. A container that it holds is a new one
+    then; those in a tuple stay the same."""
+    kind = type(given)
+    if kind is not type(after) or (kind is tuple and len(given) != len(after)):
+        raise WireError("a message with other arguments than were sent")
+    if kind is tuple:
+        for old, new in zip(given, after, strict=True):
+            refill(old, new)
+    elif kind in (list, deque, bytearray):
+        given.clear()
+        given.extend(after)
+    elif kind in (set, dict, OrderedDict, Counter):
+        given.clear()
+        given.update(after)
 
 
 def _replayed(items: list[Any], end: Any) -> Iterator[Any]:
@@ -243,86 +201,6 @@ def _replayed(items: list[Any], end: Any) -> Iterator[Any]:
     made = replay()
     _REPLAYED.add(made)
     return made
-
-
-def _number(body: Any) -> int:
-    if type(body) is not str:
-        raise ValueError
-    return int(body, 16)
-
-
-_SEQUENCES: dict[Any, str] = {
-    tuple: "tuple",
-    set: "set",
-    frozenset: "frozenset",
-    deque: "deque",
-    type({}.keys()): "keys",
-    type({}.values()): "values",
-    type({}.items()): "items",
-}
-_TYPES: dict[str, Any] = {
-    kind.__name__: kind for kind in (bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset)
-}
-_DEFAULTS: tuple[Any, ...] = (bool, int, float, str, list, tuple, dict, set)
-"""What a `defaultdict` that crosses may make; with another it is a dict."""
-_LIBRARY: dict[str, tuple[str, Callable[[Any], list[Any]]]] = {
-    # Values of the standard library that functions return: their module, and what they are made of.
-    "Decimal": ("decimal", lambda value: [str(value)]),
-    "Fraction": ("fractions", lambda value: [value.numerator, value.denominator]),
-    "date": ("datetime", lambda value: [value.isoformat()]),
-    "datetime": ("datetime", lambda value: [value.isoformat()]),
-    "time": ("datetime", lambda value: [value.isoformat()]),
-    "timedelta": ("datetime", lambda value: [value.days, value.seconds, value.microseconds]),
-}
-
-
-def plain_attributes() -> set[str]:
-    """Attributes that plain data has."""
-    library = [getattr(importlib.import_module(module), name) for name, (module, _) in _LIBRARY.items()]
-    kinds: list[Any] = [*_TYPES.values(), *_CHANGING, *_SEQUENCES, *library, range, GeneratorType, type]
-    return {name for kind in kinds for name in dir(kind)}
-
-
-def _from_library(name: str) -> Callable[[list[Any]], Any]:
-    def read(items: list[Any]) -> Any:
-        kind: Any = getattr(importlib.import_module(_LIBRARY[name][0]), name)
-        return (kind.fromisoformat if name in ("date", "datetime", "time") else kind)(*items)
-
-    return read
-
-
-_BARE: dict[type, Callable[[Any], Any]] = {
-    # The built-in type's own methods, which a subclass cannot replace here.
-    int: lambda value: int.__add__(value, 0),
-    float: lambda value: float.__mul__(value, 1.0),
-    str: lambda value: str.__getitem__(value, slice(None)),
-    tuple: lambda value: tuple(tuple.__iter__(value)),
-    list: lambda value: list(list.__iter__(value)),
-    dict: lambda value: dict(dict.items(value)),
-}
-_MAPPINGS = {dict: "dict", Counter: "Counter", OrderedDict: "OrderedDict", defaultdict: "dict"}
-_CHANGING = {list, set, deque, bytearray, *_MAPPINGS}
-_MADE: dict[str, Callable[[], Any]] = {
-    "set": set,
-    "deque": deque,
-    "bytearray": bytearray,
-    "dict": dict,
-    "Counter": Counter,
-    "OrderedDict": OrderedDict,
-    **{f"default {kind.__name__}": partial(defaultdict, kind) for kind in _DEFAULTS},
-}
-"""What both sides number, besides lists."""
-_OF_ITEMS: dict[str, Callable[[list[Any]], Any]] = {
-    "tuple": tuple,
-    "frozenset": frozenset,
-    "keys": lambda items: dict.fromkeys(items).keys(),
-    "values": lambda items: dict(enumerate(items)).values(),
-    "items": lambda items: dict(items).items(),
-    "complex": lambda items: complex(float(items[0]), float(items[1])),
-    "range": lambda items: range(*items),
-    **{name: _from_library(name) for name in _LIBRARY},
-}
-_OF_TEXT: dict[str, Callable[[Any], Any]] = {"int": _number, "bytes": bytes.fromhex, "type": _TYPES.__getitem__}
 
 
 def builtin_error(name: str, args: tuple[Any, ...], message: str) -> Exception:
