@@ -40,7 +40,7 @@ from text2grad.types import Alignment, Span
 HERE = Path(__file__).parent
 TRUE = "text2grad.tasks.bulletin_critic:bulletin"
 UPDATES = {"true": 192, "learned": 192}
-KL, CAUTION = 0.02, 0.0
+KL = 0.02
 REWARD_MODEL = [
     "policy.lora.rank=0",
     "update.batch=256",
@@ -140,7 +140,7 @@ def arm(args: argparse.Namespace) -> None:
     if args.which == "learned":
         critic = str(folder / args.judge / "model")
         evaluation = replace(chosen.evaluation, critic=TRUE)
-        learned = replace(chosen.critics.learned, device=args.device, caution=args.caution)
+        learned = replace(chosen.critics.learned, device=args.device)
         critics = replace(chosen.critics, learned=learned)
         chosen = replace(chosen, critic=critic, evaluation=evaluation, critics=critics)
     model, tokenizer = load_model(str(folder / "start" / "model"))
@@ -255,7 +255,6 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=None)
     parser.add_argument("--workers", type=int, default=2, help="processes that criticise")
     parser.add_argument("--kl", type=float, default=KL, help="coefficient of the penalty for leaving the start")
-    parser.add_argument("--caution", type=float, default=CAUTION, help="critics.learned.caution")
     parser.add_argument("--held-out-seed", type=int, default=8, help="of the reports that are measured on")
     parser.add_argument("--name", default=None, help="of the folder of the arm, or of the reward model")
     parser.add_argument("--judge", default="reward", help="the reward model that an arm learns from")

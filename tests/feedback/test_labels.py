@@ -216,39 +216,6 @@ def test_q_rises_where_tokens_end_and_pieces_of_a_character_end_with_it() -> Non
     assert (empty.quality, empty.score, empty.quotes) == (((0, 0.0),), -1.0, ())
 
 
-def test_caution_takes_off_what_the_head_is_not_sure_of() -> None:
-    """A token that is good or poor with equal chance, worth 0.5 either way: expected 0, its standard deviation 0.5."""
-    probs = np.array([[0.5, 0.0, 0.5], [0.0, 0.0, 1.0], [0.0, 1.0, 0.0], [0.0, 1.0, 0.0]])
-    sizes, read = np.full((4, 2), 0.5), Calibration(kind="score")
-    plain, careful = (critique_of("Nine cars", NINE, probs, sizes, read, caution).quality for caution in (0.0, 1.0))
-    assert [value for _, value in plain or ()] == pytest.approx([0.0, 0.0, 0.5, 0.5])
-    assert [value for _, value in careful or ()] == pytest.approx([0.0, -0.5, 0.0, 0.0])
-
-
-UNSURE = [0.5, 0.0, 0.5]
-"""Worth 1 either way, the standard deviation is 1."""
-
-
-def scored(rows: list[list[float]], caution: float) -> tuple[float, list[float]]:
-    """(score, what each token earns) of a text of one character a token, after which the stop is neutral for sure."""
-    probs = np.array([*rows, [0.0, 1.0, 0.0]])
-    offsets = pairs(*((place, place + 1) for place in range(len(rows))))
-    said = critique_of("x" * len(rows), offsets, probs, np.ones((len(probs), 2)), Calibration(kind="score"), caution)
-    assert said.score is not None and said.quality is not None
-    return said.score, np.diff([value for _, value in said.quality]).tolist()
-
-
-def test_caution_is_of_the_whole_and_what_is_surely_neutral_costs_nothing() -> None:
-    """Four unsure tokens: the sum's standard deviation is 2, of which each has a quarter."""
-    sure = [0.0, 1.0, 0.0]
-    assert scored([UNSURE] * 4, 1.0) == (-2.0, [-0.5] * 4)
-    assert scored([sure, UNSURE, sure, sure] * 4, 1.0) == (-2.0, [0.0, -0.5, 0.0, 0.0] * 4)
-    assert scored([sure] * 9, 3.0) == (0.0, [0.0] * 9)
-    score, shares = scored([UNSURE, [0.0, 0.5, 0.5]], 2.0)
-    assert score == pytest.approx(0.5 - 2 * np.sqrt(1.25)) and sum(shares) == pytest.approx(score)
-    assert shares == pytest.approx([-2 / np.sqrt(1.25), 0.5 - 2 * 0.25 / np.sqrt(1.25)])
-
-
 @pytest.mark.parametrize("text", ["", " \n"])
 def test_saying_nothing_earns_nothing_and_may_cost(text: str) -> None:
     offsets = pairs(*((place, place + 1) for place in range(len(text))))

@@ -100,7 +100,7 @@ def test_more_kinds_come_back(value: Any) -> None:
 def test_arguments_become_what_the_other_side_made_of_them() -> None:
     data, inner = bytearray(b"x"), [0]
     held: tuple[Any, ...] = ([1], {"k": [1]}, {2}, deque([3]), data, Counter("aab"), OrderedDict(a=1), (inner, 5))
-    after = ([1, 2], {"new": [[]]}, {4}, deque(), bytearray(b"yz"), Counter("b"), OrderedDict(b=1), ([0, 1], 5))
+    after: Any = ([1, 2], {"new": [[]]}, {4}, deque(), bytearray(b"yz"), Counter("b"), OrderedDict(b=1), ([0, 1], 5))
     refill(held, crossed(after))
     assert held == after
     assert held[4] is data and held[7][0] is inner

@@ -208,7 +208,7 @@ def test_long_completions_are_counted_and_long_critiques_leave_the_head_its_labe
     wordy = Annotated("wordy", "Q", "Drava it is", Critique("word " * 99), Alignment((Span(0, 5, "poor"),)))
     options = settings(updates=1)
     start(tmp_path, options, rows=[*rows(6), long, wordy], held_out=[long, *rows(2, seed=1)]).train()
-    assert "2 of 11 completions do not fit and are left out; raise template.max_tokens=200" in capsys.readouterr().err
+    assert "2 of 11 completions have no room in template.max_tokens=200" in capsys.readouterr().err
     first = metrics_of(tmp_path / "run")[0]
     assert {key: first[f"data/{key}"] for key in ("rows", "held_out", "skipped", "without_critique")} == {
         "rows": 7,
@@ -225,7 +225,7 @@ def test_long_completions_are_counted_and_long_critiques_leave_the_head_its_labe
         start(tmp_path / "strict", settings(too_long="error"), rows=[*rows(6), long])
     with pytest.raises(InvalidData, match=r"none of 1 completions has room in template\.max_tokens=200"):
         start(tmp_path / "none", options, rows=rows(4), held_out=[long])
-    with pytest.raises(InvalidData, match=r"none of 1 critiques has room in template\.critique_tokens=40: raise it"):
+    with pytest.raises(InvalidData, match=r"none of 1 critiques has room in .* template\.critique_tokens=40; loss"):
         start(tmp_path / "wordy", options, rows=[wordy], held_out=rows(2))
     with pytest.raises(InvalidData, match="at least one annotated completion, got none"):
         start(tmp_path / "empty", options, rows=[])

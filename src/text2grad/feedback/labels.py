@@ -197,11 +197,9 @@ class Words:
 # --------------------------------------------------------------------------------------------- predictions → critique
 
 
-def critique_of(
-    text: str, offsets: Integers, probs: Numbers, sizes: Numbers, calibration: Calibration, caution: float = 0.0
-) -> Critique:
+def critique_of(text: str, offsets: Integers, probs: Numbers, sizes: Numbers, calibration: Calibration) -> Critique:
     """The span head's predictions for a text as a critique. `probs`: (T + 1, 3), of the classes; `sizes`: (T + 1, 2),
-    of the reward if poor and if good; both calibrated. `caution`: standard deviations subtracted from the score.
+    of the reward if poor and if good; both calibrated.
 
     >>> critique = critique_of("Nine cars", np.array([(0, 4), (4, 9)]),
     ...                        np.array([[0, 0, 1], [0.75, 0.25, 0], [0, 1, 0]]), np.ones((3, 2)),
@@ -213,26 +211,13 @@ def critique_of(
     if calibration.kind == "verdicts":
         omissions = (LEFT_OUT,) if verdicts_of(probs[-1:], calibration)[0] == POOR else ()
         return Critique(_feedback(quotes, omissions), quotes, omissions, quotes_only=True)
-    rewards = expected_rewards(probs, sizes, caution)
+    rewards = probs[:, GOOD] * sizes[:, 1] - probs[:, POOR] * sizes[:, 0]
     if not text.strip():
         # Training data has no empty completions, so a positive prediction here is a guess.
         rewards = rewards.clip(max=0.0)
     sums = calibration.start + rewards.cumsum()
     quality = _running_sums(text, offsets, sums[:-1], calibration.start)
     return Critique(_feedback(quotes, ()), quotes, (), float(sums[-1]), quality, quotes_only=True)
-
-
-def expected_rewards(probs: Numbers, sizes: Numbers, caution: float) -> Numbers:
-    """The expected reward of each token. `caution` subtracts so many standard deviations of the sum, shared by the
-    tokens' variances; their errors count as independent. Tokens that are surely neutral cost nothing; four times as
-    many unsure tokens cost twice as much."""
-    expected: Numbers = probs[:, GOOD] * sizes[:, 1] - probs[:, POOR] * sizes[:, 0]
-    if not caution:
-        return expected
-    squares = probs[:, GOOD] * sizes[:, 1] ** 2 + probs[:, POOR] * sizes[:, 0] ** 2
-    variances = (squares - expected**2).clip(0.0)
-    deviation = np.sqrt(variances.sum())
-    return expected - caution * variances / deviation if deviation else expected
 
 
 def verdicts_of(probs: Numbers, calibration: Calibration) -> Integers:

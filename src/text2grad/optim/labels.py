@@ -5,7 +5,6 @@ poor, if good). And the labels of these positions. Leaves: losses, or changed we
 batch, row after row. The joint loss has three parts: span (verdicts), reward (sizes), language (the critique's tokens).
 """
 
-import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ from torch.nn import functional
 
 from text2grad.optim.batch import Batch, micro_batches
 from text2grad.optim.reduce import ALONE, World
-from text2grad.optim.update import clipped_step, passes
+from text2grad.optim.update import measured_step, passes
 
 NEUTRAL, GOOD = 1, 2
 
@@ -129,8 +128,5 @@ def reward_update(
             out = model(batch.rows(index), labels.rows(index), mean)
             out.loss.backward()
         sums_3 += out.sums_3.double() * float(counts)
-    norm = clipped_step(optimizer, max_grad_norm)
-    optimizer.zero_grad(set_to_none=True)
-    taken = math.isfinite(norm)
-    losses = weights.metrics(world.all_sum(sums_3), counts_3)
-    return {**losses, "update/skipped": float(not taken), "update/grad_norm": norm if taken else 0.0}
+    step = measured_step(optimizer, max_grad_norm)
+    return {**weights.metrics(world.all_sum(sums_3), counts_3), **step}

@@ -276,7 +276,7 @@ def supervised_update(
             out.loss.backward()
         loss += out.loss.detach()
     mean = float(world.all_sum(loss / world.size))
-    return {"loss/mean": mean, "update/tokens": tokens, **_step(optimizer, max_grad_norm)}
+    return {"loss/mean": mean, "update/tokens": tokens, **measured_step(optimizer, max_grad_norm)}
 
 
 def preference_update(
@@ -327,11 +327,12 @@ def preference_update(
         "preference/margin": float(sums_2[0]) / max(number, 1),
         "preference/accuracy": float(sums_2[1]) / max(number, 1),
         "update/pairs": number,
-        **_step(optimizer, max_grad_norm),
+        **measured_step(optimizer, max_grad_norm),
     }
 
 
-def _step(optimizer: torch.optim.Optimizer, max_grad_norm: float) -> dict[str, float]:
+def measured_step(optimizer: torch.optim.Optimizer, max_grad_norm: float) -> dict[str, float]:
+    """`clipped_step` as metrics; the gradients are gone afterwards."""
     norm = clipped_step(optimizer, max_grad_norm)
     optimizer.zero_grad(set_to_none=True)
     taken = math.isfinite(norm)

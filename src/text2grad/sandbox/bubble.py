@@ -15,7 +15,9 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Sequence
+from io import FileIO
 from pathlib import Path
+from typing import Any
 
 from text2grad.errors import SandboxError
 from text2grad.sandbox import seccomp
@@ -71,21 +73,20 @@ class Launcher:
         pytest = [] if role == "candidate" else _pytest_files()
         shown = [str(place.parent) if self.unsafe else _PYTEST_PLACE for place in pytest]
         words = [json.dumps(self._rlimits), json.dumps([*self.packages, *dict.fromkeys(shown)]), *map(str, hand_on)]
+        streams: Any = {"stdin": stdin, "stdout": stdout, "stderr": subprocess.PIPE, "start_new_session": True}
         python = [_python(), *_FLAGS]
         if self.unsafe:
             command = [*python, str(INSIDE / _MAIN), role, *words]
-            return _spawn(command, stdin, stdout, hand_on, folder, {"PYTHONHASHSEED": "0"})
-        rules = os.memfd_create("rules")
-        try:
-            os.write(rules, self._filter)
-            os.lseek(rules, 0, os.SEEK_SET)
-            extra = ["--seccomp", str(rules)] if self._filter else []
+            env = {"PYTHONHASHSEED": "0"}
+            return subprocess.Popen(command, pass_fds=hand_on, cwd=folder or "/", env=env, **streams)
+        with FileIO(os.memfd_create("rules"), "r+b") as rules:
+            rules.write(self._filter)
+            rules.seek(0)
+            extra = ["--seccomp", str(rules.fileno())] if self._filter else []
             for place in pytest:
                 extra += ["--ro-bind", str(place), f"{_PYTEST_PLACE}/{place.name}"]
             command = [*self._walls, *extra, *_LAST, "--", *python, f"{_PLACE}/{_MAIN}", role, *words]
-            return _spawn(command, stdin, stdout, [*hand_on, rules], None, {})
-        finally:
-            os.close(rules)
+            return subprocess.Popen(command, pass_fds=[*hand_on, rules.fileno()], cwd="/", env={}, **streams)
 
     def _resources(self) -> dict[str, int]:
         limits = self.limits
@@ -170,18 +171,3 @@ def _knows_size(bwrap: str) -> bool:
 def _warn_once() -> None:
     print(UNSAFE, file=sys.stderr, flush=True)
     warnings.warn(UNSAFE, UnsafeWarning, stacklevel=4)
-
-
-def _spawn(
-    command: Sequence[str], stdin: int, stdout: int, hand_on: Sequence[int], folder: str | None, env: dict[str, str]
-) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        command,
-        stdin=stdin,
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        pass_fds=hand_on,
-        cwd=folder or "/",
-        env=env,
-        start_new_session=True,
-    )

@@ -12,13 +12,22 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from text2grad.sandbox.inside.asserts import is_check
-from text2grad.sandbox.needs import FUNCTIONS, checks, mentions_program, needs_objects, reached
+from text2grad.sandbox.inside.asserts import is_check, is_failure, mentions
 
-_DEFINITIONS = FUNCTIONS | ast.ClassDef
+_FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+_DEFINITIONS = _FUNCTIONS | ast.ClassDef
 _UNCHECKED = "checks nothing: no assert, no expected exception"
 _Step = tuple[list[ast.stmt], list[ast.stmt]]
 """(statements that lead to a test, the test)."""
+
+_FOR_ALL = {"setup_module", "setUpModule", "setup_function"}
+"""Functions that run before every test."""
+_SHARED = {"open", "tempfile", "Path", "pathlib", "shutil", "os", "asyncio", "mock", "patch", "MagicMock", "Mock"}
+_SHARED |= {"threading", "weakref", "gc", "warnings", "logging", "builtins", "stdout", "stderr", "stdin", "environ"}
+_SHARED |= {"redirect_stdout", "redirect_stderr", "warns", "deprecated_call", "catch_warnings", "recwarn"}
+_SHARED |= {"assertWarns", "assertWarnsRegex", "assertLogs", "assertNoLogs"}
+_SHARED |= {"capsys", "capfd", "caplog", "monkeypatch", "tmp_path", "tmpdir", "tmp_path_factory"}
+"""By these a test shares files, streams, warnings, event loops or patches with the program."""
 
 
 class UnusableTests(ValueError):
@@ -130,16 +139,14 @@ def _plan(
     units: list[Unit] = []
     skipped: list[tuple[str, str]] = []
     for name, nodes in (functions or {}).items():
-        parts = reached(nodes, everything)
-        objects = needs_objects(parts, program)
-        unused = "never uses the program" if objects and not mentions_program(parts, program) else ""
-        if reason := unused or ("" if checks(parts) else _UNCHECKED):
-            skipped.append((name, reason))
+        parts = _reached(nodes, everything)
+        if _can_fail(parts):
+            units.append(Unit(name, "", name, _needs_objects(parts, program)))
         else:
-            units.append(Unit(name, "", name, objects))
+            skipped.append((name, _UNCHECKED))
     for lead, shown in steps:
         source, name = _unparsed([*lead, *shown]), _unparsed(shown)[:300]
-        units.append(Unit(name, source, "", needs_objects(reached([*lead, *shown], everything), program)))
+        units.append(Unit(name, source, "", _needs_objects(_reached([*lead, *shown], everything), program)))
     if not units and skipped:
         raise UnusableTests("no test is left: " + "; ".join(f"{name[:60]}: {reason}" for name, reason in skipped[:5]))
     if not units:
@@ -201,10 +208,10 @@ def _steps(body: Sequence[ast.stmt], asserting: Collection[str] = ()) -> Iterato
 def _test_functions(body: Iterable[ast.stmt]) -> Iterator[tuple[str, list[ast.stmt]]]:
     """(name, [function, what else its class defines])."""
     for node in body:
-        if isinstance(node, FUNCTIONS) and node.name.startswith("test"):
+        if isinstance(node, _FUNCTIONS) and node.name.startswith("test"):
             yield node.name, [node]
         elif isinstance(node, ast.ClassDef):
-            tests = [inner for inner in node.body if isinstance(inner, FUNCTIONS) and inner.name.startswith("test")]
+            tests = [inner for inner in node.body if isinstance(inner, _FUNCTIONS) and inner.name.startswith("test")]
             rest = [inner for inner in node.body if inner not in tests]
             bases: list[ast.stmt] = [ast.Expr(base) for base in node.bases]
             yield from ((f"{node.name}.{test.name}", [test, *rest, *bases]) for test in tests)
@@ -266,3 +273,72 @@ def _imported(body: Iterable[ast.stmt]) -> list[str]:
         elif isinstance(part, ast.Import):
             names += [alias.asname or "solution" for alias in part.names if alias.name == "solution"]
     return names
+
+
+# ------------------------------------------------------------------------- what a test needs, by its text alone
+# What the text does not show, the tester finds out while the test runs (`inside/remote.py`).
+
+
+def _reached(test: Sequence[ast.stmt], around: Iterable[ast.stmt]) -> list[ast.AST]:
+    """All nodes of a test and of what the tests define and the test names: helpers, classes, fixtures (an argument may
+    name one), and functions that run before every test."""
+    around = [*around]
+    parts = [part for node in around for part in ast.walk(node)]
+    defined = {part.name: part for part in parts if isinstance(part, _FUNCTIONS | ast.ClassDef)}
+    functions = [node for node in around if isinstance(node, _FUNCTIONS)]
+    left: list[ast.AST] = [*test, *(node for node in functions if node.name in _FOR_ALL or _autouse(node))]
+    seen: dict[int, ast.AST] = {}
+    while left:
+        for part in ast.walk(left.pop()):
+            if id(part) in seen:
+                continue
+            seen[id(part)] = part
+            name = _name(part)
+            if name in defined and not name.startswith("test"):
+                left.append(defined[name])
+    return list(seen.values())
+
+
+def _name(node: ast.AST) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    return node.attr if isinstance(node, ast.Attribute) else node.arg if isinstance(node, ast.arg) else ""
+
+
+def _autouse(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    marks = [part for mark in node.decorator_list for part in ast.walk(mark)]
+    return any(isinstance(part, ast.keyword) and part.arg == "autouse" for part in marks)
+
+
+def _can_fail(nodes: Iterable[ast.AST]) -> bool:
+    """Whether anything here can fail a test on a result."""
+    return any(is_check(part) or is_failure(part) for part in nodes)
+
+
+def _needs_objects(nodes: Sequence[ast.AST], program: Collection[str]) -> str:
+    """Why the test needs the program's objects in its own process; `program` are names that belong to the program."""
+    for part in nodes:
+        if (name := _name(part)) in _SHARED:
+            return f"it shares `{name}` with the program"
+        if isinstance(part, ast.Compare) and _asks_identity(part):
+            return "it compares objects by identity"
+    return f"it uses the class `{name}`" if (name := _used_class(nodes, program)) else ""
+
+
+def _asks_identity(node: ast.Compare) -> bool:
+    pairs = zip(node.ops, node.comparators, strict=True)
+    return any(isinstance(sign, ast.Is | ast.IsNot) and not isinstance(side, ast.Constant) for sign, side in pairs)
+
+
+def _used_class(nodes: Sequence[ast.AST], program: Collection[str]) -> str:
+    """A name that looks like a class (`Stack`, not `Find_Max`) and is used as one: its instances are kept, passed on or
+    compared with each other. `Sum(60) == 10` is a function with an odd name."""
+    classes = {name for name in program if name[:1].isupper() and "_" not in name and not name.isupper()}
+    plain_calls = set()
+    for part in nodes:
+        if isinstance(part, ast.Compare):
+            sides = [side for side in (part.left, *part.comparators) if mentions(side, classes)]
+            if len(sides) == 1 and isinstance(sides[0], ast.Call):
+                plain_calls.add(id(sides[0].func))
+    names = [part.id for part in nodes if isinstance(part, ast.Name) and id(part) not in plain_calls]
+    return next((name for name in names if name in classes), "")

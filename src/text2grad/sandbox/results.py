@@ -6,18 +6,9 @@ from typing import Literal
 from text2grad.types import Isolation
 
 Kind = Literal[
-    "passed",
-    "mismatch",
-    "assertion",
-    "error",
-    "test_error",
-    "timeout",
-    "died",
-    "not_plain",
-    "syntax",
-    "load",
-    "not_run",
-]
+    "passed", "mismatch", "assertion", "error", "test_error", "timeout", "died", "not_plain",
+    "syntax", "load", "not_run",
+]  # fmt: skip
 """Why a test failed:
 
 - mismatch: another value than expected; assertion: another failed check

@@ -170,8 +170,7 @@ class RewardModelTrainer(Closable):
         self.held_items = self._items(self.held_out, reader, scale.value)
         if settings.loss.language and all(item.critique is None for item in self.items):
             raise InvalidData(
-                f"none of {len(self.items)} critiques has room in template.critique_tokens="
-                f"{self.model.template.critique_tokens}: raise it, or set loss.language=0 to train no writer"
+                f"none of {len(self.items)} critiques has room in {self._room()}; loss.language=0 trains no writer"
             )
         # ---- what the labels say about the head
         sizes = np.abs(np.concatenate([item.labels.rewards for item in self.items]))
@@ -337,7 +336,7 @@ class RewardModelTrainer(Closable):
         return rows
 
     def _items(self, rows: Sequence[Annotated], reader: Reader, scale: float) -> list[Item]:
-        items, template, settings = [], reader.template, self.settings
+        items, settings = [], self.settings
         encoded = reader.encode_all([row.prompt for row in rows], [row.completion for row in rows])
         for row, text in zip(rows, encoded, strict=True):
             if isinstance(text, InvalidData):
@@ -351,10 +350,7 @@ class RewardModelTrainer(Closable):
                 critique = reader.critique_ids(row.critique, row.alignment, row.completion)
             items.append(Item(text, labels, critique, Words.of(row.completion, text.offsets)))
         if not items:
-            raise InvalidData(
-                f"none of {len(rows)} completions has room in template.max_tokens={template.max_tokens}, of which "
-                f"template.critique_tokens={template.critique_tokens} are reserved for the critique"
-            )
+            raise InvalidData(f"none of {len(rows)} completions has room in {self._room()}")
         return items
 
     def _batch(self, items: Sequence[Item]) -> tuple[Batch, LabelBatch]:
@@ -395,14 +391,15 @@ class RewardModelTrainer(Closable):
                 f"learned: the model will predict verdicts and severities; leave those rows out to learn scores"
             )
         if self.skipped:
-            room, critique = self.model.template.max_tokens, self.model.template.critique_tokens
-            more = f"raise template.max_tokens={room}, or "
-            if room < self.settings.template.max_tokens:
-                more = f"the model has {room} positions, so shorten them or "
-            yield (
-                f"{self.skipped} of {len(rows)} completions do not fit and are left out; {more}lower "
-                f"template.critique_tokens={critique}"
-            )
+            yield f"{self.skipped} of {len(rows)} completions have no room in {self._room()} and are left out"
+
+    def _room(self) -> str:
+        """The settings to change where something does not fit."""
+        template = self.model.template
+        full = " (all that the model has)" if template.max_tokens < self.settings.template.max_tokens else ""
+        return (
+            f"template.max_tokens={template.max_tokens}{full} and template.critique_tokens={template.critique_tokens}"
+        )
 
     def close(self) -> None:
         """Let go of the run folder; `train` does so by itself."""

@@ -82,20 +82,9 @@ def test_a_floor_of_1_scores_nothing_also_of_what_is_certain(checkpoint: Path) -
     assert found is not None
 
 
-def test_caution_wants_scores_and_says_so_where_there_are_none(checkpoint: Path) -> None:
-    critic = RewardCritic(checkpoint, sure(caution=0.5))
-    assert critic.model.calibration.kind == "score"
-    critic.model.calibration = replace(critic.model.calibration, kind="verdicts")
-    with pytest.raises(
-        CriticError, match=r"critics\.learned\.caution is subtracted from scores, and this .* verdicts alone"
-    ):
-        RewardCritic(checkpoint, sure(caution=0.5), loaded=(critic.model, critic.tokenizer))
-
-
-@pytest.mark.parametrize("more", [{"caution": 1.0}, {"confidence": 0.5}])
-def test_what_is_about_the_head_is_refused_where_it_is_not_asked(checkpoint: Path, more: dict[str, Any]) -> None:
-    with pytest.raises(CriticError, match=r"which critics\.learned\.by=generation does not use; leave them out"):
-        RewardCritic(checkpoint, LearnedSettings(by="generation", **more))
+def test_what_is_about_the_head_is_refused_where_it_is_not_asked(checkpoint: Path) -> None:
+    with pytest.raises(CriticError, match=r"which critics\.learned\.by=generation does not use; leave it out"):
+        RewardCritic(checkpoint, LearnedSettings(by="generation", confidence=0.5))
 
 
 def test_low_confidence_is_not_scored_and_says_so(checkpoint: Path) -> None:

@@ -3,7 +3,7 @@ lives in `models/reward/`; `critic_named(..., opened=...)` takes the function th
 
 import hashlib
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le
 
@@ -18,6 +18,7 @@ CARD = "reward_model.json"
 class LearnedSettings:
     """Settings of a reward model as a critic."""
 
+    RENAMED: ClassVar = {"caution": None}
     by: Literal["head", "generation"] = "head"
     """head: the span head judges every token in one forward pass. generation: the language head writes a critique,
     which is aligned like any other; a completion whose critique cannot be parsed is not scored."""
@@ -30,9 +31,6 @@ class LearnedSettings:
     """bfloat16 halves the memory and is faster on a GPU; the span head stays in float32."""
     batch_tokens: Annotated[Int, Gt(0)] = 16384
     """Tokens per forward pass, padding included. Lower it if memory runs out."""
-    caution: Annotated[Real, Ge(0), Le(100)] = 0.0
-    """Standard deviations to subtract from the expected score, split over tokens by their variance. Above 0, a policy
-    gains less from what the reward model is unsure of. Only for reward models that were trained on scores."""
     confidence: Annotated[Real, Ge(0), Le(1)] | None = None
     """Completions with a confidence below this are not scored; none: the threshold that was chosen in training."""
 

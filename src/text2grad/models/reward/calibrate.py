@@ -36,7 +36,7 @@ def calibrated(
     probs_N3, _ = read_out(out_N5, weights_3, temperature)
     probs = list(torch.split(probs_N3, [len(out) for out in outs]))
     pooled_N3 = torch.cat([_pooled(*pair) for pair in zip(probs, words, strict=True)]) if words else probs_N3
-    poor, good = (_threshold(pooled_N3[:, kind], verdict_N == kind) for kind in (POOR, GOOD))
+    poor, good = (best_threshold(pooled_N3[:, kind], verdict_N == kind)[0] for kind in (POOR, GOOD))
     # At the temperature limit all classes are equally likely, so confidence carries no information.
     floor = 1.0 if temperature > TEMPERATURES[1] / 1.01 else _confidence_floor(probs, verdicts)
     return replace(model.calibration, temperature=temperature, poor=poor, good=good, confidence=floor)
@@ -74,11 +74,6 @@ def token_metrics(model: RewardModel, outs: Sequence[Tensor], verdicts: Sequence
 def _pooled(probs: Tensor, words: Words) -> Tensor:
     """Each token has its word's probabilities; the decision to stop keeps its own."""
     return torch.cat([torch.from_numpy(words.pooled(probs[:-1].double().numpy())), probs[-1:].double()])
-
-
-def _threshold(probs_N: Tensor, is_N: Tensor) -> float:
-    """Where F1 is highest; 0.5 for a class that does not occur in the held-out completions."""
-    return best_threshold(probs_N, is_N)[0] if bool(is_N.any()) else 0.5
 
 
 # --------------------------------------------------------------------------------------------------- least confidence
@@ -174,14 +169,14 @@ def fit_temperature(logits_N3: Tensor, verdict_N: Tensor) -> float:
 
 
 def best_threshold(probs_N: Tensor, is_N: Tensor) -> tuple[float, float]:
-    """(the probability from which to say yes, F1 with it), where F1 is highest.
+    """(the probability from which to say yes, F1 with it), where F1 is highest; 0.5 for a class that does not occur.
 
     >>> best_threshold(torch.tensor([0.875, 0.625, 0.375, 0.125]), torch.tensor([True, True, False, False]))
     (0.5, 1.0)
     """
     positives = int(is_N.sum())
     if not positives:
-        return 1.0, 0.0
+        return 0.5, 0.0
     prob_K, hits_K, count_K = _cuts(probs_N, is_N)
     f1_K = 2 * hits_K / (count_K + positives)
     best = int(f1_K.argmax())

@@ -18,7 +18,6 @@ import torch
 from text2grad.errors import CriticError, InvalidData
 from text2grad.feedback.critics.learned import LearnedSettings
 from text2grad.feedback.critics.protocol import Critiques, Prompt
-from text2grad.feedback.critics.words import UNENCODABLE, encodable, prompt_text
 from text2grad.feedback.labels import Numbers, confidence_of, critique_of
 from text2grad.feedback.replies import Reply, read_reply
 from text2grad.models.chat import end_ids
@@ -58,15 +57,10 @@ class RewardCritic:
                 f"{path}: its span head was never trained (loss.span=0, or the held-out loss never fell below its "
                 f"start), so it predicts nothing; critics.learned.by=generation has it write its critiques instead"
             )
-        if options.by == "generation" and (options.caution or options.confidence is not None):
+        if options.by == "generation" and options.confidence is not None:
             raise CriticError(
-                f"{path}: critics.learned.caution and critics.learned.confidence are about the span head, which "
-                f"critics.learned.by=generation does not use; leave them out, or set critics.learned.by=head"
-            )
-        if options.caution and self.model.calibration.kind == "verdicts":
-            raise CriticError(
-                f"{path}: critics.learned.caution is subtracted from scores, and this reward model learned verdicts "
-                f"alone, because not all its critiques had a score; leave it out, or raise critics.learned.confidence"
+                f"{path}: critics.learned.confidence is about the span head, which critics.learned.by=generation does "
+                f"not use; leave it out, or set critics.learned.by=head"
             )
 
     def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **_: Sequence[Any]) -> Critiques:
@@ -109,20 +103,9 @@ class RewardCritic:
         self, prompts: Sequence[Prompt], completions: Sequence[str]
     ) -> tuple[list[Encoded | None], dict[int, str]]:
         """(what the model reads; None where it cannot, the reasons)."""
-        encoded: list[Encoded | None] = [None] * len(completions)
-        readable = [
-            i
-            for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True))
-            if encodable(completion, prompt_text(prompt))
-        ]
-        reasons = dict.fromkeys(sorted(set(range(len(completions))) - set(readable)), UNENCODABLE)
-        texts = self.reader.encode_all([prompts[i] for i in readable], [completions[i] for i in readable])
-        for i, text in zip(readable, texts, strict=True):
-            if isinstance(text, InvalidData):
-                reasons[i] = str(text)
-            else:
-                encoded[i] = text
-        return encoded, reasons
+        texts = self.reader.encode_all(prompts, completions)
+        reasons = {i: str(text) for i, text in enumerate(texts) if isinstance(text, InvalidData)}
+        return [None if isinstance(text, InvalidData) else text for text in texts], reasons
 
     def predict(self, encoded: Sequence[Encoded | None]) -> list[Prediction | None]:
         """The span head's calibrated predictions for each; None for None."""
@@ -137,7 +120,7 @@ class RewardCritic:
     def _by_head(
         self, encoded: Sequence[Encoded | None], completions: Sequence[str], reasons: dict[int, str]
     ) -> Critiques:
-        calibration, caution = self.model.calibration, self.options.caution
+        calibration = self.model.calibration
         floor = calibration.confidence if self.options.confidence is None else self.options.confidence
         critiques: list[Critique | None] = [None] * len(encoded)
         for i, (text, prediction) in enumerate(zip(encoded, self.predict(encoded), strict=True)):
@@ -154,7 +137,7 @@ class RewardCritic:
                     f"(critics.learned.confidence)"
                 )
             else:
-                critiques[i] = critique_of(completions[i], text.offsets, probs, sizes, calibration, caution)
+                critiques[i] = critique_of(completions[i], text.offsets, probs, sizes, calibration)
         return Critiques(critiques, reasons)
 
     def _write(self, encoded: Sequence[Encoded | None], completions: Sequence[str]) -> list[Reply | None]:

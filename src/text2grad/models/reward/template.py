@@ -18,7 +18,7 @@ from text2grad._checked import Int
 from text2grad.config import plain, settings
 from text2grad.errors import ConfigError, InvalidData
 from text2grad.feedback.critics.protocol import Prompt
-from text2grad.feedback.critics.words import cite, prompt_text
+from text2grad.feedback.critics.words import UNENCODABLE, cite, encodable, prompt_text
 from text2grad.models.offsets import decode_all
 from text2grad.types import Alignment, Critique
 
@@ -104,14 +104,16 @@ class Reader:
     def encode_all(self, prompts: Sequence[Prompt], completions: Sequence[str]) -> list[Encoded | InvalidData]:
         """Many at once, in one call of the tokenizer, equal texts once. Where `encode` would raise, its error."""
         sources = list(map(prompt_text, prompts))
-        texts = list(dict.fromkeys([*sources, *completions]))
+        texts = [text for text in dict.fromkeys([*sources, *completions]) if encodable(text)]
         ids = dict(zip(texts, self._ids(texts), strict=True))
-        unique = list(dict.fromkeys(completions))
+        unique = [text for text in dict.fromkeys(completions) if text in ids]
         decoded = decode_all(self.tokenizer, [ids[text] for text in unique])
         offsets = {text: self._offsets(text, *pair) for text, pair in zip(unique, decoded, strict=True)}
         encoded: list[Encoded | InvalidData] = []
         for source, completion in zip(sources, completions, strict=True):
             try:
+                if not (source in ids and completion in ids):
+                    raise InvalidData(UNENCODABLE)
                 encoded.append(self._joined(ids[source], ids[completion], offsets[completion]))
             except InvalidData as problem:
                 encoded.append(problem)

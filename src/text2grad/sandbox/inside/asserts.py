@@ -89,6 +89,10 @@ def is_check(node: ast.AST) -> bool:
     return isinstance(node, ast.Assert) or name in ("raises", "warns", "deprecated_call") or name.startswith("assert")
 
 
+def mentions(node: ast.AST, names: Collection[str]) -> bool:
+    return any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(node))
+
+
 def is_failure(node: ast.AST) -> bool:
     """What makes a test fail once it is reached: `raise`, `pytest.fail()`, `assert False`."""
     never = isinstance(node, ast.Assert) and isinstance(node.test, ast.Constant) and not node.test.value
@@ -146,7 +150,7 @@ class _Rewrite(ast.NodeTransformer):
         test = node.test
         if isinstance(test, ast.Compare) and len(test.ops) == 1:
             left, right = test.left, test.comparators[0]
-            swapped = self._mentions_program(right) and not self._mentions_program(left)
+            swapped = mentions(right, self.names) and not mentions(left, self.names)
             sign = ast.Constant(_SIGNS[type(test.ops[0])][0])
             call = _call("compare", sign, left, right, ast.Constant(swapped), message)
         elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
@@ -154,9 +158,6 @@ class _Rewrite(ast.NodeTransformer):
         else:
             call = _call("truth", test, ast.Constant(True), message)
         return ast.copy_location(ast.Expr(call), node)
-
-    def _mentions_program(self, node: ast.expr) -> bool:
-        return any(isinstance(part, ast.Name) and part.id in self.names for part in ast.walk(node))
 
 
 def _call(name: str, *args: ast.expr) -> ast.Call:

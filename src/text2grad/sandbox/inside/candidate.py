@@ -21,8 +21,13 @@ _LEEWAY = 0.25
 
 class Candidate:
     def __init__(self) -> None:
-        self.program: Program | None = None
+        self.program = Program("")
         self.left = self.leeway = 0.0
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The reply to a request of the tester."""
+        reply: dict[str, Any] = getattr(self, request["op"])(request)
+        return reply
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
         self._allow(request["seconds"])
@@ -40,7 +45,6 @@ class Candidate:
 
     def kind(self, request: dict[str, Any]) -> dict[str, Any]:
         """Is the name a function, a value that can be sent, or nothing?"""
-        assert self.program is not None
         names = self.program.module.__dict__
         if request["name"] not in names:
             return {"kind": "missing"}
@@ -50,13 +54,11 @@ class Candidate:
         return self._guarded(lambda: {"kind": "value", "value": encode(value, lenient=True)})
 
     def begin(self, request: dict[str, Any]) -> dict[str, Any]:
-        assert self.program is not None
         self._allow(request["seconds"])
         self.program.reset()
         return {}
 
     def call(self, request: dict[str, Any]) -> dict[str, Any]:
-        assert self.program is not None
         function = self.program.module.__dict__.get(request["name"])
         values, names = decode(request["given"]), request["keywords"]
         plain = len(values) - len(names)
@@ -71,7 +73,6 @@ class Candidate:
         return self._guarded(run)
 
     def end(self, _: dict[str, Any]) -> dict[str, Any]:
-        assert self.program is not None
         return {"ran": self.program.ran()}
 
     def _allow(self, seconds: float) -> None:
@@ -119,13 +120,5 @@ def serve(requests: int, replies: int) -> None:
     signal.signal(signal.SIGPROF, out_of_time)
     sys.setrecursionlimit(1000)
     candidate = Candidate()
-    actions = {
-        "load": candidate.load,
-        "kind": candidate.kind,
-        "begin": candidate.begin,
-        "call": candidate.call,
-        "end": candidate.end,
-    }
     while True:
-        request = receive(requests)
-        send(replies, actions[request["op"]](request))
+        send(replies, candidate.answer(receive(requests)))

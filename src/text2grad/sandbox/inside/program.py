@@ -55,29 +55,17 @@ def marked(tree: ast.Module) -> ast.Module:
         for field in ("body", "orelse", "finalbody"):
             body = getattr(node, field, None)
             if isinstance(body, list) and body and isinstance(body[0], ast.stmt):
-                setattr(node, field, _marked_body(body, isinstance(node, _DOCUMENTED)))
+                pairs = ([part] if _silent(part) else [_mark(part), part] for part in body)
+                setattr(node, field, [statement for pair in pairs for statement in pair])
     return ast.fix_missing_locations(tree)
 
 
-_DOCUMENTED = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-
-
-def _marked_body(body: list[ast.stmt], documented: bool) -> list[ast.stmt]:
-    made: list[ast.stmt] = []
-    for index, statement in enumerate(body):
-        silent = documented and index == 0 and _is_text(statement)
-        if not (silent or isinstance(statement, ast.Global | ast.Nonlocal) or _is_future(statement)):
-            made.append(_mark(statement))
-        made.append(statement)
-    return made
-
-
-def _is_text(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-
-
-def _is_future(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+def _silent(statement: ast.stmt) -> bool:
+    """A docstring, and what has to stand before other statements."""
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+        return isinstance(statement.value.value, str)
+    future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+    return future or isinstance(statement, ast.Global | ast.Nonlocal)
 
 
 def _mark(statement: ast.stmt) -> ast.stmt:

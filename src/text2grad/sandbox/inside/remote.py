@@ -117,22 +117,19 @@ class Remote:
         return reply
 
     def load(self) -> None:
+        if not self.loaded:
+            self.loaded = True
+            try:
+                self._raise(self.ask(op="load", source=self.source, seconds=self.seconds))
+            except Stop as stop:
+                self.broken = stop
+            except BaseException as problem:  # noqa: BLE001 - the program's own exception, rebuilt
+                self.broken = Stop("load", str(getattr(problem, "__title__", "")), getattr(problem, "__frames__", []))
+            else:
+                self.ask(op="begin", seconds=self.seconds)
         if self.broken is not None:
             self.fault = self.broken
             raise self.broken
-        if self.loaded:
-            return
-        try:
-            self._raise(self.ask(op="load", source=self.source, seconds=self.seconds))
-        except Stop as stop:
-            self.broken = stop
-        except BaseException as problem:  # noqa: BLE001 - the program's own exception, rebuilt
-            self.broken = Stop("load", str(getattr(problem, "__title__", "")), getattr(problem, "__frames__", []))
-        self.loaded = True
-        if self.broken is not None:
-            self.fault = self.broken
-            raise self.broken
-        self.ask(op="begin", seconds=self.seconds)
 
     def begin(self) -> None:
         """A test begins."""

@@ -41,8 +41,7 @@ class Local(Remote):
             self.load()
 
     def ask(self, **request: Any) -> dict[str, Any]:
-        reply: dict[str, Any] = getattr(self.candidate, request["op"])(request)
-        return reply
+        return self.candidate.answer(request)
 
     def begin(self) -> None:
         super().begin()
@@ -61,7 +60,7 @@ class Local(Remote):
         return names[name]
 
     def module(self) -> types.ModuleType:
-        return self.candidate.program.module if self.candidate.program else types.ModuleType("solution")
+        return self.candidate.program.module
 
 
 class _Names(dict[str, Any]):

@@ -52,7 +52,7 @@ def _pairs(mapping: Any) -> list[Any]:
 
 _KINDS: dict[Any, tuple[str, Callable[[Any], list[Any]], Callable[[list[Any]], Any]]] = {
     # type: (tag, what a value is made of, how it is made of that again)
-    int: ("int", lambda value: [hex(value)], lambda parts: int(*parts, 16)),
+    int: ("int", lambda value: [hex(value)], lambda parts: int(parts[0], 16)),
     complex: ("complex", lambda value: [value.real, value.imag], lambda parts: complex(*parts)),
     bytes: ("bytes", lambda value: [value.hex()], lambda parts: bytes.fromhex(*parts)),
     bytearray: ("bytearray", lambda value: [value.hex()], lambda parts: bytearray.fromhex(*parts)),
