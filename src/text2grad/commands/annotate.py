@@ -8,6 +8,7 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import field
 from itertools import chain
 from pathlib import Path
@@ -21,10 +22,10 @@ from text2grad.commands import parsing
 from text2grad.config import settings
 from text2grad.errors import CriticError, InvalidData, UsageError
 from text2grad.feedback.align.settings import AlignSettings
-from text2grad.feedback.annotation import Fields, Read, annotate_file, identity_of, read_items, rereadable
+from text2grad.feedback.annotation import Fields, Read, annotate_file, identity_of, read_items
 from text2grad.feedback.critics.budget import Budget
 from text2grad.feedback.critics.named import CriticSettings, critic_named, models_in, sources_of
-from text2grad.feedback.critics.openai import public_server_of
+from text2grad.feedback.critics.openai import server_of
 from text2grad.feedback.critics.protocol import Critic, described
 from text2grad.feedback.people import PeopleSettings, write_argilla, write_label_studio
 from text2grad.feedback.rows import Rejected, Row, identity
@@ -58,7 +59,6 @@ class AnnotateSettings:
         "align.quotes.fuzzy",
         "align.paraphrase.use",
     )
-    RENAMED: ClassVar = {"people.columns.comment": None}
     task: str = "jsonl"
     """jsonl: the input is a file of rows, or of people. defacto, qa_feedback: a data set's file as published, whose
     feedback the critic `people` takes over. Or your own task as package.module:object."""
@@ -119,10 +119,13 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"wants IN.jsonl and OUT.jsonl, got {len(files)} files; see text2grad annotate --help")
     source, target = map(Path, files)
     check_target(source, target)
-    with rereadable(source) as readable:
-        if args.tasks is not None:
-            return _write_tasks(args.tasks, readable, target, _reader(options))
-        return _annotate(readable, target, options)
+    if source.exists() and not source.is_file():
+        raise UsageError(
+            f"{source}: should be a file, because it is read more than once; save its content in one first"
+        )
+    if args.tasks is not None:
+        return _write_tasks(args.tasks, source, target, _reader(options))
+    return _annotate(source, target, options)
 
 
 def _reader(options: AnnotateSettings) -> Read:
@@ -146,13 +149,14 @@ def _annotate(source: Path, target: Path, options: AnnotateSettings) -> int:
     depends_on = identity_of(options, FREE, sources_of(options.critic))
     if models_in(critic):
         # Wherever the address comes from: another server's critiques are another annotation.
-        depends_on["settings"]["critics"]["openai"]["base_url"] = public_server_of(options.critics.openai)
+        depends_on["settings"]["critics"]["openai"]["base_url"] = server_of(options.critics.openai)
     with Ledger(source, target, depends_on) as ledger:
         if ledger.finished:
-            budget.journal_of(target).unlink(missing_ok=True)
             print(f"{target} is complete already: nothing to do", file=sys.stderr)
         else:
             _work(source, ledger, critic, budget, options)
+        # The output is finished, and its receipt says what it cost.
+        budget.journal_of(target).unlink(missing_ok=True)
     annotated = ledger.done - ledger.rejected
     print(f"{annotated:,} annotated in {target}, {ledger.rejected:,} rejected", file=sys.stderr)
     if ledger.rejected:
@@ -169,7 +173,7 @@ def _work(source: Path, ledger: Ledger, critic: Critic, budget: Budget, options:
     for model in models:
         cost = model.estimate(source.stat().st_size * left // max(items, 1), left)
         print(f"{model.__name__}: {cost}, if nothing is remembered", file=sys.stderr)
-    with budget.kept_beside(ledger.target):
+    with budget.kept_beside(ledger.target) if models else nullcontext():
         try:
             with Display("annotate", items, ledger.done, show=True) as display:
                 work = annotate_file(
@@ -181,7 +185,6 @@ def _work(source: Path, ledger: Ledger, critic: Critic, budget: Budget, options:
                     # From a task that the critic began: the loop passes it on, past all that is waiting.
                     raise CriticError(f"the critic {options.critic} raised {described(problem)}; mend it") from problem
             ledger.finish({"tally": {names: str(budget)} if models else {}})
-            budget.forget()
         finally:
             if models:
                 print(f"{names}: {budget}", file=sys.stderr)

@@ -60,21 +60,20 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Row(Item):
     """A completion with its critique: what `align` takes."""
 
-    id: str | int
-    completion: str
     critique: Critique
-    source: str | None
-    revision: str | None
-    verdict: Verdict | None
     spans: tuple[Span, ...] = ()
     """Given with the data; they stay as they are."""
 
     @classmethod
     def read(cls, line: bytes) -> "Row":
-        return cls.of(read_object(line))
+        """The row of a line; its texts can be written again."""
+        fields = parse_object(line)
+        if b"\\u" in line:
+            check_writable(fields, numbers=False)
+        return cls.of(fields)
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> "Row":
@@ -89,7 +88,7 @@ class Row:
             raise InvalidData(
                 f"critique.quality: should end within the completion's {len(item.completion)} characters, got {end}"
             )
-        return cls(item.id, item.completion, critique, item.source, item.revision, item.verdict, spans)
+        return cls(item.id, item.completion, item.source, item.revision, item.verdict, critique, spans)
 
     @property
     def pair(self) -> Pair:
@@ -141,14 +140,6 @@ class Ids(Closable):
     def _new(self, identity: object) -> bool:
         text = str(identity).encode("utf-8", "surrogatepass")
         return self._table.execute("INSERT OR IGNORE INTO ids VALUES (?)", (text,)).rowcount == 1
-
-
-def read_object(line: bytes) -> dict[str, Any]:
-    """The JSON object of a line, its texts such as can be written again."""
-    row = parse_object(line)
-    if b"\\u" in line:
-        check_writable(row, numbers=False)
-    return row
 
 
 def check_writable(row: Mapping[str, Any], *, numbers: bool = True) -> None:

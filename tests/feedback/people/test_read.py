@@ -33,12 +33,11 @@ def test_tables_as_spreadsheets_write_them(tmp_path: Path, delimiter: str, encod
     assert row == {"id": "7", "completion": 'Seven ships, "left"; 🦩\n\nthen|\tsank.', "critique": "It is nine."}
 
 
-def test_json_lines_and_a_json_list_and_one_object(tmp_path: Path) -> None:
+def test_json_lines_and_a_json_list(tmp_path: Path) -> None:
     for data in (
         json.dumps(SHIPS) + "\n",
         "\ufeff" + json.dumps(SHIPS) + "\r\n\r\n",
         json.dumps([SHIPS], indent=2),
-        json.dumps(SHIPS, indent=2),
     ):
         assert read(tmp_path, data, "people.json") == [SHIPS]
 
@@ -72,12 +71,12 @@ def test_what_is_not_in_the_encoding_is_reported_by_its_line(tmp_path: Path) -> 
     one, two, three = read(tmp_path, data)
     assert (one["completion"], three["id"]) == ("Two\r\nlines.", "3")
     assert isinstance(two, Rejected) and (two.line, two.id) == (4, "2")
-    assert two.reason.startswith("completion: is not utf-8: byte 0xe9 in 'Caf�.'; save the file as UTF-8")
+    assert two.reason.startswith("completion: is not utf-8: byte 0xe9; save the file as UTF-8")
     assert read(tmp_path, data, encoding="cp1252")[1]["completion"] == "Café."
     lines = b'{"completion": "Caf\xe9", "critique": "x"}\n' + json.dumps(SHIPS).encode()
     bad, good = read(tmp_path, lines, "people.jsonl")
     assert (bad.line, good) == (1, SHIPS) and "is not utf-8" in bad.reason
-    with pytest.raises(InvalidData, match="line 2: is not utf-8"):
+    with pytest.raises(InvalidData, match=r"is not utf-8: byte 0xe9 \(line 2 of it\)"):
         read(tmp_path, b'[\n{"completion": "Caf\xe9"}]', "people.json")
     with pytest.raises(InvalidData, match="encoding: should be one that Python knows, got 'klingon'"):
         read(tmp_path, data, encoding="klingon")

@@ -23,12 +23,11 @@ from annotated_types import Ge
 from text2grad._checked import Int, Real
 from text2grad.config import settings
 from text2grad.errors import BudgetSpent, InvalidData, RunError
-from text2grad.runs import Jsonl, encode_row, read_jsonl, write_atomic
+from text2grad.runs import Jsonl, read_jsonl
 
 CHARACTERS_PER_TOKEN = 3.5
 """For estimates, on the safe side of English prose; the server's own counts are used where it gives them."""
 _HEADER = {"text2grad": "spent"}
-_TOTALS = ("requests", "retries", "refused", "lost", "tokens_in", "tokens_out")
 
 
 @settings
@@ -88,11 +87,8 @@ class Budget:
 
     limits: BudgetSettings
     requests: int = 0
-    retries: int = 0
     recalled: int = 0
     """Questions whose reply was in the cache, in this run: free."""
-    refused: int = 0
-    """Questions that the server would not answer."""
     lost: int = 0
     """Requests that got no reply, counted as what was set aside for them."""
     earlier: int = 0
@@ -101,10 +97,9 @@ class Budget:
     tokens_out: int = 0
     _aside: dict[int, Cost] = field(default_factory=dict)
     _waiting: list["asyncio.Future[None]"] = field(default_factory=list)
-    _path: Path | None = None
     _journal: Jsonl | None = None
 
-    async def reserve(self, most: Cost, again: bool = False) -> int:
+    async def reserve(self, most: Cost) -> int:
         """Set aside what a request may cost, and number it. Where that is too much while others are in flight, wait for
         them: they may cost less than was set aside. Where nothing is left to wait for: `BudgetSpent`."""
         while (problem := self._over(most)) is not None:
@@ -114,9 +109,8 @@ class Budget:
             self._waiting.append(woken)
             await woken
         self.requests += 1
-        self.retries += again
         number = self.requests
-        self._note({"sent": number, "again": again, "most": [most.tokens_in, most.tokens_out]})
+        self._note({"sent": number, "most": [most.tokens_in, most.tokens_out]})
         self._aside[number] = most
         return number
 
@@ -133,11 +127,6 @@ class Budget:
             if not each.done():
                 each.set_result(None)
 
-    def refuse(self) -> None:
-        """Count a question that the server would not answer."""
-        self.refused += 1
-        self._note({"refused": 1})
-
     @staticmethod
     def journal_of(target: Path) -> Path:
         """`out.jsonl` → `out.jsonl.spent`."""
@@ -146,61 +135,46 @@ class Budget:
     @contextmanager
     def kept_beside(self, target: Path) -> Iterator[None]:
         """Begin where earlier runs on this output ended, and write down what this one spends."""
-        self._path = self.journal_of(target)
-        if self._path.exists():
+        path = self.journal_of(target)
+        if path.exists():
             try:
-                if not self._path.is_file():
+                if not path.is_file():
                     raise InvalidData("it is no file")
-                rows = read_jsonl(self._path)
+                rows = read_jsonl(path)
                 if next(rows, _HEADER) != _HEADER:
                     raise InvalidData("has another header")
                 self.restore(rows)
             except (InvalidData, OSError) as problem:
                 raise RunError(
-                    f"{self._path} is in the way: it should be what earlier runs have spent on this output "
-                    f"({problem}); name another OUT, or delete it to begin with a fresh budget"
+                    f"{path} is in the way: it should be what earlier runs have spent on this output ({problem}); name "
+                    f"another OUT, or delete it to begin with a fresh budget"
                 ) from None
-            write_atomic(self._path, [encode_row(_HEADER), encode_row(self.total())])
-        try:
-            yield
-        finally:
-            self._close()
-            self._path = None
-
-    def forget(self) -> None:
-        """The output is finished, and its receipt says what it cost: delete the file."""
-        self._close()
-        if self._path is not None:
-            self._path.unlink(missing_ok=True)
+        with Jsonl(path) as self._journal:
+            if self._journal.size == 0:
+                self._journal.append([_HEADER])
+            try:
+                yield
+            finally:
+                self._journal = None
 
     def restore(self, entries: Iterable[Mapping[str, Any]]) -> None:
         """Count what earlier runs wrote down; what was in flight when they were killed counts in full."""
         open_: dict[int, Cost] = {}
         try:
             for entry in entries:
-                if "total" in entry:
-                    for name in _TOTALS:
-                        setattr(self, name, getattr(self, name) + int(entry["total"][name]))
-                elif "sent" in entry:
+                if "sent" in entry:
                     open_[entry["sent"]] = Cost(*map(int, entry["most"]))
                     self.requests += 1
-                    self.retries += bool(entry["again"])
-                elif "done" in entry:
+                else:
                     open_.pop(entry["done"])
                     self._add(Cost(*map(int, entry["cost"])))
                     self.lost += not entry["known"]
-                else:
-                    self.refused += int(entry["refused"])
         except (LookupError, TypeError, ValueError) as problem:
             raise InvalidData(f"should be what was spent in earlier runs: {type(problem).__name__} {problem}") from None
         for most in open_.values():
             self.lost += 1
             self._add(most)
         self.earlier = self.requests
-
-    def total(self) -> dict[str, Any]:
-        """All of it as one entry that `restore` takes."""
-        return {"total": {name: getattr(self, name) for name in _TOTALS}}
 
     @property
     def money(self) -> float:
@@ -213,9 +187,8 @@ class Budget:
         return f"{text}, at most {cost.money(self.limits):.4f} money" if priced else text
 
     def __str__(self) -> str:
-        parts = [f"{self.requests:,} requests ({self.retries:,} of them again)", f"{self.recalled:,} remembered"]
+        parts = [f"{self.requests:,} requests", f"{self.recalled:,} remembered"]
         parts.append(f"{self.tokens_in:,} tokens in and {self.tokens_out:,} out")
-        parts += [f"{self.refused:,} refused"] if self.refused else []
         parts += [f"{self.lost:,} lost and counted in full"] if self.lost else []
         parts += [f"{self.money:.4f} money"] if self.limits.price_in or self.limits.price_out else []
         parts += [f"{self.earlier:,} of the requests in earlier runs"] if self.earlier else []
@@ -226,18 +199,8 @@ class Budget:
         self.tokens_out += cost.tokens_out
 
     def _note(self, entry: dict[str, Any]) -> None:
-        if self._path is None:
-            return
-        if self._journal is None:
-            self._journal = Jsonl(self._path)
-            if self._journal.size == 0:
-                self._journal.append([_HEADER])
-        self._journal.append([entry], sync=False)
-
-    def _close(self) -> None:
         if self._journal is not None:
-            self._journal.close()
-            self._journal = None
+            self._journal.append([entry], sync=False)
 
     def _over(self, most: Cost) -> tuple[str, float, float, float] | None:
         """The limit that one more request might pass: (name, spent, limit, what this one may take)."""

@@ -16,23 +16,23 @@ CARD = "reward_model.json"
 
 @settings
 class LearnedSettings:
-    """Of `path/to/checkpoint`."""
+    """Settings of a reward model as a critic."""
 
     RENAMED: ClassVar = {"caution": None}
     by: Literal["head", "generation"] = "head"
-    """head: the span head, in one pass. generation: the critique is written token by token and aligned like any other;
-    a completion whose critique cannot be parsed is not scored."""
+    """head: the span head judges every token in one forward pass. generation: the language head writes a critique,
+    which is aligned like any other; a completion whose critique cannot be parsed is not scored."""
     write: Flag = False
-    """Have the language head write the feedback of every critique. False: the feedback is a sentence that lists the
-    spans; `train` still has it written for the completions that it logs."""
+    """Also write the feedback of every critique with the language head, which is slow. False: the feedback is one
+    sentence that lists the spans, and `train` writes it in full only for the completions that it logs."""
     device: str = "auto"
-    """cpu, cuda, …; auto: cuda where there is one."""
+    """Where the model runs: cpu, cuda, …; auto takes cuda if there is one."""
     precision: Literal["float32", "bfloat16"] = "float32"
-    """bfloat16: weights and products in bf16, half the memory and faster on a GPU; the span head stays in fp32."""
+    """bfloat16 halves the memory and is faster on a GPU; the span head stays in float32."""
     batch_tokens: Annotated[Int, Gt(0)] = 16384
-    """Tokens that are read at once, padding included; lower it when memory runs out."""
+    """Tokens per forward pass, padding included. Lower it if memory runs out."""
     confidence: Annotated[Real, Ge(0), Le(1)] | None = None
-    """Completions below this confidence are not scored; none: the floor that was chosen in training."""
+    """Completions with a confidence below this are not scored; none: the threshold that was chosen in training."""
 
 
 def is_checkpoint(name: str) -> bool:

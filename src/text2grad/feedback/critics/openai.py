@@ -6,14 +6,11 @@ else: not into the cache, not into messages, not into settings that are written 
 """
 
 import asyncio
-import email.utils
 import json
-import math
 import os
 import random
 import re
 import sys
-import time
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 from weakref import WeakValueDictionary
@@ -167,7 +164,6 @@ class OpenAICritic:
         except _Refused as problem:
             if not self._answered:
                 raise
-            self.budget.refuse()
             return Reply(None, reason=str(problem))
         if again.critique is not None and (read.critique is None or not again.mended):
             return again
@@ -193,12 +189,11 @@ class OpenAICritic:
         import openai
 
         most = most_of(question, _FORMAT_LENGTH if self.structured else 0)
-        tried = sent = 0
+        tried = 0
         while True:
             extra = {"response_format": _FORMAT} if self.structured else {}
-            sent += 1
             try:
-                return await session.send(question, key, most, extra, again=sent > 1)
+                return await session.send(question, key, most, extra)
             except (openai.BadRequestError, openai.UnprocessableEntityError) as problem:
                 # Servers that do not know structured output say so in many ways; without it they may know the rest.
                 unknown_format = not self._answered or re.search("response_format|schema", str(problem))
@@ -221,12 +216,11 @@ class OpenAICritic:
                 await asyncio.sleep(self._wait(tried, problem))
 
     def _wait(self, tried: int, problem: Exception) -> float:
-        """What the server asks for, else half a second doubling each time, a little apart from one another."""
+        """The seconds that the server asks for, else half a second doubling each time, a little apart."""
         headers = getattr(getattr(problem, "response", None), "headers", {})
-        asked = _seconds(headers.get("retry-after-ms", ""), 1000) or _seconds(headers.get("retry-after", ""), 1)
-        if asked is None:
-            asked = 0.25 * 2**tried * random.uniform(0.75, 1.25)
-        return min(max(asked, 0.0), self.options.longest_wait)
+        asked = re.fullmatch(r"\d+(\.\d+)?", headers.get("retry-after", ""))
+        wait = float(asked[0]) if asked else 0.25 * 2**tried * random.uniform(0.75, 1.25)
+        return min(wait, self.options.longest_wait)
 
     def _refused(self, problem: Exception) -> CriticError:
         status = getattr(problem, "status_code", 0)
@@ -258,12 +252,10 @@ class _Session:
         self.cache.close()
         await self.client.close()
 
-    async def send(
-        self, question: dict[str, Any], key: str, most: Cost, extra: dict[str, Any], again: bool
-    ) -> dict[str, Any]:
+    async def send(self, question: dict[str, Any], key: str, most: Cost, extra: dict[str, Any]) -> dict[str, Any]:
         """One request, once the budget allows it. It runs in a task of its own, which ends well where the caller is
         cancelled."""
-        number = await self.budget.reserve(most, again)
+        number = await self.budget.reserve(most)
         task = asyncio.create_task(self._exchange(question, key, extra, number))
         self._in_flight.add(task)
         task.add_done_callback(self._ended)
@@ -319,13 +311,8 @@ class _Session:
 
 
 def server_of(options: OpenAISettings) -> str:
-    """The address that is asked: part of what a reply depends on."""
-    return options.base_url or os.environ.get("OPENAI_BASE_URL") or "OpenAI"
-
-
-def public_server_of(options: OpenAISettings) -> str:
-    """The same, as it may be written down: without a name and a password that it may hold."""
-    return re.sub(r"(?<=//)[^/@]*@", "", server_of(options))
+    """The address that is asked: part of what a reply depends on. Without a name and a password that it may hold."""
+    return re.sub(r"(?<=//)[^/@]*@", "", options.base_url or os.environ.get("OPENAI_BASE_URL") or "OpenAI")
 
 
 def _client(options: OpenAISettings, key: str) -> Any:
@@ -390,15 +377,3 @@ def _may_be_paid(problem: BaseException) -> bool:
         return False
     # By name: which library carries the client's requests is its own affair.
     return type(problem.__cause__).__name__ not in ("ConnectError", "ConnectTimeout", "PoolTimeout")
-
-
-def _seconds(text: str, divisor: float) -> float | None:
-    """What Retry-After asks for: a number, or a date; None where it is neither."""
-    try:
-        asked = float(text) / divisor
-    except ValueError:
-        try:
-            asked = email.utils.parsedate_to_datetime(text).timestamp() - time.time()
-        except (ValueError, TypeError, IndexError):
-            return None
-    return asked if math.isfinite(asked) else None

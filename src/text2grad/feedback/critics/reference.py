@@ -13,14 +13,14 @@ order beyond their neighbours; a negation that is left out costs one word.
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge
 
-from text2grad._checked import Int, Real
+from text2grad._checked import Int
 from text2grad.config import settings
 from text2grad.feedback.critics.protocol import Critiques, Prompt
 from text2grad.feedback.critics.words import (
@@ -46,6 +46,8 @@ _SAID: dict[Label, tuple[str, str]] = {
     "unsupported": ("is in neither the reference nor the source", "are in neither the reference nor the source"),
     "repeated": ("repeats what was said before", "repeat what was said before"),
 }
+_FUNCTION_WEIGHT = 0.25
+"""Of "the", "of" and the like, against 1 for a content word. At 0, padding with them would cost nothing."""
 _BREAK = re.compile(r"[.!?…:;。！？；\n]")
 """Between two words: what a quote does not reach across."""
 
@@ -54,12 +56,7 @@ _BREAK = re.compile(r"[.!?…:;。！？；\n]")
 class ReferenceSettings:
     """How a completion is compared with its reference."""
 
-    beta: Annotated[Real, Gt(0)] = 1.0
-    """Of the F-measure: above 1 recall weighs more, below 1 precision does."""
-    pairs: Annotated[Real, Ge(0), Le(1)] = 0.5
-    """Share of neighbouring pairs of words in Q; the rest is single words. Pairs reward order."""
-    function_weight: Annotated[Real, Ge(0), Le(1)] = 0.25
-    """Weight of "the", "of" and the like against 1 for a content word. At 0, padding with them would cost nothing."""
+    RENAMED: ClassVar = {"beta": None, "pairs": None, "function_weight": None}
     repeat: Annotated[Int, Ge(2)] = 4
     """So many words in a row that were said before are a repetition (twice as many characters in scripts without
     spaces). Names of three words do come back in good text."""
@@ -120,8 +117,7 @@ class ReferenceCritic:
 
     def _qualities(self, words: Sequence[Word], references: Sequence[Sequence[Word]]) -> tuple[list[float], int]:
         """Q after no word, after the first, …, and which reference is nearest to the whole (the first of equals)."""
-        chosen = self.settings
-        overlaps = [Overlap(words_, chosen.beta, chosen.pairs, chosen.function_weight) for words_ in references]
+        overlaps = [Overlap(reference) for reference in references]
         qualities = [0.0]
         for word in words:
             for overlap in overlaps:
@@ -151,55 +147,57 @@ class ReferenceCritic:
 class Overlap:
     """Q of a growing text against one reference, at constant work per word.
 
-    >>> growing = Overlap(words_of(Text("Nine ships left.")), beta=1.0, pairs=0.5, function_weight=0.25)
-    >>> [(growing.add(word), round(growing.quality, 3)) for word in words_of(Text("Nine ships sank."))]
-    [(True, 0.25), (True, 0.733), (False, 0.583)]
+    >>> growing = Overlap(words_of(Text("Nine ships left.")))
+    >>> [(growing.add(word), round(growing.quality, 3))[1] for word in words_of(Text("Nine ships sank."))]
+    [0.25, 0.733, 0.583]
     """
 
-    def __init__(self, reference: Sequence[Word], beta: float, pairs: float, function_weight: float) -> None:
-        self._squared = beta * beta
-        self._function_weight = function_weight
-        self._words = Counter(word.stem for word in reference)
-        self._pairs = Counter(pairwise(word.stem for word in reference))
-        weights = [self._weight(word) for word in reference]
-        self._wanted = sum(weights)
-        self._wanted_pairs = sum(a + b for a, b in pairwise(weights)) / 2
-        self._share = pairs if self._wanted_pairs > 0 else 0.0
-        self._said = self._right = self._said_pairs = self._right_pairs = 0.0
-        self._last: tuple[str, float] | None = None
+    def __init__(self, reference: Sequence[Word]) -> None:
+        self._words = _Shared((word.stem, _weight(word)) for word in reference)
+        self._pairs = _Shared(_pair(a, b) for a, b in pairwise(reference))
+        self._last: Word | None = None
 
-    def add(self, word: Word) -> bool:
-        """Take in the next word; whether the reference has it (once more)."""
-        weight = self._weight(word)
-        matched = self._words.get(word.stem, 0) > 0
-        self._said += weight
-        if matched:
-            self._words[word.stem] -= 1
-            self._right += weight
+    def add(self, word: Word) -> None:
+        """Take in the next word."""
+        self._words.add(word.stem, _weight(word))
         if self._last is not None:
-            pair, pair_weight = (self._last[0], word.stem), (self._last[1] + weight) / 2
-            self._said_pairs += pair_weight
-            if self._pairs.get(pair, 0) > 0:
-                self._pairs[pair] -= 1
-                self._right_pairs += pair_weight
-        self._last = (word.stem, weight)
-        return matched
+            self._pairs.add(*_pair(self._last, word))
+        self._last = word
 
     @property
     def quality(self) -> float:
-        """Q of the words so far: 0 for none, 1 for the reference itself."""
-        words = self._measure(self._right, self._said, self._wanted)
-        pairs = self._measure(self._right_pairs, self._said_pairs, self._wanted_pairs)
-        return (1 - self._share) * words + self._share * pairs
+        """Q of the words so far: 0 for none, 1 for the reference itself. A reference of one word has no pairs."""
+        return (self._words.measure + self._pairs.measure) / 2 if self._pairs.wanted > 0 else self._words.measure
 
-    def _measure(self, right: float, said: float, wanted: float) -> float:
-        """F with precision right/said and recall right/wanted."""
-        below = self._squared * wanted + said
+
+class _Shared:
+    """The F-measure between weighted items that come one by one and those that are wanted, each as often as wanted."""
+
+    def __init__(self, wanted: Iterable[tuple[object, float]]) -> None:
+        items = list(wanted)
+        self._left = Counter(item for item, _ in items)
+        self.wanted = sum(weight for _, weight in items)
+        self._said = self._right = 0.0
+
+    def add(self, item: object, weight: float) -> None:
+        self._said += weight
+        if self._left.get(item, 0) > 0:
+            self._left[item] -= 1
+            self._right += weight
+
+    @property
+    def measure(self) -> float:
+        below = self.wanted + self._said
         # Sums of the same weights in another order may differ in the last bit: the reference itself is 1.0.
-        return min(1.0, (1 + self._squared) * right / below) if below > 0 else 0.0
+        return min(1.0, 2 * self._right / below) if below > 0 else 0.0
 
-    def _weight(self, word: Word) -> float:
-        return 1.0 if word.content else self._function_weight
+
+def _weight(word: Word) -> float:
+    return 1.0 if word.content else _FUNCTION_WEIGHT
+
+
+def _pair(a: Word, b: Word) -> tuple[tuple[str, str], float]:
+    return (a.stem, b.stem), (_weight(a) + _weight(b)) / 2
 
 
 @lru_cache(maxsize=256)

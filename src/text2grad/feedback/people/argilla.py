@@ -1,44 +1,21 @@
 """Argilla 2.x: exported records in, records and dataset settings out. No package of theirs is needed.
 
-Enters: the objects of an export, or rows of the project's format. Leaves: rows and `Rejected`, or files. A response
-becomes one row. Argilla's spans have no text of their own and no comments. Its API counts characters; its browser page
-counts UTF-16 units (argilla-io/argilla issue 5729, closed without a fix), but leaves the offsets of a suggestion that
-is accepted as they are. So what a response has in common with our suggestion is in characters; for the rest,
-`offsets.py` finds out or asks. Of a row, id, prompt, completion, critique text, revision and spans travel; join the
-rest by id.
+A response becomes one row. Argilla's spans have no text of their own and no comments. Its API counts characters; its
+browser page counts UTF-16 units (argilla-io/argilla issue 5729, closed without a fix), but leaves the offsets of a
+suggestion that is accepted as they are. So what a response has in common with our suggestion is in characters; for the
+rest, `offsets.py` finds out or asks. Of a row, id, prompt, completion, critique text, revision and spans travel; join
+the rest by id.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from text2grad._checked import shorten
 from text2grad.errors import InvalidData
-from text2grad.feedback.people.common import (
-    AGENT,
-    ID,
-    Found,
-    PeopleSettings,
-    as_text,
-    checked_rows,
-    completion_in,
-    finish,
-    id_of,
-    objects,
-    places_in,
-    several,
-    to_file,
-    verdict_of,
-    whole_numbers,
-)
-from text2grad.feedback.people.offsets import Place, Region, to_characters
-from text2grad.feedback.rows import Rejected
+from text2grad.feedback.people.common import AGENT, ID, Answer, Tool, as_text, checked_rows, objects, to_file
 from text2grad.runs import write_atomic
-
-_FIELDS = ("prompt", "completion")
 
 
 def write_argilla(rows: Iterable[Mapping[str, Any]], path: str | Path) -> None:
@@ -51,42 +28,7 @@ def write_argilla(rows: Iterable[Mapping[str, Any]], path: str | Path) -> None:
 
 
 def is_record(item: Mapping[str, Any]) -> bool:
-    return isinstance(item.get("fields"), Mapping) and ("responses" in item or "suggestions" in item)
-
-
-def read_argilla(
-    items: Sequence[tuple[int, Mapping[str, Any]]], name: str, settings: PeopleSettings
-) -> Iterator[Found]:
-    """Rows from exported records, each with its number."""
-    for number, item in items:
-        metadata = item.get("metadata")
-        own = metadata.get(ID) if isinstance(metadata, Mapping) else None
-        # Argilla's ids and terms are texts; as JSON, a number comes back as a number.
-        with suppress(ValueError, TypeError):
-            own = json.loads(own)  # type: ignore[arg-type]
-        identity = id_of((own, item.get("id")), f"{name}-{number}")
-        try:
-            responses = _responses(item, settings)
-        except InvalidData as problem:
-            yield Rejected(number, identity, str(problem))
-            continue
-        for who, response in responses.items():
-            row_id = several(identity, who, len(responses) > 1)
-            try:
-                if response.status != "submitted":
-                    raise InvalidData(f"the response of {who} is {response.status}, not submitted")
-                row = _row(item, row_id, response.values, settings)
-                yield finish({**row, "annotator": who}, number)
-            except InvalidData as problem:
-                yield Rejected(number, row_id, str(problem))
-
-
-@dataclass
-class _Response:
-    """What one person said about a record, by question."""
-
-    values: dict[str, Any] = field(default_factory=dict)
-    status: str = "submitted"
+    return "fields" in item and ("responses" in item or "suggestions" in item)
 
 
 def _record(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,31 +47,46 @@ def _record(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _responses(item: Mapping[str, Any], settings: PeopleSettings) -> dict[str, _Response]:
-    """By person. Where nobody has responded, the suggestions count if they are wanted."""
-    if not isinstance(item.get("fields"), Mapping):
-        raise InvalidData(
-            f"fields: should be an object with the texts of the record, got {shorten(item.get('fields'))}"
-        )
+def _own_id(item: Mapping[str, Any]) -> Any:
+    metadata = item.get("metadata")
+    own = metadata.get(ID) if isinstance(metadata, Mapping) else None
+    # Argilla's ids and terms are texts; as JSON, a number comes back as a number.
+    with suppress(ValueError, TypeError):
+        own = json.loads(own)  # type: ignore[arg-type]
+    return own
+
+
+def _answers(item: Mapping[str, Any], suggestions: bool) -> dict[str, dict[str, Any]]:
+    """Person → question → value, and "" → whether the response was submitted. Where nobody has responded, the
+    suggestions count if they are wanted."""
     responses = item.get("responses") or {}
     if not isinstance(responses, Mapping):
         raise InvalidData(
             "responses: should be an object of questions, as Argilla 2 writes it; records of Argilla 1 are read by "
             "Argilla 2, and exported from there"
         )
-    by_person: dict[str, _Response] = {}
+    by_person: dict[str, dict[str, Any]] = {}
     for question, given in responses.items():
         for each in objects(given, f"responses.{question}"):
-            response = by_person.setdefault(str(each.get("user_id")), _Response())
-            response.values[question] = each.get("value")
-            response.status = str(each.get("status") or response.status)
+            person = str(each.get("user_id"))
+            values = by_person.setdefault(person, {})
+            if each.get("status", "submitted") not in ("submitted", None):
+                values[""] = f"the response of {person} is {each['status']}, not submitted"
+            values[question] = each.get("value")
     suggested = _suggestions(item)
-    if not by_person and settings.suggestions and suggested:
+    if not by_person and suggestions and suggested:
         agent = next(iter(suggested.values())).get("agent") or "suggestion"
-        by_person[str(agent)] = _Response({question: each.get("value") for question, each in suggested.items()})
+        by_person[str(agent)] = {question: each.get("value") for question, each in suggested.items()}
     if not by_person:
         raise InvalidData("nobody has responded")
     return by_person
+
+
+def _read(values: Mapping[str, Any], spans: str) -> Answer:
+    if "" in values:
+        raise InvalidData(values[""])
+    marks = [dict(mark) for mark in objects(values.get(spans) or [], spans)]
+    return Answer(marks, {question: value for question, value in values.items() if question != spans})
 
 
 def _suggestions(item: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -138,46 +95,12 @@ def _suggestions(item: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {question: each for question, each in pairs if isinstance(each, Mapping)}
 
 
-def _ours(item: Mapping[str, Any], question: str) -> frozenset[Place]:
-    """Offsets of the spans that `write_argilla` suggested: characters, whatever the page counts."""
-    suggestion = _suggestions(item).get(question, {})
-    spans = suggestion.get("value")
-    return places_in(spans if suggestion.get("agent") == AGENT and isinstance(spans, list) else ())
+def _ours(item: Mapping[str, Any]) -> list[Any]:
+    values = (each.get("value") for each in _suggestions(item).values() if each.get("agent") == AGENT)
+    return [span for value in values if isinstance(value, list) for span in value]
 
 
-def _row(
-    item: Mapping[str, Any], identity: str | int, values: Mapping[str, Any], settings: PeopleSettings
-) -> dict[str, Any]:
-    names, fields = settings.columns, item["fields"]
-    completion = completion_in(fields, names.completion)
-    kept = {
-        "prompt" if key == names.prompt else key: value
-        for key, value in fields.items()
-        if value is not None and key != names.completion and (names.completion in fields or value != completion)
-    }
-    row: dict[str, Any] = {"id": identity, **kept, "completion": completion}
-    if not row.get("prompt"):
-        row.pop("prompt", None)
-    unread = []
-    for question, value in values.items():
-        if question == names.spans:
-            row["spans"] = _spans(completion, value, _ours(item, names.spans), settings)
-        elif question in (names.critique, names.revision):
-            row["critique" if question == names.critique else "revision"] = value
-        elif value is not None:
-            unread.append(question)
-    return row | ({"unread": sorted(unread)} if unread else {})
-
-
-def _spans(completion: str, value: Any, ours: frozenset[Place], settings: PeopleSettings) -> list[dict[str, Any]]:
-    marked = objects(value or [], settings.columns.spans)
-    texts = [each.get("text") if isinstance(each.get("text"), str) else None for each in marked]
-    regions = [Region(*whole_numbers(each, "a span"), text) for each, text in zip(marked, texts, strict=True)]
-    places = to_characters(completion, regions, settings.units, ours=ours)
-    return [
-        {"start": start, "end": end, "verdict": verdict_of(each.get("label"), settings.labels)}
-        for (start, end), each in zip(places, marked, strict=True)
-    ]
+ARGILLA = Tool("fields", _own_id, _answers, _read, _ours)
 
 
 def _dataset_settings() -> dict[str, Any]:
@@ -189,7 +112,7 @@ def _dataset_settings() -> dict[str, Any]:
         "guidelines": "Mark what is good and what is poor in the completion; say why; correct it if you can.",
         "fields": [
             {"name": name, "title": name.capitalize(), "required": name == "completion", "settings": text}
-            for name in _FIELDS
+            for name in ("prompt", "completion")
         ],
         "questions": [
             {"name": "spans", "title": "Mark good and poor parts", "required": False, "settings": span},

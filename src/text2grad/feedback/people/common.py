@@ -1,23 +1,23 @@
-"""What all files of people share: the settings, what a label means, and how a row is completed and checked.
+"""What all files of people share: the settings, and how rows are completed and checked.
 
-Enters: fields as they were found in a file, or rows to be shown. Leaves: rows that `feedback.rows` accepts, or
-`InvalidData` that names the setting to change. Knows no file format.
+Enters: fields as they were found in a file, items of a labelling tool, or rows to be shown. Leaves: rows that
+`feedback.rows` accepts, or the reason why there is none. What differs between the tools is a `Tool`.
 """
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import field
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
 
 from text2grad._checked import shorten
 from text2grad.config import settings
 from text2grad.errors import InvalidData
+from text2grad.feedback.people.offsets import Place, Region, Units, to_characters
 from text2grad.feedback.rows import Item, Rejected, Row, check_writable, identity, spans_in
 from text2grad.types import Verdict
 
 Kind = Literal["auto", "rows", "csv", "label_studio", "argilla"]
 """`rows`: JSON lines, or one JSON list, of objects in the project's own format."""
-Units = Literal["auto", "characters", "utf16"]
 
 CORRECTED = "There is a corrected version."
 """The critique of a person who only corrects; it quotes nothing, so nothing is located by it."""
@@ -51,6 +51,7 @@ class ColumnSettings:
 class PeopleSettings:
     """How files from people are read."""
 
+    RENAMED: ClassVar = {"columns.comment": None, "delimiter": None}
     kind: Kind = "auto"
     """What the file is; `auto` looks at its content."""
     columns: ColumnSettings = field(default_factory=ColumnSettings)
@@ -67,8 +68,6 @@ class PeopleSettings:
     """Where nobody has annotated an item, take what was suggested to them (a tool's predictions) for an annotation."""
     encoding: str = "utf-8"
     """Of text files; a byte order mark says otherwise."""
-    delimiter: Literal["auto", ",", ";", "\t", "|"] = "auto"
-    """Of CSV files; `auto` takes the one by which the header has most of the columns above."""
 
 
 Found = tuple[int, dict[str, Any]] | Rejected
@@ -105,19 +104,93 @@ def _remarks(spans: Any) -> str:
     return f"Marked: {', '.join(f'{count} {verdict}' for verdict, count in counts.items() if count)}."
 
 
-def id_of(candidates: Iterable[Any], default: str) -> str | int:
-    """The first that can be an id."""
+@dataclass(frozen=True)
+class Answer:
+    """What one person says about one item of a labelling tool."""
+
+    marks: list[dict[str, Any]] = field(default_factory=list)
+    """Each with `start`, `end`, `label`, and `text`, `comment` and `severity` where the tool has them."""
+    texts: dict[str, Any] = field(default_factory=dict)
+    """Name of the control or question → what was answered, spans left out."""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """How one labelling tool writes its items."""
+
+    texts: str
+    """The field with the item's texts."""
+    own_id: Callable[[Mapping[str, Any]], Any]
+    """Item → the row's own id, if this package wrote the item."""
+    answers: Callable[[Mapping[str, Any], bool], Mapping[str, Any]]
+    """Item, whether suggestions count → person → what they said; `InvalidData` where nobody said anything."""
+    read: Callable[[Any, str], Answer]
+    """One of these answers, and the name of the question about spans, → what it says."""
+    ours: Callable[[Mapping[str, Any]], Iterable[Any]]
+    """Item → the spans that this package suggested."""
+    hidden: tuple[str, ...] = (ID, "id")
+    """Texts that are no part of the row."""
+
+
+def rows_of(
+    tool: Tool, number: int, item: Mapping[str, Any], default_id: str, settings: PeopleSettings
+) -> Iterator[Found]:
+    """One row per person who answered. Where several did, `#PERSON` is added to the item's id."""
+    candidates = (tool.own_id(item), item.get("id"))
     usable = (each for each in candidates if isinstance(each, str | int) and not isinstance(each, bool) and each != "")
-    return next(usable, default)
+    item_id = next(usable, default_id)
+    try:
+        texts = item.get(tool.texts)
+        if not isinstance(texts, Mapping):
+            raise InvalidData(f"{tool.texts}: should be an object with the item's texts, got {shorten(texts)}")
+        answers = tool.answers(item, settings.suggestions)
+    except InvalidData as problem:
+        yield Rejected(number, item_id, str(problem))
+        return
+    places = ((each.get("start"), each.get("end")) for each in tool.ours(item) if isinstance(each, Mapping))
+    ours = frozenset((start, end) for start, end in places if type(start) is int and type(end) is int)
+    for person, answer in answers.items():
+        row_id = f"{item_id}#{person}" if len(answers) > 1 else item_id
+        try:
+            row = _row(texts, tool.read(answer, settings.columns.spans), ours, tool.hidden, settings)
+            yield finish({"id": row_id, **row, "annotator": person}, number)
+        except InvalidData as problem:
+            yield Rejected(number, row_id, str(problem))
 
 
-def several(identity: str | int, annotator: object, others: bool) -> str | int:
-    """The id of one person's row: the item's own, with `#ANNOTATOR` behind it where several people annotated the item.
+def _row(
+    texts: Mapping[str, Any], answer: Answer, ours: frozenset[Place], hidden: tuple[str, ...], settings: PeopleSettings
+) -> dict[str, Any]:
+    """What else an item holds, the completion, and what was said. Controls that mean nothing here are `unread`."""
+    names = settings.columns
+    completion = _completion_in(texts, names.completion, hidden)
+    row: dict[str, Any] = {
+        "prompt" if key == names.prompt else key: value
+        for key, value in texts.items()
+        if key not in (*hidden, names.completion, names.spans)
+        and value not in (None, "")
+        and (names.completion in texts or value != completion)
+    }
+    row["completion"] = completion
+    said = {names.critique: "critique", names.revision: "revision"}
+    row |= {said[key]: value for key, value in answer.texts.items() if key in said}
+    regions = [_region(mark) for mark in answer.marks]
+    row["spans"] = [
+        {"start": start, "end": end, "verdict": _verdict_of(mark.get("label"), settings.labels)}
+        | {name: mark[name] for name in ("severity", "comment") if mark.get(name) not in (None, "")}
+        for (start, end), mark in zip(
+            to_characters(completion, regions, settings.units, ours), answer.marks, strict=True
+        )
+    ]
+    unread = sorted(key for key, value in answer.texts.items() if key not in said and value is not None)
+    return row | ({"unread": unread} if unread else {})
 
-    >>> several(7, "ada", others=True), several(7, "ada", others=False)
-    ('7#ada', 7)
-    """
-    return f"{identity}#{annotator}" if others else identity
+
+def _region(mark: Mapping[str, Any]) -> Region:
+    start, end, text = mark.get("start"), mark.get("end"), mark.get("text")
+    if type(start) is not int or type(end) is not int:
+        raise InvalidData(f"a region should have whole numbers for start and end, got {shorten(dict(mark))}")
+    return Region(start, end, text if isinstance(text, str) else None)
 
 
 def objects(value: Any, where: str) -> list[Mapping[str, Any]]:
@@ -127,35 +200,20 @@ def objects(value: Any, where: str) -> list[Mapping[str, Any]]:
     return value
 
 
-def whole_numbers(value: Mapping[str, Any], what: str) -> tuple[int, int]:
-    """The start and end of a marked region."""
-    start, end = value.get("start"), value.get("end")
-    if type(start) is not int or type(end) is not int:
-        raise InvalidData(f"{what} should have whole numbers for start and end, got {shorten(dict(value))}")
-    return start, end
-
-
-def places_in(values: Iterable[Any]) -> frozenset[tuple[int, int]]:
-    """The offsets of the values that have some."""
-    places = ((value.get("start"), value.get("end")) for value in values if isinstance(value, Mapping))
-    return frozenset((start, end) for start, end in places if type(start) is int and type(end) is int)
-
-
-def completion_in(data: Mapping[str, Any], name: str) -> str:
+def _completion_in(texts: Mapping[str, Any], name: str, hidden: tuple[str, ...]) -> str:
     """The text that was marked: the one of that name, or the only one there is."""
-    if isinstance(data.get(name), str):
-        return str(data[name])
-    texts = [value for key, value in data.items() if isinstance(value, str) and key not in (ID, "id")]
-    if len(texts) == 1 and name not in data:
-        return texts[0]
+    if isinstance(texts.get(name), str):
+        return str(texts[name])
+    others = [value for key, value in texts.items() if isinstance(value, str) and key not in hidden]
+    if len(others) == 1 and name not in texts:
+        return others[0]
     raise InvalidData(
-        f"{name}: should be the text that was marked, got {shorten(data.get(name))}; the item has "
-        f"{', '.join(map(str, data)) or 'nothing'}; set columns.completion to one of them"
+        f"{name}: should be the text that was marked, got {shorten(texts.get(name))}; the item has "
+        f"{', '.join(map(str, texts)) or 'nothing'}; set columns.completion to one of them"
     )
 
 
-def verdict_of(label: object, labels: Mapping[str, Verdict]) -> Verdict:
-    """What a label means."""
+def _verdict_of(label: object, labels: Mapping[str, Verdict]) -> Verdict:
     verdict = {key.lower(): verdict for key, verdict in labels.items()}.get(str(label).lower())
     if verdict is None:
         raise InvalidData(

@@ -1,36 +1,16 @@
 """Label Studio: its JSON export in, tasks and a labelling configuration out, without their package.
 
-Enters: the objects of an export, or rows of the project's format. Leaves: rows and `Rejected`, or files. Offsets are
-written in characters, with each region's text beside them, and read by `offsets.py`, which holds them to that text.
-What else a row has travels in the task's `data` and comes back. An annotation becomes one row.
+An annotation becomes one row. Offsets are written in characters, with each region's text beside them, and read by
+`offsets.py`, which holds them to that text. What else a row has travels in the task's `data` and comes back.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from text2grad._checked import shorten
 from text2grad.errors import InvalidData
-from text2grad.feedback.people.common import (
-    AGENT,
-    ID,
-    Found,
-    PeopleSettings,
-    Units,
-    as_text,
-    checked_rows,
-    completion_in,
-    finish,
-    id_of,
-    objects,
-    places_in,
-    several,
-    to_file,
-    verdict_of,
-    whole_numbers,
-)
-from text2grad.feedback.people.offsets import Place, Region, decides, to_characters
-from text2grad.feedback.rows import Rejected
+from text2grad.feedback.people.common import AGENT, ID, Answer, Tool, as_text, checked_rows, objects, to_file
 from text2grad.runs import write_atomic
 
 SHOWN = "shown"
@@ -62,22 +42,7 @@ def write_label_studio(rows: Iterable[Mapping[str, Any]], path: str | Path) -> N
 
 
 def is_task(item: Mapping[str, Any]) -> bool:
-    return isinstance(item.get("data"), Mapping) and ("annotations" in item or "predictions" in item)
-
-
-def read_label_studio(
-    items: Sequence[tuple[int, Mapping[str, Any]]], name: str, settings: PeopleSettings
-) -> Iterator[Found]:
-    """Rows from the objects of an export, each with its number."""
-    units = settings.units if settings.units != "auto" else _counting(items, settings)
-    for number, item in items:
-        data = item.get("data")
-        own = data.get(ID) if isinstance(data, Mapping) else None
-        identity = id_of((own, item.get("id")), f"{name}-{number}")
-        try:
-            yield from _task_rows(item, identity, number, settings, units)
-        except InvalidData as problem:
-            yield Rejected(number, identity, str(problem))
+    return "data" in item and ("annotations" in item or "predictions" in item)
 
 
 def _task(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -102,147 +67,74 @@ def _task(row: Mapping[str, Any]) -> dict[str, Any]:
     return task | ({"predictions": [{"model_version": AGENT, "result": result}]} if result else {})
 
 
-def _task_rows(
-    item: Mapping[str, Any], identity: str | int, number: int, settings: PeopleSettings, units: Units
-) -> Iterator[Found]:
-    data = item.get("data")
-    if not isinstance(data, Mapping):
-        raise InvalidData(f"data: should be an object with the texts of the task, got {shorten(data)}")
-    annotations = item.get("annotations") or (settings.suggestions and item.get("predictions")) or []
-    annotations = objects(annotations, "annotations")
+def _answers(item: Mapping[str, Any], suggestions: bool) -> dict[str, Mapping[str, Any]]:
+    """Person → annotation. Two annotations of one person are told apart by their own ids."""
+    annotations = objects(item.get("annotations") or (suggestions and item.get("predictions")) or [], "annotations")
     if not annotations:
         raise InvalidData("nobody has annotated it")
-    names = [_annotator(each, place) for place, each in enumerate(annotations, 1)]
-    for place, annotation in enumerate(annotations):
-        # Two annotations of one person are told apart by their own ids.
-        who = names[place] if names.count(names[place]) == 1 else f"{names[place]}.{annotation.get('id', place + 1)}"
-        row_id = several(identity, who, len(annotations) > 1)
-        try:
-            if annotation.get("was_cancelled"):
-                raise InvalidData(f"annotator {who} skipped it")
-            row = _row(data, row_id, annotation.get("result") or [], settings, units, _ours(item, annotation))
-        except InvalidData as problem:
-            yield Rejected(number, row_id, str(problem))
-        else:
-            yield finish({**row, "annotator": str(who)}, number)
+    people = [_annotator(each, place) for place, each in enumerate(annotations, 1)]
+    return {
+        person if people.count(person) == 1 else f"{person}.{each.get('id', place)}": each
+        for place, (person, each) in enumerate(zip(people, annotations, strict=True), 1)
+    }
 
 
-def _annotator(annotation: Mapping[str, Any], place: int) -> object:
+def _annotator(annotation: Mapping[str, Any], place: int) -> str:
     who = annotation.get("completed_by", annotation.get("model_version"))
     if isinstance(who, Mapping):
         who = who.get("email") or who.get("id")
-    return place if who is None else who
+    return str(place if who is None else who)
 
 
-def _ours(item: Mapping[str, Any], annotation: Mapping[str, Any]) -> frozenset[Place]:
-    """Offsets of the regions that `write_label_studio` predicted, in characters: a version of the tool that counts
-    otherwise leaves those that nobody touches as they are."""
-    predictions = [*_objects_in(item.get("predictions")), annotation.get("prediction")]
-    own = [each for each in _objects_in(predictions) if each.get("model_version") == AGENT]
-    return places_in(result.get("value") for each in own for result in _objects_in(each.get("result")))
+def _read(annotation: Mapping[str, Any], _spans: str) -> Answer:
+    """Marked regions, the comments on them by the regions' ids, and what other controls hold."""
+    if annotation.get("was_cancelled"):
+        raise InvalidData("the annotator skipped it")
+    answer = Answer()
+    results = objects(annotation.get("result") or [], "result")
+    comments: dict[Any, list[str]] = {each.get("id"): [] for each in results if each.get("type") == "labels"}
+    for each in results:
+        value = each.get("value")
+        if not isinstance(value, Mapping):
+            raise InvalidData(f"value: should be an object, got {shorten(value)}")
+        if each.get("type") == "labels":
+            continue
+        control, text = str(each.get("from_name")), value.get("text")
+        written = [text] if isinstance(text, str) else text
+        if not isinstance(written, list) or not all(isinstance(part, str) for part in written):
+            answer.texts[control] = dict(value)
+        elif each.get("id") in comments:
+            comments[each.get("id")] += ["\n".join(written)]
+        else:
+            before = answer.texts.get(control)
+            answer.texts[control] = "\n".join([before, *written] if isinstance(before, str) else written)
+    for each in results:
+        if each.get("type") == "labels":
+            labels, meta = each["value"].get("labels"), each.get("meta")
+            if not isinstance(labels, list) or len(labels) != 1:
+                raise InvalidData(f"a region should have one label, got {shorten(labels)}")
+            severity = meta.get("severity") if isinstance(meta, Mapping) else None
+            comment = " ".join(comments[each.get("id")])
+            answer.marks.append({**each["value"], "label": labels[0], "severity": severity, "comment": comment})
+    return answer
+
+
+def _ours(item: Mapping[str, Any]) -> list[Any]:
+    """The regions that `write_label_studio` predicted: a version of the tool that does not count characters leaves
+    those that nobody touches as they are."""
+    copies = [each.get("prediction") for each in _objects_in(item.get("annotations"))]
+    predictions = _objects_in([*_objects_in(item.get("predictions")), *copies])
+    results = (_objects_in(each.get("result")) for each in predictions if each.get("model_version") == AGENT)
+    return [each.get("value") for result in results for each in result]
 
 
 def _objects_in(value: Any) -> list[Mapping[str, Any]]:
     return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
 
 
-def _row(
-    data: Mapping[str, Any],
-    identity: str | int,
-    result: Any,
-    settings: PeopleSettings,
-    units: Units,
-    ours: frozenset[Place],
-) -> dict[str, Any]:
-    """One annotation. A control that means nothing here is named in the row's `unread`."""
-    names = settings.columns
-    completion = completion_in(data, names.completion)
-    known = {names.prompt: "prompt", names.critique: "critique", names.revision: "revision"}
-    kept = {
-        known.get(key, key): value
-        for key, value in data.items()
-        if key not in (ID, SHOWN, "id", names.completion, names.spans)
-        and (names.completion in data or value != completion)
-    }
-    row: dict[str, Any] = {"id": identity, **kept, "completion": completion}
-    marked, comments, texts, unread = _sorted_results(result)
-    for control, text in texts.items():
-        if control in (names.critique, names.revision):
-            row[known[control]] = text
-        else:
-            unread.append(f"{control} (textarea)")
-    places = to_characters(completion, [_region(each) for each in marked], settings.units, units, ours)
-    row["spans"] = [
-        _span(place, each, comments.get(each.get("id")), settings) for place, each in zip(places, marked, strict=True)
-    ]
-    return row | ({"unread": sorted(set(unread))} if unread else {})
+def _own_id(item: Mapping[str, Any]) -> Any:
+    data = item.get("data")
+    return data.get(ID) if isinstance(data, Mapping) else None
 
 
-def _sorted_results(
-    result: Any,
-) -> tuple[list[Mapping[str, Any]], dict[Any, str], dict[str, str], list[str]]:
-    """(marked regions, region id → comment, control → text about the whole, controls that are not known)."""
-    results = objects(result, "result")
-    marked = [each for each in results if each.get("type") in ("labels", "hypertextlabels")]
-    ids = {each.get("id") for each in marked}
-    comments: dict[Any, str] = {}
-    texts: dict[str, str] = {}
-    unread: list[str] = []
-    for each in results:
-        if each.get("type") in ("labels", "hypertextlabels"):
-            continue
-        text = _text(each.get("value"))
-        if each.get("type") != "textarea" or text is None:
-            unread.append(f"{each.get('from_name', '?')} ({each.get('type', '?')})")
-        elif each.get("id") in ids:
-            comments[each.get("id")] = " ".join(filter(None, (comments.get(each.get("id")), text)))
-        else:
-            control = str(each.get("from_name"))
-            texts[control] = "\n".join(filter(None, (texts.get(control), text)))
-    return marked, comments, texts, unread
-
-
-def _text(value: Any) -> str | None:
-    """What a text area holds: one text, or several."""
-    text = value.get("text") if isinstance(value, Mapping) else None
-    parts = [text] if isinstance(text, str) else text
-    if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
-        return None
-    return "\n".join(parts)
-
-
-def _region(result: Mapping[str, Any]) -> Region:
-    value = result.get("value")
-    if not isinstance(value, Mapping):
-        raise InvalidData(f"value: should be an object with start and end, got {shorten(value)}")
-    text, absolute = value.get("text"), value.get("globalOffsets")
-    start, end = whole_numbers(absolute if isinstance(absolute, Mapping) else value, "a region")
-    return Region(start, end, text if isinstance(text, str) else None)
-
-
-def _span(place: Place, result: Mapping[str, Any], comment: str | None, settings: PeopleSettings) -> dict[str, Any]:
-    labels = result["value"].get("labels") or result["value"].get("hypertextlabels") or []
-    if not isinstance(labels, list) or len(labels) != 1:
-        raise InvalidData(f"a region should have one label, got {shorten(labels)}")
-    span: dict[str, Any] = {"start": place[0], "end": place[1], "verdict": verdict_of(labels[0], settings.labels)}
-    meta = result.get("meta")
-    if isinstance(meta, Mapping) and meta.get("severity") is not None:
-        span["severity"] = meta["severity"]
-    return span | ({"comment": comment} if comment else {})
-
-
-def _counting(items: Sequence[tuple[int, Mapping[str, Any]]], settings: PeopleSettings) -> Units:
-    """What the file's offsets count, by the first annotation whose texts leave one reading only. One export has one
-    version's habits; an annotation that fits both ways is read like the others. Our own predictions say nothing."""
-    for _, item in items:
-        for each in (*_objects_in(item.get("annotations")), *_objects_in(item.get("predictions"))):
-            try:
-                completion = completion_in(item["data"], settings.columns.completion)
-                regions = [_region(region) for region in _sorted_results(each.get("result"))[0]]
-            except (InvalidData, TypeError, AttributeError, KeyError):
-                continue  # it is read again, and rejected with its reason, in its turn
-            ours = _ours(item, each)
-            units = decides(completion, [region for region in regions if (region.start, region.end) not in ours])
-            if units != "auto":
-                return units
-    return "characters"
+LABEL_STUDIO = Tool("data", _own_id, _answers, _read, _ours, hidden=(ID, "id", SHOWN))

@@ -1,21 +1,22 @@
 """What a labelling tool's offsets count. Enters: a text, and regions in somebody's units. Leaves: places in characters,
 or the reason why they cannot be told.
 
-Python counts code points, browsers UTF-16 units, where characters beyond U+FFFF are two; Label Studio has done both,
-and some versions count CRLF as one. What this package wrote counts characters, and a region that has the very offsets
-of one that it suggested is that one, untouched. Any other is settled by its own text, where it carries one; without,
-only where a single reading is possible. Otherwise nobody knows, and that is said: a guess may be wrong in silence.
+Python counts code points, browsers UTF-16 units, where characters beyond U+FFFF are two; Label Studio has done both.
+What this package wrote counts characters, and a region that has the very offsets of one that it suggested is that one,
+untouched. The others are read so that each gives its own text, where it carries one. If both readings do, and differ,
+nobody knows, and that is said: a guess may be wrong in silence.
 """
 
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from text2grad._checked import shorten
 from text2grad.errors import InvalidData
-from text2grad.feedback.people.common import Units
 
 Place = tuple[int, int]
+Units = Literal["auto", "characters", "utf16"]
 _SPACES = re.compile(r"(?:\\n|\s)+")
 _NAMES: dict[Units, str] = {"characters": "characters", "utf16": "UTF-16 units"}
 
@@ -38,31 +39,16 @@ def to_utf16(text: str, place: Place) -> Place:
     return start, end
 
 
-def decides(text: str, regions: Sequence[Region]) -> Units:
-    """Which units the regions' own texts leave possible; `auto` where that is both or neither."""
-    if text.isascii() or all(region.text is None for region in regions):
-        return "auto"
-    possible = [units for units in _NAMES if _fit(text, regions, _bounds(text, units), exactly=True) is not None]
-    return possible[0] if len(possible) == 1 else "auto"
-
-
-def to_characters(
-    text: str,
-    regions: Sequence[Region],
-    units: Units,
-    first: Units = "characters",
-    ours: Collection[Place] = (),
-) -> list[Place]:
+def to_characters(text: str, regions: Sequence[Region], units: Units, ours: Collection[Place] = ()) -> list[Place]:
     """All regions of one person in one text: they count alike, but for those with the offsets of `ours`, what this
-    package suggested there: they count characters, whatever `units` says of the rest. `first` is believed where both
-    readings give the texts of the regions.
+    package suggested there: they count characters, whatever `units` says of the rest.
 
     >>> to_characters("🦩 ab", [Region(3, 5, "ab")], "auto"), to_characters("🦩 ab", [Region(2, 4, "ab")], "auto")
     ([(2, 4)], [(2, 4)])
     """
     suggested = [_is_suggested(text, region, ours) for region in regions]
     others = [region for region, own in zip(regions, suggested, strict=True) if not own]
-    places = iter(_read(text, others, units, first))
+    places = iter(_read(text, others, units))
     return [(r.start, r.end) if own else next(places) for r, own in zip(regions, suggested, strict=True)]
 
 
@@ -73,27 +59,21 @@ def _is_suggested(text: str, region: Region, ours: Collection[Place]) -> bool:
     return region.text is None or _alike(text[region.start : region.end], region.text)
 
 
-def _read(text: str, regions: Sequence[Region], units: Units, first: Units) -> list[Place]:
-    """The places by the first reading that gives every region its text; without texts, by the only possible one."""
-    counted: list[Units] = [units] if units != "auto" else sorted(_NAMES, key=lambda each: each != first)
-    if all(region.text is None for region in regions):
-        readings = (_fit(text, regions, _bounds(text, each), exactly=True) for each in counted)
+def _read(text: str, regions: Sequence[Region], units: Units) -> list[Place]:
+    """The places by the only reading that fits every region; one that gives the texts exactly goes before one that
+    gives them but for white space."""
+    counted: list[Units] = [units] if units != "auto" else list(_NAMES)
+    for exactly in (True, False):
+        readings = (_fit(text, regions, _bounds(text, each), exactly) for each in counted)
         possible = {tuple(places) for places in readings if places is not None}
         if len(possible) == 1:
             return list(possible.pop())
-        if not possible:
-            raise InvalidData(_outside(text, regions))
-        raise InvalidData(
-            "its offsets may count characters or UTF-16 units, and the completion holds characters (emoji, say) for "
-            "which that differs; set people.units=utf16 for what was marked in a page that counts as browsers do "
-            "(Argilla's), or people.units=characters for what a program wrote"
-        )
-    for exactly in (True, False):
-        for crlf in (False, True) if units == "auto" else (False,):
-            for each in counted:
-                places = _fit(text, regions, _bounds(text, each, crlf), exactly)
-                if places is not None:
-                    return places
+        if possible:
+            raise InvalidData(
+                "its offsets may count characters or UTF-16 units, and the completion holds characters (emoji, say) "
+                "for which that differs; set people.units=utf16 for what was marked in a page that counts as browsers "
+                "do (Argilla's), or people.units=characters for what a program wrote"
+            )
     raise InvalidData(_mismatch(text, regions, counted))
 
 
@@ -120,7 +100,10 @@ def _mismatch(text: str, regions: Sequence[Region], counted: Sequence[Units]) ->
     number = next(wrong, 0)
     region = regions[number]
     if region.text is None:
-        return _outside(text, [region])
+        return (
+            f"the region at {region.start}–{region.end} should lie within the {len(text)} characters of the "
+            "completion, begin before it ends and cut no character in half"
+        )
     places = {units: _place(bounds[units], region) for units in counted}
     came = " and ".join(
         f"{shorten(text[slice(*place)], 40) if place else 'nothing'} counting {_NAMES[units]}"
@@ -132,20 +115,10 @@ def _mismatch(text: str, regions: Sequence[Region], counted: Sequence[Units]) ->
     )
 
 
-def _outside(text: str, regions: Sequence[Region]) -> str:
-    worst = max(regions, key=lambda region: region.end)
-    return (
-        f"the region at {worst.start}–{worst.end} should lie within the {len(text)} characters of the completion, "
-        "begin before it ends and cut no character in half"
-    )
-
-
-def _bounds(text: str, units: Units, crlf: bool = False) -> list[int]:
-    """Unit boundary → character boundary; −1 inside a character. `crlf`: CRLF counts as one."""
+def _bounds(text: str, units: Units) -> list[int]:
+    """Unit boundary → character boundary; −1 inside a character."""
     bounds: list[int] = []
     for position, character in enumerate(text):
-        if crlf and character == "\r" and text[position + 1 : position + 2] == "\n":
-            continue
         bounds.append(position)
         if units == "utf16" and character > "\uffff":
             bounds.append(-1)

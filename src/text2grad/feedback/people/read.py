@@ -1,33 +1,29 @@
 """Any file that people's feedback comes in → rows of the project's format. `read_people` is the verb.
 
-Enters: a path. Leaves: rows, and `Rejected` for what cannot be read, in the order of the file. Tables (CSV, TSV) and
-JSON lines are read one by one; exports of labelling tools are read whole, because what their offsets count is a matter
-of the whole file. Spreadsheets' habits are understood: a byte order mark, UTF-16, semicolons or tabs, quoted line
-breaks, CRLF. What is not text in the expected encoding is rejected by its line, not guessed at.
+Enters: a path. Leaves: rows, and `Rejected` for what cannot be read, in the order of the file. Spreadsheets' habits
+are understood: a byte order mark, UTF-16, semicolons or tabs, quoted line breaks, CRLF. What is not text in the
+expected encoding is rejected by its line, not guessed at.
 """
 
 import csv
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from heapq import merge
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from text2grad._checked import shorten
 from text2grad.errors import InvalidData
-from text2grad.feedback.people.argilla import is_record, read_argilla
-from text2grad.feedback.people.common import Found, Kind, PeopleSettings, finish
-from text2grad.feedback.people.label_studio import is_task, read_label_studio
-from text2grad.feedback.rows import Ids, Rejected
+from text2grad.feedback.people.argilla import ARGILLA, is_record
+from text2grad.feedback.people.common import Found, PeopleSettings, finish, rows_of
+from text2grad.feedback.people.label_studio import LABEL_STUDIO, is_task
+from text2grad.feedback.rows import Ids, Rejected, identity
 from text2grad.runs import parse_object
 
 _OURS = ("id", "prompt", "completion", "critique", "revision", "spans", "annotator")
 _LISTS = ("passages", "tests")
 """Columns that, beside the spans, a table holds as JSON."""
-_LOOKED_AT = 100
-"""Items by which a file's kind is told, where the first ones are broken."""
 _DELIMITERS = (",", ";", "\t", "|")
 _LONGEST = 50_000_000
 """Characters of one field; the csv module's own limit of 131,072 is less than some completions have."""
@@ -59,54 +55,29 @@ def read_people(path: str | Path, settings: PeopleSettings | None = None) -> Ite
     if not opening:
         raise InvalidData(f"{path}: should hold feedback, got an empty file")
     if settings.kind == "csv" or (settings.kind == "auto" and opening not in "[{"):
-        rows = (_from_row(record, path, settings) for record in _table(path, encoding, settings))
-        return _unique(rows)
-    items = _list(path, encoding) if opening == "[" else _lines(path, encoding)
-    return _unique(_from_items(items, path, settings))
+        items = _table(path, encoding, settings)
+    else:
+        items = _list(path, encoding) if opening == "[" else _lines(path, encoding)
+    return _unique(each for item in items for each in _from_item(item, path, settings))
 
 
-def _from_items(items: Iterator[Item], path: Path, settings: PeopleSettings) -> Iterator[Found]:
-    held: list[Item] = []
-    kind = settings.kind
-    while kind == "auto" and len(held) < _LOOKED_AT and (item := next(items, None)) is not None:
-        held.append(item)
-        if not isinstance(item, Rejected) and isinstance(item[1], Mapping):
-            kind = _kind_of(item[1])
-    everything = chain(held, items)
-    if kind not in ("label_studio", "argilla"):
-        yield from (_from_row(item, path, settings) for item in everything)
-        return
-    good: list[tuple[int, Mapping[str, Any]]] = []
-    bad: list[Rejected] = []
-    for item in everything:
-        if isinstance(item, Rejected):
-            bad.append(item)
-        elif isinstance(item[1], Mapping):
-            good.append(item)
-        else:
-            bad.append(_no_object(item))
-    reader = read_label_studio if kind == "label_studio" else read_argilla
-    yield from merge(bad, reader(good, path.stem, settings), key=_line)
-
-
-def _kind_of(item: Mapping[str, Any]) -> Kind:
-    return "label_studio" if is_task(item) else "argilla" if is_record(item) else "rows"
-
-
-def _line(found: Found) -> int:
-    return found.line if isinstance(found, Rejected) else found[0]
-
-
-def _no_object(item: tuple[int, Any]) -> Rejected:
-    return Rejected(item[0], None, f"should be a JSON object, got {shorten(item[1])}")
-
-
-def _from_row(item: Item, path: Path, settings: PeopleSettings) -> Found:
+def _from_item(item: Item, path: Path, settings: PeopleSettings) -> Iterator[Found]:
+    """An item of a labelling tool, or a row."""
     if isinstance(item, Rejected):
-        return item
-    line, value = item
+        yield item
+        return
+    number, value = item
     if not isinstance(value, Mapping):
-        return _no_object(item)
+        yield Rejected(number, None, f"should be a JSON object, got {shorten(value)}")
+    elif settings.kind == "label_studio" or (settings.kind == "auto" and is_task(value)):
+        yield from rows_of(LABEL_STUDIO, number, value, f"{path.stem}-{number}", settings)
+    elif settings.kind == "argilla" or (settings.kind == "auto" and is_record(value)):
+        yield from rows_of(ARGILLA, number, value, f"{path.stem}-{number}", settings)
+    else:
+        yield _from_row(number, value, path, settings)
+
+
+def _from_row(line: int, value: Mapping[str, Any], path: Path, settings: PeopleSettings) -> Found:
     ours = {getattr(settings.columns, key): key for key in _OURS}
     row = {ours[name]: each for name, each in value.items() if name in ours and each not in (None, "")}
     # A column that has one of our names, while another was mapped to it, keeps its content under another name.
@@ -127,37 +98,28 @@ def _unique(found: Iterable[Found]) -> Iterator[dict[str, Any] | Rejected]:
 
 
 def _lines(path: Path, encoding: str) -> Iterator[Item]:
-    """One object per line; or, where the first line is none, the whole file as one object if it is that."""
+    """One object per line."""
     with path.open(encoding=encoding, errors="surrogateescape", newline="\n") as stream:
         for number, line in enumerate(stream, 1):
             text = line.strip("\ufeff \t\r\n")
             if not text:
                 continue
-            item = _parsed(number, text, encoding)
-            if number == 1 and isinstance(item, Rejected):
-                whole = _parsed(1, _text(path, encoding), encoding)
-                if not isinstance(whole, Rejected):
-                    yield whole
-                    return
-            yield item
-
-
-def _parsed(number: int, text: str, encoding: str) -> Item:
-    if _undecoded(text):
-        return Rejected(number, None, _not_encoded(encoding))
-    try:
-        return number, parse_object(text)
-    except InvalidData as problem:
-        return Rejected(number, None, str(problem))
+            try:
+                _check_decoded(text, encoding)
+                yield number, parse_object(text)
+            except InvalidData as problem:
+                yield Rejected(number, None, str(problem))
 
 
 def _list(path: Path, encoding: str) -> Iterator[Item]:
-    text = _text(path, encoding)
-    if _undecoded(text):
-        line = next(number for number, part in enumerate(text.split("\n"), 1) if _undecoded(part))
-        raise InvalidData(f"{path}, line {line}: {_not_encoded(encoding)}")
     try:
+        text = path.read_bytes().decode(encoding, "surrogateescape").lstrip("\ufeff")
+        _check_decoded(text, encoding)
         items = json.loads(text)
+    except InvalidData as problem:
+        raise InvalidData(f"{path}: {problem}") from None
+    except UnicodeError:
+        raise InvalidData(f"{path}: is not {encoding}; {_MEND}") from None
     except json.JSONDecodeError as problem:
         raise InvalidData(
             f"{path}, line {problem.lineno}, column {problem.colno}: should be JSON: {problem.msg}; was it cut off?"
@@ -165,13 +127,6 @@ def _list(path: Path, encoding: str) -> Iterator[Item]:
     except (RecursionError, ValueError) as problem:
         raise InvalidData(f"{path}: is not JSON that can be read: {problem}") from None
     yield from enumerate(items, 1)
-
-
-def _text(path: Path, encoding: str) -> str:
-    try:
-        return path.read_bytes().decode(encoding, "surrogateescape").lstrip("\ufeff")
-    except UnicodeError:
-        raise InvalidData(f"{path}: {_not_encoded(encoding)}") from None
 
 
 def _table(path: Path, encoding: str, settings: PeopleSettings) -> Iterator[Item]:
@@ -182,10 +137,9 @@ def _table(path: Path, encoding: str, settings: PeopleSettings) -> Iterator[Item
         try:
             first = stream.readline()
         except UnicodeError:
-            raise InvalidData(f"{path}, line 1: {_not_encoded(encoding)}") from None
+            raise InvalidData(f"{path}, line 1: is not {encoding}; {_MEND}") from None
         stream.seek(0)
-        delimiter = settings.delimiter if settings.delimiter != "auto" else _delimiter(first, settings)
-        reader = csv.reader(stream, delimiter=delimiter, strict=True)
+        reader = csv.reader(stream, delimiter=_delimiter(first, settings), strict=True)
         header = _header(path, reader, settings)
         while True:
             line = reader.line_num + 1
@@ -200,7 +154,7 @@ def _table(path: Path, encoding: str, settings: PeopleSettings) -> Iterator[Item
                 yield Rejected(line, None, f"is not text: {problem}; nothing behind it can be read")
                 return
             if record:
-                yield _record(line, header, record, settings)
+                yield _record(line, header, record, encoding, settings)
 
 
 def _header(path: Path, reader: Any, settings: PeopleSettings) -> list[str]:
@@ -220,16 +174,15 @@ def _header(path: Path, reader: Any, settings: PeopleSettings) -> list[str]:
     return header
 
 
-def _record(line: int, header: list[str], record: list[str], settings: PeopleSettings) -> Item:
+def _record(line: int, header: list[str], record: list[str], encoding: str, settings: PeopleSettings) -> Item:
     if len(record) != len(header):
         return Rejected(line, None, f"should have {len(header)} fields like the header, got {len(record)}")
     fields: dict[str, Any] = {name: value for name, value in zip(header, record, strict=True) if value != ""}
     for name, value in fields.items():
-        if broken := _undecoded(value):
-            known = fields.get(settings.columns.id, "")
-            readable = shorten("".join("�" if "\udc80" <= c <= "\udcff" else c for c in value), 40)
-            reason = f"{name}: is not {settings.encoding}: byte {ord(broken) - 0xDC00:#04x} in {readable}; {_MEND}"
-            return Rejected(line, None if not known or _undecoded(known) else known, reason)
+        try:
+            _check_decoded(value, encoding)
+        except InvalidData as problem:
+            return Rejected(line, identity({"id": fields.get(settings.columns.id)}), f"{name}: {problem}")
     for name in (*_LISTS, settings.columns.spans):
         if isinstance(fields.get(name), str) and fields[name].lstrip().startswith("["):
             # What is no JSON stays the text that it is; where a list is a must, the row is rejected for it.
@@ -241,13 +194,12 @@ def _record(line: int, header: list[str], record: list[str], settings: PeopleSet
 _MEND = "save the file as UTF-8, or set encoding to its own"
 
 
-def _not_encoded(encoding: str) -> str:
-    return f"is not {encoding.removesuffix('-sig')}; {_MEND}"
-
-
-def _undecoded(value: str) -> str:
-    """The first byte that is no text in the file's encoding, as Python escapes it; nothing where all is text."""
-    return next((character for character in value if "\udc80" <= character <= "\udcff"), "")
+def _check_decoded(value: str, encoding: str) -> None:
+    """Refuse what Python has escaped, because it is no text in the file's encoding."""
+    if byte := re.search("[\udc80-\udcff]", value):
+        line = value.count("\n", 0, byte.start()) + 1
+        where = f" (line {line} of it)" if line > 1 else ""
+        raise InvalidData(f"is not {encoding.removesuffix('-sig')}: byte {ord(byte[0]) - 0xDC00:#04x}{where}; {_MEND}")
 
 
 def _delimiter(header: str, settings: PeopleSettings) -> str:
