@@ -59,11 +59,28 @@ def test_a_rejected_line_keeps_its_id(tmp_path: Path) -> None:
     assert [found["id"] for found in read_jsonl(tmp_path / "out.rejected.jsonl")] == ["a", "b\\udc00", 7]
 
 
-@pytest.mark.parametrize("name", ["/dev/zero", "in.fifo"])
-def test_a_pipe_or_device_is_no_input(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
-    os.mkfifo(tmp_path / "in.fifo")
-    assert main(["annotate", str(tmp_path / name), str(tmp_path / "out.jsonl")]) == 2
-    assert "should be a file, because it is read more than once" in capsys.readouterr().err
+@pytest.mark.parametrize("name", ["/dev/stdin", "in.fifo"])
+def test_a_pipe_is_read_like_a_file(tmp_path: Path, name: str) -> None:
+    data = encode_row(row("a")) + encode_row(row("b"))
+    (tmp_path / "in.jsonl").write_bytes(data)
+    assert run(tmp_path, "in.jsonl", "file.jsonl").returncode == 0
+    if name == "in.fifo":
+        os.mkfifo(tmp_path / name)
+    writer = subprocess.Popen(
+        ["cat", "in.jsonl"] if name == "/dev/stdin" else ["cp", "in.jsonl", name], cwd=tmp_path, stdout=subprocess.PIPE
+    )
+    try:
+        done = run(tmp_path, name, "out.jsonl", stdin=writer.stdout)
+    finally:
+        writer.kill()
+        writer.communicate()
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "file.jsonl").read_bytes()
+
+
+def test_a_device_that_never_ends_is_no_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["annotate", "/dev/zero", str(tmp_path / "out.jsonl")]) == 2
+    assert "should be a file or a pipe, got a device" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.partial", "out.rejected.jsonl", "out.receipt.json"])

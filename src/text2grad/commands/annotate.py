@@ -22,7 +22,7 @@ from text2grad.commands import parsing
 from text2grad.config import settings
 from text2grad.errors import CriticError, InvalidData, UsageError
 from text2grad.feedback.align.settings import AlignSettings
-from text2grad.feedback.annotation import Fields, Read, annotate_file, identity_of, read_items
+from text2grad.feedback.annotation import Fields, Read, annotate_file, identity_of, read_items, rereadable
 from text2grad.feedback.critics.budget import Budget
 from text2grad.feedback.critics.named import CriticSettings, critic_named, models_in, sources_of
 from text2grad.feedback.critics.openai import server_of
@@ -119,13 +119,10 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"wants IN.jsonl and OUT.jsonl, got {len(files)} files; see text2grad annotate --help")
     source, target = map(Path, files)
     check_target(source, target)
-    if source.exists() and not source.is_file():
-        raise UsageError(
-            f"{source}: should be a file, because it is read more than once; save its content in one first"
-        )
-    if args.tasks is not None:
-        return _write_tasks(args.tasks, source, target, _reader(options))
-    return _annotate(source, target, options)
+    with rereadable(source) as readable:
+        if args.tasks is not None:
+            return _write_tasks(args.tasks, readable, target, _reader(options))
+        return _annotate(readable, target, options)
 
 
 def _reader(options: AnnotateSettings) -> Read:

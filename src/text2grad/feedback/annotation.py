@@ -4,21 +4,25 @@ Read top to bottom: `read_items` gives the items of a file, `annotate` judges an
 `annotate_file` does so for a whole file and enters the results in a `Ledger`, where they survive a kill.
 """
 
+import os
+import shutil
+import stat
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from text2grad import config
-from text2grad.errors import InvalidData
+from text2grad.errors import InvalidData, UsageError
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.critics.named import models_in
 from text2grad.feedback.critics.protocol import Critic, Prompt, ask
 from text2grad.feedback.people import PeopleSettings, read_people
 from text2grad.feedback.rows import Ids, Item, Rejected, Row, check_writable, identity, spans_in
-from text2grad.runs import parse_object
+from text2grad.runs import no_space_named, parse_object
 from text2grad.runs.ledger import Ledger
 from text2grad.types import Critique, Message
 
@@ -34,6 +38,25 @@ _NO_REASON = "the critic gave no critique, and no reason"
 Fields = dict[str, Any]
 Read = Callable[[Path], Iterable[tuple[int, Fields | Rejected]]]
 """A file → (ascending number, fields or why there are none), the same each time."""
+
+
+@contextmanager
+def rereadable(source: Path) -> Iterator[Path]:
+    """`source` itself; of a pipe (`<(…)`, /dev/stdin, a FIFO) a copy of the same name, deleted after the block."""
+    try:
+        mode = source.stat().st_mode
+    except OSError as problem:
+        raise InvalidData(f"{source}: should be a readable file of JSON lines: {problem.strerror}") from None
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode) or source.resolve() == Path(os.devnull):
+        yield source
+        return
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+        raise UsageError(f"{source}: should be a file or a pipe, got a device; copy what it holds to a file first")
+    with tempfile.TemporaryDirectory(prefix="text2grad-") as folder:
+        copy = Path(folder) / source.name
+        with no_space_named(copy), source.open("rb") as stream, copy.open("wb") as file:
+            shutil.copyfileobj(stream, file)
+        yield copy
 
 
 def read_items(source: Path, people: PeopleSettings) -> Iterator[tuple[int, Fields | Rejected]]:

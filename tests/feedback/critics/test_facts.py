@@ -8,29 +8,31 @@ from text2grad.feedback.critics.facts import Date, Number, facts_of
 
 
 @pytest.mark.parametrize(
-    ("text", "value"),
+    ("text", "value", "measure"),
     [
-        ("1,200", 1200),
-        ("1\u202f200\u202f000", 1_200_000),
-        ("1’000.5", 1000.5),
-        ("12.", 12),
-        ("two hundred and five", 205),
-        ("twenty-five thousand", 25_000),
-        ("one million", 1_000_000),
-        ("twelve hundred", 1200),
-        ("£3m", 3_000_000),
-        ("$1.5bn", 1_500_000_000),
-        ("40%", 40),
-        ("5-kilometre run", 5),
-        ("21st", 21),
-        ("twenty-first", 21),
-        ("1990s", 1990),
-        ("٣٤", 34),
+        ("1,200", 1200, None),
+        ("1\u202f200\u202f000", 1_200_000, None),
+        ("1’000.5", 1000.5, None),
+        ("12.", 12, None),
+        ("two hundred and five", 205, None),
+        ("twenty-five thousand", 25_000, None),
+        ("one million", 1_000_000, None),
+        ("twelve hundred", 1200, None),
+        ("£3m", 3_000_000, "pound"),
+        ("$1.5bn", 1_500_000_000, "dollar"),
+        ("40 per cent", 40, "%"),
+        ("40%", 40, "%"),
+        ("26 miles", 26, "mile"),
+        ("5-kilometre run", 5, "km"),
+        ("21st", 21, None),
+        ("twenty-first", 21, None),
+        ("1990s", 1990, None),
+        ("٣٤", 34, None),
     ],
 )
-def test_numbers(text: str, value: float) -> None:
+def test_numbers(text: str, value: float, measure: str | None) -> None:
     (fact,) = facts_of(f"some {text}")
-    assert isinstance(fact, Number) and fact.value == value
+    assert isinstance(fact, Number) and (fact.value, fact.measure) == (value, measure)
 
 
 @pytest.mark.parametrize(
@@ -49,9 +51,7 @@ def test_dates(text: str, date: tuple[int | None, int, int | None]) -> None:
     assert isinstance(fact, Date) and (fact.year, fact.month, fact.day) == date
 
 
-@pytest.mark.parametrize(
-    "text", ["one of the first", "COVID19", "x_5", "it may be", "", "9" * 400, "9" * 300 + " trillion"]
-)
+@pytest.mark.parametrize("text", ["one of the first", "COVID19", "x_5", "it may be", "", "9" * 400])
 def test_what_is_neither(text: str) -> None:
     assert facts_of(text) == []
 

@@ -10,7 +10,7 @@ from text2grad import align
 from text2grad.errors import InvalidData
 from text2grad.feedback.critics import ask_now
 from text2grad.feedback.critics import support as held
-from text2grad.feedback.critics.facts import facts_of, rounds_to
+from text2grad.feedback.critics.facts import facts_of, same_value
 from text2grad.feedback.critics.support import SupportCritic, SupportSettings
 from text2grad.types import Critique
 
@@ -95,14 +95,15 @@ def test_the_same_said_otherwise_is_not_poor(same: str) -> None:
         ("Fjord was released in April 2015 through Tern Norway.", ["April 2015"]),
         ("The Fjord Tour began on 6 June 2031 in Ostby, Utah.", ["6 June 2031"]),
         ("The album sold 1,350,000 copies.", ["1,350,000"]),
-        ("The album cost £4m to make.", ["£4m"]),
+        ("The album cost $3m to make.", ["$3m"]),
+        ("The tour had 40 shows, and 25 per cent of them sold out.", ["25 per cent"]),
         ("The tour had twenty-six shows in Ostby, Utah.", ["twenty-six"]),
         ("Fjord is the third studio album by Jorun Vekas.", ["third"]),
         ("The album by singer Ariana Grande sold 1,250,000 copies.", ["Ariana Grande"]),
         ("Jorun Vekas released the album Fjord through Gull Canada.", ["Gull Canada"]),
     ],
 )
-def test_another_number_date_or_name_is_poor(other: str, quoted: list[str]) -> None:
+def test_another_number_date_unit_or_name_is_poor(other: str, quoted: list[str]) -> None:
     assert poor(other) == quoted
 
 
@@ -157,7 +158,7 @@ def test_thin_evidence_is_not_scored() -> None:
 def test_words_of_the_question_are_not_held_against_the_completion() -> None:
     text = "Fjord by Jorun Mellet was released through Tern Norway."
     assert poor(text, prompt="When did Mellet release Fjord?") == []
-    assert poor(text) == ["Mellet"]
+    assert poor(text, prompt="When did Mellet release Fjord?", prompt_known=False) == ["Mellet"]
 
 
 def test_passages_may_be_lists_of_sentences() -> None:
@@ -206,12 +207,12 @@ def test_what_is_said_again_and_again_is_asked_once(monkeypatch: pytest.MonkeyPa
     assert len(evidence._dates) == 1 and len(evidence._numbers) == 1000
     compared = []
 
-    def counted(known: float, stated: float) -> bool:
+    def counted(said: Any, known: Any, loose: bool) -> bool:
         compared.append(known)
-        return rounds_to(known, stated)
+        return same_value(said, known, loose)
 
-    monkeypatch.setattr(held, "rounds_to", counted)
+    monkeypatch.setattr(held, "same_value", counted)
     (said,) = facts_of("50,300")
-    assert evidence.has_fact(said) and len(compared) < 150
+    assert evidence.has_fact(said, "about ") and len(compared) < 150
     (said,) = facts_of("990,000")
-    assert not evidence.has_fact(said)
+    assert not evidence.has_fact(said, "about ")

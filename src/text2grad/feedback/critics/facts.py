@@ -36,6 +36,19 @@ _MONTHS = {
     )
     for name in names.split()
 }  # fmt: skip
+_MEASURES = {
+    alias: names.split()[0]
+    for names in (
+        "% percent", "km kilometre kilometres kilometer kilometers", "metre metres meter meters",
+        "cm centimetre centimetres centimeter centimeters", "mm millimetre millimetres", "mile miles",
+        "foot feet ft", "inch inches", "kg kilogram kilograms kilo kilos", "tonne tonnes ton tons",
+        "pound pounds £", "dollar dollars $", "euro euros €", "litre litres liter liters", "acre acres",
+        "hectare hectares", "second seconds", "minute minutes", "hour hours", "day days", "week weeks",
+        "month months", "year years", "degree degrees",
+    )
+    for alias in names.split()
+}  # fmt: skip
+
 _DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?"
 _DAY2 = r"(?P<day2>\d{1,2})(?:st|nd|rd|th)?"
 _YEAR = r"(?P<{0}>1\d{{3}}|20\d\d)"
@@ -53,25 +66,29 @@ _BELOW_100 = rf"(?:{_TEN}(?:[-\s](?:{_DIGIT}|{_ORDINAL}|first))?|{_TEEN}|{_ORDIN
 _BELOW_1000 = rf"(?:{_DIGIT}\s+hundred\b(?:\s+(?:and\s+)?{_BELOW_100})?|hundred\b|{_BELOW_100})"
 _SPOKEN = rf"(?:{_BELOW_1000}(?:\s+thousand\b(?:\s+(?:and\s+)?{_BELOW_1000})?)?|thousand)\b"
 _NUMBER = re.compile(
-    r"(?:(?P<figure>\d{1,3}(?:[,'’\u00a0\u2009\u202f]\d{3})+(?:\.\d+)?(?!\d)|\d+(?:\.\d+)?)(?:st|nd|rd|th|s)?"
+    r"(?:(?P<figure>\d{1,3}(?:[,'’\u00a0\u2009\u202f]\d{3})+(?:\.\d+)?(?!\d)|\d+(?:\.\d+)?)(?P<suffix>st|nd|rd|th|s)?"
     rf"|(?P<words>{_SPOKEN}))"
-    r"(?:(?:\s+|-)?(?P<scale>hundred|thousand|million|billion|trillion|mn|bn|tn|k|m)\b)?",
+    r"(?:(?:\s+|-)?(?P<scale>hundred|thousand|million|billion|trillion|mn|bn|tn|k|m)\b)?"
+    r"(?P<percent>\s?%|\s+per\s?cent\b)?",
     re.IGNORECASE,
 )
 _TOKEN = re.compile(r"[^\W_]+")
 _BEGINNINGS = frozenset({*_SMALL, *_ORDINALS, *_MONTHS, "hundred", "thousand"} - {"zero", "first"})
 """Words that a number or a date may begin with."""
 _SEPARATORS = re.compile("[,'’\u00a0\u2009\u202f]")
+_AFTER = re.compile(r"[\s-]*([^\W\d_]+)")
 
 
 class Number(NamedTuple):
     start: int
     end: int
     value: float
+    measure: str | None = None
+    """What it counts, where that is a unit of measure, money or percent; one spelling for each."""
 
     @property
     def year(self) -> bool:
-        return self.value == int(self.value) and 1000 <= self.value < 2100
+        return self.measure is None and self.value == int(self.value) and 1000 <= self.value < 2100
 
 
 class Date(NamedTuple):
@@ -93,8 +110,9 @@ Fact = Number | Date
 def facts_of(raw: str) -> list[Fact]:
     """All of them, in order.
 
-    >>> [fact.value for fact in facts_of("£1,200 for twenty-five miles, 3.5 million") if isinstance(fact, Number)]
-    [1200.0, 25.0, 3500000.0]
+    >>> [(fact.value, fact.measure) for fact in facts_of("£1,200 for twenty-five miles, 3.5 million, 40 per cent")
+    ...  if isinstance(fact, Number)]
+    [(1200.0, 'pound'), (25.0, 'mile'), (3500000.0, None), (40.0, '%')]
     >>> [(day.year, day.month, day.day) for day in facts_of("August 31, 2018; 2nd of May") if isinstance(day, Date)]
     [(2018, 8, 31), (None, 5, 2)]
     """
@@ -111,16 +129,21 @@ def facts_of(raw: str) -> list[Fact]:
     return facts
 
 
-def rounds_to(known: float, stated: float) -> bool:
-    """Whether a number is another one, rounded to its figures, and not more than a tenth away.
+def same_value(stated: Number, known: Number, loose: bool) -> bool:
+    """Whether a number may stand for another: equal, or (`loose`) what rounding to its own figures gives.
 
-    >>> rounds_to(198.0, 200.0), rounds_to(240.0, 200.0)
-    (True, False)
+    >>> a, b, c = (fact for fact in facts_of("200 198 240") if isinstance(fact, Number))
+    >>> same_value(a, b, loose=True), same_value(a, b, loose=False), same_value(a, c, loose=True)
+    (True, False, False)
     """
-    if stated == 0 or known == 0:
-        return stated == known
-    last_figure = 10.0 ** (floor(log10(stated)) - len(f"{stated:.5e}".split("e")[0].rstrip("0")) + 2)
-    return abs(known - stated) <= min(last_figure / 2, 0.1 * known)
+    if stated.measure != known.measure and (stated.measure == "%" or None not in (stated.measure, known.measure)):
+        return False
+    if stated.value == known.value:
+        return True
+    if not loose or stated.value == 0 or known.value == 0:
+        return False
+    last_figure = 10.0 ** (floor(log10(stated.value)) - len(f"{stated.value:.5e}".split("e")[0].rstrip("0")) + 2)
+    return abs(known.value - stated.value) <= min(last_figure / 2, 0.1 * known.value)
 
 
 def _date(raw: str, start: int) -> Date | None:
@@ -147,11 +170,12 @@ def _number(raw: str, start: int) -> Number | None:
     if match is None or glued or (match[0].lower() == "one"):
         return None
     value = float(_SEPARATORS.sub("", match["figure"])) if match["figure"] else _spoken(match["words"])
-    value *= _SCALES.get((match["scale"] or "").lower(), 1.0)
     if value == float("inf"):
         return None
-    begin = start - 1 if start and raw[start - 1] in "£$€" else start
-    return Number(begin, match.end(), value)
+    money = start - 1 if start and raw[start - 1] in "£$€" else None
+    begin = start if money is None else money
+    measure = _measure(raw, match) if money is None else _MEASURES[raw[money]]
+    return Number(begin, match.end(), value * _SCALES.get((match["scale"] or "").lower(), 1.0), measure)
 
 
 def _spoken(words: str) -> float:
@@ -165,3 +189,12 @@ def _spoken(words: str) -> float:
         elif word != "and":
             current += _SMALL.get(word, 0) or _ORDINALS.get(word, 0)
     return total + current
+
+
+def _measure(raw: str, match: re.Match[str]) -> str | None:
+    if match["percent"]:
+        return "%"
+    if match["suffix"] or (match["words"] and match["words"].lower().split()[-1] in _ORDINALS):
+        return None
+    after = _AFTER.match(raw, match.end())
+    return _MEASURES.get(after[1].lower()) if after else None

@@ -9,18 +9,19 @@ It compares words, not meanings. What it cannot see: a right name in a wrong rol
 passages tell of somebody else. Between "supported" and "not" it abstains: such a sentence gets no quote.
 """
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 from annotated_types import Ge, Le
 
 from text2grad._checked import Int, Real
 from text2grad.config import settings
-from text2grad.feedback.critics.facts import Date, Fact, Number, facts_of, rounds_to
+from text2grad.feedback.critics.facts import Date, Fact, Number, facts_of, same_value
 from text2grad.feedback.critics.protocol import Critiques, Prompt
 from text2grad.feedback.critics.words import (
     UNENCODABLE,
@@ -39,8 +40,13 @@ from text2grad.types import Critique, Quote
 
 Share = Annotated[Real, Ge(0), Le(1)]
 T = TypeVar("T", Word, Number | Date)
-_ROUND = 1000
-"""Numbers from here on may be rounded; years are not."""
+_BEFORE = 24
+"""Characters before a number in which "about" is looked for."""
+_ROUNDED = re.compile(
+    r"\b(?:about|around|almost|nearly|over|under|roughly|approximately|some|more than|less than|up to|at least|"
+    r"an estimated|close to)\s*[£$€]?$",
+    re.IGNORECASE,
+)
 _MOST_FACTS = 40
 """A sentence with more numbers than this is a table: what a passage says instead of one of them is not looked for."""
 
@@ -49,7 +55,6 @@ _MOST_FACTS = 40
 class SupportSettings:
     """When a sentence counts as supported or not. How they were chosen: docs/critics.md."""
 
-    RENAMED: ClassVar = {"prompt_known": None}
     supported: Share = 0.85
     """A sentence is supported if the passages have at least this share of its content words, and nothing in it is
     poor."""
@@ -63,6 +68,9 @@ class SupportSettings:
     thin: Annotated[Int, Ge(0)] = 20
     """Where there are no passages and no source, a prompt of fewer words than this counts for none: then there is no
     score."""
+    prompt_known: bool = True
+    """Words, names and numbers of the prompt are not called unsupported: a question may use words that the
+    passages do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +131,7 @@ class SupportCritic:
         evidence = evidence_in(tuple(passages))
         if not evidence.sentences or not encodable(completion, *passages):
             return None
-        # A question may use words and names that the passages do not: they are not called unsupported.
-        asked = evidence_in((prompt,)) if prompt else None
+        asked = evidence_in((prompt,)) if prompt and self.settings.prompt_known else None
         sentences = list(self._sentences(completion, evidence, asked))
         if not sentences:
             return Critique("The completion says nothing.", score=-1.0, quotes_only=True)
@@ -146,17 +153,17 @@ class SupportCritic:
             content = _outside(words, facts)
             absent = [w for w in content if not any(known.has_word(raw[w.start : w.end]) for known in known_in)]
             share = 1 - len(absent) / len(content) if content else 1.0
-            problems = list(_absent_facts(words, facts, known_in))
+            problems = list(_absent_facts(raw, words, facts, known_in))
             if len(content) < self.settings.least or share >= self.settings.unsupported:
                 absent = [w for w in absent if is_name(raw, w) and (w is not words[0] or _two_names(raw, words))]
-            problems += [Problem(word.start, word.end) for word in absent]
+            problems += _stretches(words, absent)
             supported = (
                 not problems
                 and len(content) >= self.settings.least
                 and share >= self.settings.supported
                 and _together(content, evidence) >= self.settings.together
             )
-            yield Assessed(start, end, supported, tuple(_merged(words, start, problems)))
+            yield Assessed(start, end, supported, tuple(_merged(raw, start, problems)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,13 +186,14 @@ class Evidence:
         self.sentences = [sentence for number, text in enumerate(passages, 1) for sentence in _read(number, text)]
         self.stems = frozenset(stem for sentence in self.sentences for stem in sentence.stems)
         self._beginnings = {stem[:5] for stem in self.stems} | {f"{stem}$" for stem in self.stems if len(stem) == 4}
-        facts = [fact for sentence in self.sentences for fact in sentence.facts]
-        # Each date once, and numbers in order: a long text is asked as often as it has sentences.
-        self._dates = list({fact[2:]: fact for fact in facts if isinstance(fact, Date)}.values())
-        self._numbers = sorted({fact.value for fact in facts if isinstance(fact, Number)})
-        self._years = {date.year for date in self._dates} | {
-            int(n.value) for n in facts if isinstance(n, Number) and n.year
-        }
+        # Each fact once, and numbers in order: a long text is asked as often as it has sentences.
+        facts = {fact[2:]: fact for sentence in self.sentences for fact in sentence.facts}.values()
+        self._dates = [fact for fact in facts if isinstance(fact, Date)]
+        self._numbers = sorted((fact for fact in facts if isinstance(fact, Number)), key=lambda number: number.value)
+        self._in_order = [number.value for number in self._numbers]
+        self._values = set(self._in_order)
+        self._days = {float(date.day) for date in self._dates if date.day is not None}
+        self._years = {date.year for date in self._dates} | {int(n.value) for n in self._numbers if n.year}
         where: dict[str, list[int]] = {}
         for index, sentence in enumerate(self.sentences):
             for each in sentence.stems:
@@ -199,18 +207,24 @@ class Evidence:
             len(root) >= 5 and (root[:5] in self._beginnings or f"{root[:4]}$" in self._beginnings)
         )
 
-    def has_fact(self, fact: Fact) -> bool:
-        """Whether a number or date is there."""
+    def has_fact(self, fact: Fact, before: str) -> bool:
+        """Whether a number or date is there; `before` are the words before it, which may say that it is rounded."""
         if isinstance(fact, Date):
             there = any(fact.agrees(date) and (fact.day is None or date.day is not None) for date in self._dates)
             return there and (fact.year is None or fact.year in self._years)
         if fact.year and int(fact.value) in self._years:
             return True
-        # Nothing further away rounds to it.
-        near = 0.12 * fact.value if fact.value >= _ROUND and not fact.year else 0.0
-        first = bisect_left(self._numbers, fact.value - near)
-        end = bisect_right(self._numbers, fact.value + near)
-        return any(known == fact.value or rounds_to(known, fact.value) for known in self._numbers[first:end])
+        if fact.value not in self._values and fact.value in self._days:
+            return True
+        if fact.value in self._values and fact.measure is None:
+            return True
+        loose = _ROUNDED.search(before) is not None or (fact.value >= 1000 and not fact.year)
+        if not loose and fact.value not in self._values:
+            return False
+        # Nothing further away rounds to it: `same_value` allows a tenth.
+        first = bisect_left(self._in_order, fact.value / 1.12)
+        end = bisect_right(self._in_order, fact.value / 0.88)
+        return any(same_value(fact, number, loose) for number in self._numbers[first:end])
 
     def nearest(self, stems: Collection[str], least: int) -> Sentence | None:
         """The sentence that shares most of these stems, at least so many; the first of equals."""
@@ -247,12 +261,15 @@ def _shifted(items: Sequence[T], start: int, end: int) -> Iterator[T]:
         yield type(item)(item.start - start, item.end - start, *item[2:])
 
 
-def _absent_facts(words: Sequence[Word], facts: Sequence[Fact], known_in: Sequence[Evidence]) -> Iterator[Problem]:
+def _absent_facts(
+    raw: str, words: Sequence[Word], facts: Sequence[Fact], known_in: Sequence[Evidence]
+) -> Iterator[Problem]:
     """Numbers and dates that nothing has, each with what the nearest sentence of the passages says in its place."""
     evidence = known_in[0]
     nearest: Sentence | None = None
     for fact in facts:
-        if any(known.has_fact(fact) for known in known_in):
+        before = raw[max(0, fact.start - _BEFORE) : fact.start]
+        if any(known.has_fact(fact, before) for known in known_in):
             continue
         nearest = nearest or evidence.nearest({word.stem for word in words if word.content}, 2)
         instead = None
@@ -271,6 +288,8 @@ def _instead_of(
             alike = isinstance(other, Date) or (other.year and fact.year is not None)
         elif isinstance(other, Date):
             alike = fact.year and other.year is not None
+        elif fact.measure or other.measure:
+            alike = fact.measure == other.measure
         else:
             noun = _word_after(nearest.words, other)
             same_noun = counted is not None and noun is not None and noun.stem == counted.stem
@@ -321,15 +340,29 @@ def _two_names(raw: str, words: Sequence[Word]) -> bool:
     return len(words) > 1 and raw[words[0].end : words[1].start] == " " and is_name(raw, words[1])
 
 
-def _merged(words: Sequence[Word], offset: int, problems: Sequence[Problem]) -> list[Problem]:
-    """Problems in order, at their places in the completion. Those with no content word between them become one, unless
-    a passage says something else instead of one of them."""
+def _stretches(words: Sequence[Word], chosen: Sequence[Word]) -> Iterator[Problem]:
+    """Chosen words that stand together, with function words between them, as one stretch."""
+    wanted = {word.start for word in chosen}
+    current: Problem | None = None
+    for word in words:
+        if word.start in wanted:
+            current = Problem(word.start, word.end) if current is None else replace(current, end=word.end)
+        elif word.content and current is not None:
+            yield current
+            current = None
+    if current is not None:
+        yield current
+
+
+def _merged(raw: str, offset: int, problems: Sequence[Problem]) -> list[Problem]:
+    """Problems in order, at their places in the completion; neighbouring ones as one, unless a passage says something
+    else instead of one of them."""
     merged: list[Problem] = []
     for problem in sorted(problems, key=lambda each: (each.start, each.end)):
         last = merged[-1] if merged else None
-        between = words[bisect_left(words, (last.end,)) : bisect_left(words, (problem.start,))] if last else ()
+        touching = last is not None and not raw[last.end : problem.start].strip(" -'’")
         plain = last is not None and last.instead is None and problem.instead is None
-        if last is not None and (problem.start < last.end or (plain and not any(word.content for word in between))):
+        if last is not None and (problem.start < last.end or (touching and plain)):
             merged[-1] = replace(last, end=max(last.end, problem.end), instead=last.instead or problem.instead)
         else:
             merged.append(problem)
