@@ -95,7 +95,7 @@ PREFERRED = DPOSettings(
     updates=3,
     evaluate_every=2,
     pairs="samples",
-    completions=2,
+    completions=4,
     device="cpu",
     sampling=SamplingSettings(max_new_tokens=6, batch=4),
     policy=PolicySettings(lora=LoraSettings(rank=0)),
