@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 MOVED := $(if $(filter-out x,x$(shell test "$$(cat '$(VENV)/.place' 2>/dev/null)" = "$$(pwd -P)" || echo moved)$(PYTHON)),moved)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick types fast-tests test check test-gpu bench pictures pins clean moved
+.PHONY: help demo quick types fast-tests test check test-gpu bench pictures pins clean moved loop-tests types-and-other-tests
 
 help:
 	@echo "make demo      train a small model, minutes on two cores, and open the report (sets everything up first)"
@@ -39,8 +39,16 @@ fast-tests: $(READY)
 test: $(READY)
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
-	$(PY) -m mypy
-	$(PY) -m pytest
+	@$(MAKE) --no-print-directory --jobs 2 --keep-going loop-tests types-and-other-tests
+
+# `make test` runs two halves side by side, each on one core: the tensors are tiny.
+LOOPS := tests/training tests/integration tests/models
+
+loop-tests: $(READY)
+	OMP_NUM_THREADS=1 $(PY) -m pytest $(LOOPS)
+
+types-and-other-tests: types
+	OMP_NUM_THREADS=1 $(PY) -m pytest $(addprefix --ignore=,$(LOOPS))
 
 check: $(READY)
 	$(PY) -m ruff format .

@@ -204,7 +204,7 @@ def test_another_number_of_processes_is_refused(
     monkeypatch.chdir(killed[0].parent)
     before = (killed[0] / "metrics.jsonl").read_bytes()
     assert main(words("killed")) == 2
-    assert "begun with --launch fsdp2 --processes 2, and this is one process" in capsys.readouterr().err
+    assert "started with --launch fsdp2 --processes 2, and this is one process" in capsys.readouterr().err
     assert (killed[0] / "metrics.jsonl").read_bytes() == before
 
 
@@ -236,7 +236,7 @@ def test_ctrl_c_in_the_terminal_saves_and_says_how_to_go_on(place: Path) -> None
         said = process.communicate(timeout=60)[1]
     (place / "slow").unlink()
     assert process.returncode == 130, said
-    assert "go on with: text2grad train stopped --config stopped/config.yaml --launch ddp --processes 2" in said
+    assert "resume with: text2grad train stopped --config stopped/config.yaml --launch ddp --processes 2" in said
     (checkpoint, *_) = sorted((place / "stopped" / "checkpoints").iterdir(), reverse=True)
     assert int(checkpoint.name.removeprefix("step-")) == rows_of(place / "stopped")[-1]["update"]
 

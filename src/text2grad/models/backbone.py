@@ -179,8 +179,13 @@ def _make_savable(model: Any) -> None:
         given.validate(strict=True)
     except ValueError:
         kept = {name: getattr(given, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
-        model.generation_config = type(given)(**kept)
-        log.warning("the model's generation settings contradict each other; only its special tokens are saved of them")
+        sampling = {name: getattr(given, name, None) for name in ("temperature", "top_p", "top_k")}
+        model.generation_config = type(given)(**kept, do_sample=True, **sampling)
+        try:
+            model.generation_config.validate(strict=True)
+        except ValueError:
+            model.generation_config = type(given)(**kept)
+        log.warning("the model's generation settings contradict each other and could not be saved; they were put right")
 
 
 def _keeps_all_keys(model: Any) -> bool:
