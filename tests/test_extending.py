@@ -1,4 +1,4 @@
-"""docs/extending.md is true: each block is a file of under 25 lines that works where the page says it does."""
+"""docs/extending.md is true: each block is a file of under 25 lines (blank ones apart) that works where the page says it does."""
 
 import importlib
 import json
@@ -49,7 +49,7 @@ def test_every_block_is_a_short_file() -> None:
     assert PAGE.count("```python") == len(FILES) == 7
     for name, code in FILES.items():
         lines = [line for line in code.splitlines() if line.strip()]
-        assert len(lines) <= 25, f"{name}.py has {len(lines)} lines"
+        assert len(lines) < 25, f"{name}.py has {len(lines)} lines"
 
 
 @pytest.mark.usefixtures("here")
