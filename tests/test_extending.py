@@ -1,4 +1,4 @@
-"""docs/extending.md is true: each block is a file of under 25 lines (blank ones apart) that works where the page says it does."""
+"""docs/extending.md is true: each block, a file of under 25 lines without blank ones, works as the page says."""
 
 import importlib
 import json
