@@ -115,9 +115,7 @@ def test_prompts_in_files(tmp_path: Path) -> None:
         generate.prompts_in(rows)
 
 
-def test_the_default_length_is_what_the_model_has_room_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_default_length_is_what_the_model_has_room_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The demo's own model has 256 positions: the usual 256 tokens leave no room for a prompt."""
     embedded = str(Path(text2grad.__file__).parent / "models" / "embedded")
     own = ["format=plain", "device=cpu"]

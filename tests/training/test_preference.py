@@ -236,7 +236,7 @@ def test_a_reward_model_that_changed_is_refused(tmp_path: Path) -> None:
     critic = tmp_path / "critic"
     critic.mkdir()
     (critic / CARD).write_text("{}")
-    before = critic_digests(f"first({critic}, reference)", None, silent, "reference")
+    before = critic_digests(f"first({critic}, reference)", None, vowels, "reference")
     assert list(before) == [str(critic)]
     (critic / "weights").write_text("others")
     assert critic_digests(str(critic)) != before

@@ -8,6 +8,7 @@ from pathlib import Path
 from text2grad.commands import parsing
 from text2grad.errors import InvalidData, UsageError
 from text2grad.evaluation.settings import GenerateSettings
+from text2grad.runs import check_target, encode_row, write_atomic
 from text2grad.types import Example
 
 USUAL = 256
@@ -37,9 +38,10 @@ def run(args: argparse.Namespace) -> int:
     if not words:
         raise UsageError("wants a model; see text2grad generate --help")
     examples = prompts_of(args, words[1:])
+    if args.out:
+        check_target(args.out)
     from text2grad.models.sampling import SamplingSettings, Seed
     from text2grad.models.writer import Writer
-    from text2grad.runs import encode_row, write_atomic
 
     # Greedy decoding reads no temperature.
     sampling = SamplingSettings(

@@ -77,8 +77,15 @@ class Writer:
             return self
         longest = max(len(self._ids(example, None)) for example in examples)
         limit = max(min(self.settings.max_new_tokens, self.positions - longest), 1)
-        options = {"world": self.world, "sharded": self.sharded, "limit_key": self.limit_key}
-        return Writer(self.policy, self.tokenizer, replace(self.settings, max_new_tokens=limit), self.form, **options)
+        return Writer(
+            self.policy,
+            self.tokenizer,
+            replace(self.settings, max_new_tokens=limit),
+            self.form,
+            world=self.world,
+            sharded=self.sharded,
+            limit_key=self.limit_key,
+        )
 
     def prompt(self, example: Example) -> list[int]:
         """The ids of its prompt; an error names the example."""

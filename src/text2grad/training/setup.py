@@ -232,7 +232,7 @@ def reward_function_of(critic: Critic | str, settings: Any, *, scalar: bool = Fa
 
 
 def critic_digests(*critics: Critic | str | None) -> dict[str, str]:
-    """Of the reward models among these: they are as much of a run as its data. Other critics may be mended on the way."""
+    """Of the reward models among these: they are as much of a run as its data. Others may be mended on the way."""
     sources = {part: digest for name in critics if isinstance(name, str) for part, digest in sources_of(name).items()}
     return {part: digest for part, digest in sources.items() if is_checkpoint(part)}
 
