@@ -31,9 +31,7 @@ def test_the_python_of_the_readme_gives_what_its_comments_say(block: str) -> Non
 
 def test_the_loop_of_the_readme_is_the_loop() -> None:
     """The README's verbs are those of `Trainer.train`, in the same order."""
-    assert re.findall(r"\b(steps|sample|judge|collate|estimator|update|log)\(", LOOP) == [
-        *("steps", "sample", "judge", "collate", "estimator", "update", "log")
-    ]
+    assert re.findall(r"\b(\w+)\(", LOOP) == [*("steps", "sample_and_judge", "collate", "estimator", "update", "log")]
     code = (ROOT / "src" / "text2grad" / "training" / "rl.py").read_text(encoding="utf-8")
     calls = [
         "in run.steps(",

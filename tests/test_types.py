@@ -208,3 +208,9 @@ def test_any_tiling_of_any_text_is_a_completion_and_survives_json(
     critique = Critique(text, score=score)
     for noun in (completion, critique):
         assert type(noun).from_json(json.loads(json.dumps(noun.to_json()))) == noun
+
+
+def test_half_a_surrogate_pair_in_a_prompt_is_one_line() -> None:
+    with pytest.raises(InvalidData) as problem:
+        Example("a", "caf\udce9")
+    assert str(problem.value).startswith("Example.prompt: should be text") and "\n" not in str(problem.value)

@@ -84,8 +84,12 @@ def explain(problem: ValidationError, cls: type) -> str:
     """Pydantic's report as one line per violation: where, what was wanted, what came."""
     names = [field.name for field in fields(cls)]
     lines = []
-    for item in problem.errors(include_url=False):
-        where = cls.__name__ + _path(item["loc"], names)
+    found = [(cls.__name__ + _path(item["loc"], names), item) for item in problem.errors(include_url=False)]
+    # Where our own check has something to say, that a value is of no other kind either is no news.
+    ours = {where for where, item in found if item["type"] == "value_error"}
+    for where, item in found:
+        if where in ours and item["type"] != "value_error":
+            continue
         if item["type"] == "value_error":
             lines.append(f"{where}: {item['ctx']['error']}")
         elif item["type"].startswith("missing"):

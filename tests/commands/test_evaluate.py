@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from text2grad.cli import main
+from text2grad.commands import evaluate
+from text2grad.errors import RunError
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.runs import read_jsonl
 
@@ -130,3 +132,25 @@ def test_a_critic_that_scores_nothing_is_told(model: str, caplog: pytest.LogCapt
 def test_what_cannot_be_done_is_said(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", *words]) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flag", ["--out", "--rollouts"])
+def test_files_that_cannot_be_written_are_refused_before_the_work(
+    flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    for target, words in ((tmp_path / "file" / "a.json", "is not a folder"), (tmp_path, "but it is a folder")):
+        assert main(["evaluate", "no-such-model", *SMALL, flag, str(target)]) == 2
+        assert words in capsys.readouterr().err
+
+
+def test_the_table_comes_before_the_files(
+    model: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise RunError("the disk is full")
+
+    monkeypatch.setattr(evaluate, "write_atomic", full)
+    assert main(["evaluate", model, *SMALL, "--out", "results.json", "--quiet"]) != 0
+    out, err = capsys.readouterr()
+    assert "Score" in out and "the disk is full" in err

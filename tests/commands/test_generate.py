@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import text2grad
 from text2grad.cli import main
 from text2grad.commands import generate
 from text2grad.models.sampling import SamplingSettings
@@ -112,3 +113,36 @@ def test_prompts_in_files(tmp_path: Path) -> None:
         generate.prompts_in(empty)
     with pytest.raises(ValueError, match=r"line 2: should have a `prompt`.*got question"):
         generate.prompts_in(rows)
+
+
+def test_the_default_length_is_what_the_model_has_room_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The demo's own model has 256 positions: the usual 256 tokens leave no room for a prompt."""
+    embedded = str(Path(text2grad.__file__).parent / "models" / "embedded")
+    own = ["format=plain", "device=cpu"]
+    assert main(["generate", embedded, *PROMPT.split(), *own]) == 0
+    assert capsys.readouterr().out.strip()
+    plain = tmp_path / "prompts.txt"
+    plain.write_text(f"{PROMPT}\nHi\n")
+    assert main(["generate", embedded, "--file", str(plain), *own]) == 0
+    assert "tokens at most: behind the longest prompt" in capsys.readouterr().err
+    assert main(["generate", embedded, *PROMPT.split(), *own, "max_new_tokens=256"]) == 2
+    said = capsys.readouterr().err
+    assert "or lower max_new_tokens" in said and "sampling." not in said
+    assert main(["generate", embedded, *["word"] * 400, *own]) == 2
+    assert "the model has room for 255 before a completion" in capsys.readouterr().err
+
+
+def test_only_line_ends_cut_a_file_of_prompts(tmp_path: Path) -> None:
+    path = tmp_path / "prompts.txt"
+    path.write_bytes("One\u2028prompt\x0cof three\r\nAnother\x85one\n".encode())
+    prompts = [example.prompt for example in generate.prompts_in(path)]
+    assert prompts == ["One\u2028prompt\x0cof three", "Another\x85one"]
+
+
+def test_an_empty_completion_is_explained(
+    model: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Writer, "stream", lambda *_: iter(()))
+    assert main(["generate", model, "Hi", *SMALL]) == 0
+    out, err = capsys.readouterr()
+    assert out == "\n" and "the completion is empty" in err

@@ -1,5 +1,6 @@
 """`text2grad report` on folders: where the page goes, what is said, what is refused."""
 
+import json
 import webbrowser
 from pathlib import Path
 
@@ -50,6 +51,21 @@ def test_a_folder_of_runs_is_its_runs_and_files_beside_them_are_left_out(
         *("demo/cache", "demo/report.html", "demo/settings.yaml", "demo/summary.json", "demo/start"),
     ]
     assert main(["report", "demo/start"]) == 0, "named alone, it is what is wanted"
+
+
+def test_a_preference_run_is_called_by_its_name_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(tmp_path / "span", updates=2)
+    run = write_run(tmp_path / "pairs", updates=2)
+    rows = [{"update": n, "held_out/loss": 0.7 - n / 10, "held_out/accuracy": n / 2} for n in range(3)]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    facts = json.loads((run / "run.json").read_text())
+    facts["command"] = ["text2grad", "dpo", "pairs"]
+    (run / "run.json").write_text(json.dumps(facts))
+    assert main(["report", str(tmp_path)]) == 0
+    assert f"{run}: left out, a preference run has no scores" in capsys.readouterr().err
+    assert main(["report", str(run)]) == 0
+    page = (run / "report.html").read_text(encoding="utf-8").split("<h3>More metrics</h3>")[0]
+    assert "held-out loss fell from 0.700 to 0.500" in page and "<h4>held_out/accuracy</h4>" in page
 
 
 def test_a_folder_keeps_the_order_in_which_its_runs_were_begun(

@@ -1,7 +1,10 @@
 """Numbers about rollouts, worked by hand; and every number says how it is to be read."""
 
+from typing import Any
+
 import pytest
 
+from text2grad.errors import InvalidData
 from text2grad.evaluation.metrics import MEASURED, RUNNING, describe, measured, metric_infos, text_stats
 from text2grad.tasks.task import Metric, mean_of
 from text2grad.types import Alignment, Completion, Critique, Example, Missed, Rollout, Span
@@ -81,3 +84,48 @@ def test_every_number_says_how_to_read_it() -> None:
 )
 def test_repetition_and_diversity(completions: list[list[int]], repetition: float, diversity: float) -> None:
     assert text_stats(completions) == {"text/repetition": repetition, "text/diversity": pytest.approx(diversity)}
+
+
+def own(key: str, measure: Any) -> Metric:
+    return Metric(key, "Own", "", "higher", measure)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "words"),
+    [
+        ([own("score", len)], "the metric 'score' is built in"),
+        ([own("critic_score", len)], "the metric 'critic_score' is built in"),
+        ([own("words", len), own("words", len)], "the metric 'words' comes twice"),
+    ],
+)
+def test_a_metric_may_not_replace_another(metrics: list[Metric], words: str) -> None:
+    with pytest.raises(InvalidData, match=words):
+        metric_infos(metrics)
+
+
+@pytest.mark.parametrize(
+    ("measure", "words"),
+    [
+        (lambda _: float("nan"), "the metric 'words' should give a finite number, .* got nan"),
+        (lambda _: float("inf"), "the metric 'words' should give a finite number, .* got inf"),
+        (lambda _: 1 / 0, "the metric 'words' raised ZeroDivisionError"),
+        (lambda _: "many", "the metric 'words' raised ValueError"),
+    ],
+)
+def test_a_metric_that_fails_is_named(measure: Any, words: str) -> None:
+    with pytest.raises(InvalidData, match=words):
+        measured([], [own("words", measure)])
+    assert "held_out/words" not in measured([], [own("words", lambda _: None)])
+
+
+@pytest.mark.parametrize(
+    ("key", "better", "measure", "words"),
+    [
+        ("a", "sideways", len, "Metric.better: should be 'higher', 'lower' or 'neither', got 'sideways'"),
+        (" ", "higher", len, "key: should be a non-empty text"),
+        ("a", "higher", 3, "Metric.measure: should be callable"),
+    ],
+)
+def test_a_metric_is_checked_when_it_is_made(key: str, better: Any, measure: Any, words: str) -> None:
+    with pytest.raises(InvalidData, match=words):
+        Metric(key, "Own", "", better, measure)

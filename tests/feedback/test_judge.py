@@ -177,3 +177,11 @@ def test_why_something_was_not_scored_is_the_critics_own_words(rewards: Any, com
     assert one.reason == ""
     one(EXAMPLES, completions)
     assert one.reason == "only 0.41 sure"
+
+
+def test_what_is_no_completion_is_refused() -> None:
+    texts: list[Any] = ["plain text"]
+    with pytest.raises(InvalidData, match=r"text2grad.Completion objects, got 'plain text'; text2grad.completion_of"):
+        judge(EXAMPLES[:1], texts, "reference")
+    with pytest.raises(InvalidData, match=r"text2grad.Example objects, got 'plain text'"):
+        judge(texts, [Completion("", (), ())], "reference")

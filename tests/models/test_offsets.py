@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer
 
 from tests.models.conftest import converted_tokenizer, trained_sentencepiece
 from text2grad.errors import InvalidData, UnsupportedTokenizer
@@ -226,3 +227,25 @@ def test_work_grows_linearly_and_not_per_token_in_python(any_tokenizer: Any) -> 
     broken = any_tokenizer("🙂漢", add_special_tokens=False)["input_ids"][1:-1] * 100
     if broken:
         assert calls_made(any_tokenizer, broken * 10) <= 10 * calls_made(any_tokenizer, broken) + 50
+
+
+@pytest.mark.parametrize("passage", PASSAGES, ids=range(len(PASSAGES)))
+def test_a_bare_tokenizer_of_the_library_below_gives_the_same(any_tokenizer: Any, passage: str) -> None:
+    bare = any_tokenizer.backend_tokenizer
+    ids = any_tokenizer(passage)["input_ids"]
+    assert completion_of(bare, ids) == completion_of(any_tokenizer, ids)
+
+
+def test_tokens_added_to_a_bare_tokenizer_are_read() -> None:
+    bare = Tokenizer.from_str(tiny_tokenizer().backend_tokenizer.to_str())
+    number = bare.get_vocab_size()
+    assert completion_of(bare, [number]).text == ""
+    bare.add_tokens(["<crane>"])
+    assert completion_of(bare, [number]).text == "<crane>"
+    bare.add_special_tokens(["<end>"])
+    assert completion_of(bare, [number, number + 1]).text == "<crane>"
+
+
+def test_what_is_no_tokenizer_is_refused() -> None:
+    with pytest.raises(UnsupportedTokenizer, match="exact offsets need a tokenizer"):
+        completion_of(object(), [1])

@@ -17,7 +17,8 @@ from transformers import AutoModelForCausalLM
 from tests.training.trainings import Driver, Fixed, assert_same, metrics_of, rows_of, said, vowels, weights_of
 from text2grad import config
 from text2grad.cli import main
-from text2grad.errors import ConfigError, InvalidData
+from text2grad.errors import ConfigError, InvalidData, RunError
+from text2grad.feedback.critics.learned import CARD
 from text2grad.models.policy import Policy
 from text2grad.models.sampling.types import Sampled
 from text2grad.models.settings import LoraSettings, PolicySettings
@@ -26,9 +27,10 @@ from text2grad.optim.batch import collate_ids
 from text2grad.optim.losses import find_preference_loss
 from text2grad.optim.update import preference_update
 from text2grad.runs import encode_row
-from text2grad.training.preference import DPOTrainer, best_and_worst, chosen_and_rejected
+from text2grad.training import setup
+from text2grad.training.preference import NO_PAIR, DPOTrainer, best_and_worst, chosen_and_rejected
 from text2grad.training.settings import DPOSettings
-from text2grad.training.setup import Clock
+from text2grad.training.setup import Clock, critic_digests
 from text2grad.types import Completion, Critique, Example, Rollout
 
 SMALL = [
@@ -226,6 +228,31 @@ def test_an_update_without_pairs_changes_nothing(tmp_path: Path) -> None:
     rows = metrics_of(tmp_path / "run")[1:]
     assert [(row["pairs/frac"], row["update/pairs"]) for row in rows] == [(0, 0)] * 3
     assert not any("loss/mean" in row or "update/skipped" in row for row in rows)
+    # Said once.
+    assert [row.get("warnings") for row in rows] == [[NO_PAIR.format(1)], None, None]
+
+
+def test_a_reward_model_that_changed_is_refused(tmp_path: Path) -> None:
+    critic = tmp_path / "critic"
+    critic.mkdir()
+    (critic / CARD).write_text("{}")
+    before = critic_digests(f"first({critic}, reference)", None, vowels, "reference")
+    assert list(before) == [str(critic)]
+    (critic / "weights").write_text("others")
+    assert critic_digests(str(critic)) != before
+
+
+def test_a_reward_model_is_of_the_runs_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    critic = tmp_path / "critic"
+    critic.mkdir()
+    (critic / CARD).write_text("{}")
+    monkeypatch.setattr(setup, "open_critic", lambda *_: vowels)
+    words = ["pairs=samples", f"critic={critic}", "updates=2"]
+    assert trainer(tmp_path / "run", *words).train().status == 0
+    assert str(critic) in json.loads((tmp_path / "run" / "run.json").read_text())["data"]
+    (critic / "weights").write_text("others")
+    with pytest.raises(RunError, match=str(critic)):
+        trainer(tmp_path / "run", *words)
 
 
 # ---------------------------------------------------------------------------------------------- resume, and ends
@@ -273,6 +300,7 @@ def test_a_pair_may_be_messages() -> None:
         ({"better": "a", "worse": "b"}, r"'a' should have a text in `chosen`; its columns are: `better`, `worse`\."),
         ({"chosen": "a"}, r"a text in `rejected`; its columns are: `chosen`\. .*pairs=samples critic=NAME"),
         ({"chosen": " ", "rejected": "b"}, "a text in `chosen`"),
+        ({"chosen": "b", "rejected": "b"}, "'a' has the same text in `chosen` and `rejected`"),
         ({"chosen": [], "rejected": "b"}, "a text in `chosen`"),
         ({}, "its columns are: `reference`"),
     ],

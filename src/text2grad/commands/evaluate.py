@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from text2grad.commands import launching, parsing
 from text2grad.errors import UsageError
 from text2grad.evaluation.settings import EvaluateSettings
+from text2grad.runs import check_target, encode_row, write_atomic
 from text2grad.runs.world import ALONE, World
 
 if TYPE_CHECKING:
@@ -40,15 +41,17 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if len(models) != 1:
         raise UsageError(f"wants one model, got {len(models)}; see text2grad evaluate --help")
+    for file in filter(None, (args.out, args.rollouts)):
+        check_target(file)
     if args.launch or args.processes is not None:
         files = [word for flag in ("out", "rollouts") if (name := getattr(args, flag)) for word in (f"--{flag}", name)]
         return launching.launch(args, "evaluate", [*files, *["--unsafe-no-sandbox"] * args.unsafe_no_sandbox])
     from text2grad.evaluation.evaluate import evaluate
-    from text2grad.runs import encode_row, write_atomic
 
     world, device = launched(settings.device)
     results = evaluate(models[0], settings, world=world, device=device, show=not args.quiet)
     if world.is_main:
+        print_table(results)
         if args.out:
             write_atomic(args.out, json.dumps(results.to_json(), indent=2, ensure_ascii=False).encode() + b"\n")
         if args.rollouts:
@@ -60,7 +63,6 @@ def run(args: argparse.Namespace) -> int:
                     for rollout in part.rollouts
                 ),
             )
-        print_table(results)
     return launching.ended(0, first=world.is_main)
 
 

@@ -8,7 +8,11 @@ from pathlib import Path
 from text2grad.commands import parsing
 from text2grad.errors import InvalidData, UsageError
 from text2grad.evaluation.settings import GenerateSettings
+from text2grad.runs import check_target, encode_row, write_atomic
 from text2grad.types import Example
+
+USUAL = 256
+"""Tokens per completion where nothing is said, and the model has room for them."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,15 +38,22 @@ def run(args: argparse.Namespace) -> int:
     if not words:
         raise UsageError("wants a model; see text2grad generate --help")
     examples = prompts_of(args, words[1:])
+    if args.out:
+        check_target(args.out)
     from text2grad.models.sampling import SamplingSettings, Seed
     from text2grad.models.writer import Writer
-    from text2grad.runs import encode_row, write_atomic
 
     # Greedy decoding reads no temperature.
     sampling = SamplingSettings(
-        max_new_tokens=settings.max_new_tokens, temperature=settings.temperature or 1.0, batch=settings.batch
+        max_new_tokens=settings.max_new_tokens or USUAL, temperature=settings.temperature or 1.0, batch=settings.batch
     )
-    writer = Writer.load(words[0], sampling, settings.format, settings.device, settings.dtype)
+    writer = Writer.load(
+        words[0], sampling, settings.format, settings.device, settings.dtype, limit_key="max_new_tokens"
+    )
+    if settings.max_new_tokens is None:
+        writer = writer.fitted(examples)
+        if len(examples) > 1 and (limit := writer.settings.max_new_tokens) < USUAL:
+            tell(f"completions have {limit} tokens at most: behind the longest prompt the model has room for no more")
     seed = Seed(settings.seed, 0, range(len(examples))) if settings.temperature else None
     if args.file is None:
         texts = [stream(writer.stream(examples[0].prompt, seed))]
@@ -50,6 +61,9 @@ def run(args: argparse.Namespace) -> int:
         texts = [rollout.completion.text for rollout in writer(examples, seed)]
         for example, text in zip(examples, texts, strict=True):
             print(f"{example.id}: {text}\n")
+    if empty := [example.id for example, text in zip(examples, texts, strict=True) if not text.strip()]:
+        who = "the completion is" if args.file is None else f"{len(empty)} of {len(texts)} completions are"
+        tell(f"{who} empty: the model ended its text at once. Try temperature=1, or another format (chat or plain)")
     if args.out:
         rows = [
             {"id": example.id, "prompt": example.to_json()["prompt"], "completion": text}
@@ -57,6 +71,10 @@ def run(args: argparse.Namespace) -> int:
         ]
         write_atomic(args.out, map(encode_row, rows))
     return 0
+
+
+def tell(message: str) -> None:
+    print(f"text2grad: {message}", file=sys.stderr)
 
 
 def stream(pieces: Iterator[str]) -> str:
@@ -95,7 +113,8 @@ def prompts_in(path: Path) -> list[Example]:
 
         return load_examples(path)
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # Only line ends cut: a prompt may hold form feeds and U+2028, where `splitlines` would cut, too.
+        lines = [line.removesuffix("\r") for line in path.read_bytes().decode().split("\n")]
     except (OSError, UnicodeDecodeError) as problem:
         raise InvalidData(f"{path}: should be a readable file of prompts in UTF-8: {problem}") from None
     prompts = [Example(f"line-{number}", line) for number, line in enumerate(lines, 1) if line.strip()]

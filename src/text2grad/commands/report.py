@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     runs = read_runs(folders)
     compared = [run for run in runs if not run.supervised] or runs
     page = build(compared)
-    left_out += [f"{run.path}: left out, supervised fine-tuning has no scores" for run in runs if run not in compared]
+    left_out += [f"{run.path}: left out, {run.learns_from} has no scores" for run in runs if run not in compared]
     for line in left_out:
         print(line, file=sys.stderr)
     try:

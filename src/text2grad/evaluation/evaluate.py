@@ -17,7 +17,7 @@ import numpy as np
 from text2grad import config
 from text2grad.errors import ConfigError
 from text2grad.evaluation.evaluator import Evaluation, Evaluator
-from text2grad.evaluation.metrics import metric_infos
+from text2grad.evaluation.metrics import check_metrics, metric_infos
 from text2grad.evaluation.settings import EvaluateSettings
 from text2grad.feedback.critics.named import critic_named
 from text2grad.feedback.critics.protocol import Critic, name_of
@@ -94,6 +94,8 @@ def evaluate(
     already. `device`: of this process, where it is another than the setting says. With several processes all of them
     call this, and each gets the results."""
     task = open_task(settings.task, data=settings.data, held_out=settings.held_out, options=settings.task_options)
+    metrics = (*task.metrics, SCORE_ERROR)
+    check_metrics(metrics)
     split = settings.split or ("validation" if "validation" in task.splits else "train")
     examples = task.examples(split)
     examples = examples[: settings.examples or len(examples)]
@@ -111,7 +113,6 @@ def evaluate(
         total = len(examples) * (1 + sampled)
         with Display("evaluate", total, 0, show=show and world.is_main) as display:
             writer.on_progress = _counted(display, world.size)
-            metrics = (*task.metrics, SCORE_ERROR)
             evaluator = Evaluator(examples, judge, metrics=metrics, chooser=chooser, world=world)
             parts = {"greedy": evaluator.greedy(writer, "greedy")}
             if sampled:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from text2grad.errors import InvalidData
-from text2grad.evaluation.metrics import measured
+from text2grad.evaluation.metrics import check_metrics, measured
 from text2grad.feedback.judge import RewardFunction
 from text2grad.models.sampling.types import Seed
 from text2grad.runs.world import ALONE, World
@@ -54,6 +54,7 @@ class Evaluator:
         reported as `critic_score`. `chooser`: the critic that picks in `best_of`; None: the one that measures."""
         if not examples:
             raise InvalidData("an evaluation wants at least one example, got none")
+        check_metrics(metrics)
         self.examples = list(examples)
         self.reward_function, self.training_critic, self.chooser = reward_function, training_critic, chooser
         self.metrics, self.world = tuple(metrics), world

@@ -4,12 +4,15 @@ Enters: rollouts, judged or not. Leaves: `{key: number}`. `RUNNING` and `MEASURE
 every key, so that a report can draw a metric that it has never heard of. A task's own metrics are `tasks.task.Metric`s.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
+from text2grad.errors import InvalidData, Text2GradError
+from text2grad.feedback.critics.protocol import DEBUG, described
 from text2grad.tasks.task import Metric
 from text2grad.types import MetricInfo, Rollout
 
@@ -90,14 +93,48 @@ def measured(rollouts: Sequence[Rollout], metrics: Iterable[Metric] = (), prefix
     general = describe(rollouts)
     numbers = {f"{prefix}/{short}": general[key] for key, short in _MEASURED.items() if key in general}
     for metric in metrics:
-        if (number := metric.measure(rollouts)) is not None:
-            numbers[f"{prefix}/{metric.key}"] = float(number)
+        if (number := _number(metric, rollouts)) is not None:
+            numbers[f"{prefix}/{metric.key}"] = number
     return numbers
+
+
+def _number(metric: Metric, rollouts: Sequence[Rollout]) -> float | None:
+    """What the metric measures. What it raises, and what is no finite number, is an error that names it."""
+    try:
+        returned = metric.measure(rollouts)
+        number = None if returned is None else float(returned)
+    except Text2GradError:
+        raise
+    except Exception as problem:
+        raise InvalidData(
+            f"the metric {metric.key!r} raised {described(problem)}, asked about {len(rollouts)} completions. Mend it, "
+            f"or have it return None where there is nothing to measure; {DEBUG}=1 in the environment shows the whole "
+            f"traceback"
+        ) from problem
+    if number is not None and not math.isfinite(number):
+        raise InvalidData(
+            f"the metric {metric.key!r} should give a finite number, or None where there is nothing to measure, got "
+            f"{number}"
+        )
+    return number
+
+
+def check_metrics(metrics: Iterable[Metric]) -> None:
+    """Refuse a metric that would stand in the place of another number."""
+    seen: set[str] = set()
+    for metric in metrics:
+        if metric.key in MEASURED:
+            built_in = ", ".join(MEASURED)
+            raise InvalidData(f"the metric {metric.key!r} is built in; give yours another key than {built_in}")
+        if metric.key in seen:
+            raise InvalidData(f"the metric {metric.key!r} comes twice; give each its own key")
+        seen.add(metric.key)
 
 
 def metric_infos(metrics: Iterable[Metric] = (), prefix: str = "held_out") -> dict[str, MetricInfo]:
     """Title, help and direction of every key that `measured` can give."""
-    general = MEASURED
+    metrics, general = list(metrics), MEASURED
+    check_metrics(metrics)
     if prefix == "held_out":  # Drawn beside the same numbers of the training.
         general = {key: replace(info, title=f"Held-out {info.title.lower()}") for key, info in MEASURED.items()}
     infos = general | {metric.key: metric.info for metric in metrics}

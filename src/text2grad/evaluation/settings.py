@@ -74,8 +74,8 @@ class EvaluateSettings:
 class GenerateSettings:
     temperature: Annotated[Real, Ge(0)] = 0.0
     """0: the likeliest token each time. Above 0: sample at this temperature."""
-    max_new_tokens: Annotated[Int, Gt(0)] = 256
-    """Tokens per completion at most."""
+    max_new_tokens: Annotated[Int, Gt(0)] | None = None
+    """Tokens per completion at most; null: 256, or as many as the model has room for."""
     seed: Annotated[Int, Ge(0)] = 0
     """Of the samples: the same seed gives the same text."""
     batch: Annotated[Int, Gt(0)] = 16

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from text2grad._checked import shorten
 from text2grad.errors import InvalidData
 from text2grad.feedback.align import Pair, align_many
 from text2grad.feedback.align.overlap import project
@@ -53,6 +54,14 @@ def judge(
     """
     if len(examples) != len(completions):
         raise InvalidData(f"judge: should get one example per completion, got {len(examples)} and {len(completions)}")
+    for example, completion in zip(examples, completions, strict=True):
+        if not isinstance(example, Example):
+            raise InvalidData(f"judge: should get text2grad.Example objects, got {shorten(example)}")
+        if not isinstance(completion, Completion):
+            raise InvalidData(
+                f"judge: should get text2grad.Completion objects, got {shorten(completion)}; "
+                f"text2grad.completion_of(tokenizer, token_ids) makes them from sampled ids"
+            )
     named = critic_named(critic, CriticSettings()) if isinstance(critic, str) else critic
     with RewardFunction(named, align or AlignSettings(), scoring or Scoring()) as reward_function:
         return reward_function(examples, completions, truncated=truncated)

@@ -18,16 +18,22 @@ template."""
 
 
 def prompt_ids(
-    tokenizer: Any, prompt: str | Sequence[Message], form: Format = "auto", *, room: int | None = None
+    tokenizer: Any,
+    prompt: str | Sequence[Message],
+    form: Format = "auto",
+    *,
+    room: int | None = None,
+    key: str = "sampling.max_new_tokens",
 ) -> list[int]:
-    """Ids up to where the assistant begins to write; at least one, and no more than there is room for."""
+    """Ids up to where the assistant begins to write; at least one, and no more than there is room for. `key`: what the
+    setting is called that leaves so much room."""
     ids = _ids(tokenizer, prompt, form)
     if not ids:
         raise InvalidData("the prompt has no token, and a model needs one to go on from")
     if room is not None and len(ids) > room:
         raise InvalidData(
             f"the prompt has {len(ids)} tokens, and the model has room for {max(room, 0)} before a completion of "
-            f"sampling.max_new_tokens; shorten the prompt, leave the example out, or lower sampling.max_new_tokens"
+            f"{key}; shorten the prompt, leave the example out, or lower {key}"
         )
     return ids
 

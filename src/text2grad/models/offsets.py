@@ -30,7 +30,7 @@ Ranges = NDArray[np.int64]
 
 
 def completion_of(tokenizer: Any, token_ids: Sequence[int]) -> Completion:
-    """The `Completion` that these sampled ids are."""
+    """The `Completion` that these sampled ids are. `tokenizer`: transformers', or a `tokenizers.Tokenizer`."""
     text, ranges = decode(tokenizer, token_ids)
     return Completion(text, tuple(map(int, token_ids)), tuple(zip(*ranges.T.tolist(), strict=True)))
 
@@ -53,11 +53,29 @@ def decode_all(tokenizer: Any, many: Sequence[Sequence[int]]) -> list[tuple[str,
 
 def _decoder(tokenizer: Any) -> "Decoder":
     # Tokens added since make another decoder.
-    vocabulary = (len(tokenizer), tuple(tokenizer.all_special_ids))
+    backend = _backend(tokenizer)
+    if backend is tokenizer:
+        added = backend.get_added_tokens_decoder().items()
+        vocabulary = (backend.get_vocab_size(), tuple(one for one, token in added if token.special))
+    else:
+        vocabulary = (len(tokenizer), tuple(tokenizer.all_special_ids))
     known = _DECODERS.get(tokenizer)
     if known is None or known[0] != vocabulary:
         known = _DECODERS[tokenizer] = (vocabulary, decoder_of(tokenizer))
     return known[1]
+
+
+def _backend(tokenizer: Any) -> Any:
+    """The `tokenizers.Tokenizer` that this is, or that is inside."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None and hasattr(tokenizer, "get_added_tokens_decoder"):
+        backend = tokenizer
+    if backend is None:
+        raise UnsupportedTokenizer(
+            f"{type(tokenizer).__name__}: exact offsets need a tokenizer of the `tokenizers` library (a "
+            f"tokenizer.json); load it with AutoTokenizer, which converts SentencePiece models"
+        )
+    return backend
 
 
 def _checked_ids(token_ids: Sequence[int]) -> NDArray[np.int64]:
@@ -81,12 +99,7 @@ _DECODERS: WeakKeyDictionary[Any, tuple[object, Decoder]] = WeakKeyDictionary()
 
 def decoder_of(tokenizer: Any) -> Decoder:
     """Read the tokenizer's own description of its decoder and build the same one with offsets."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
-        raise UnsupportedTokenizer(
-            f"{type(tokenizer).__name__}: exact offsets need a tokenizer of the `tokenizers` library (a "
-            f"tokenizer.json); load it with AutoTokenizer, which converts SentencePiece models"
-        )
+    backend = _backend(tokenizer)
     decoder = json.loads(backend.to_str())["decoder"] or {"type": "Sequence", "decoders": []}
     steps = decoder["decoders"] if decoder["type"] == "Sequence" else [decoder]
     pieces = _pieces(backend)

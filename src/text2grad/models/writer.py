@@ -6,6 +6,7 @@ evaluation and `text2grad generate` complete examples through this one door. Tex
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,31 +46,54 @@ class Writer:
         *,
         world: World = ALONE,
         sharded: bool = False,
+        limit_key: str = "sampling.max_new_tokens",
     ) -> None:
-        """`policy`: a `Policy`, or a `Loaded` model. `sharded`: its weights are, over the processes of the world."""
+        """`policy`: a `Policy`, or a `Loaded` model. `sharded`: its weights are, over the processes of the world.
+        `limit_key`: what the command calls the limit of a completion, for messages."""
         self.policy, self.tokenizer, self.settings, self.form = policy, tokenizer, settings, form
-        self.world, self.sharded = world, sharded
+        self.world, self.sharded, self.limit_key = world, sharded, limit_key
         self.end_ids = end_ids(tokenizer, policy.base)
         pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self.end_ids[0]
         self.sampler: Sampler = sampler_for(policy, settings, end_ids=self.end_ids, pad_id=pad_id)
-        positions = getattr(policy.base.config.get_text_config(), "max_position_embeddings", None)
-        self.room = None if positions is None else positions - settings.max_new_tokens
+        self.positions = getattr(policy.base.config.get_text_config(), "max_position_embeddings", None)
+        self.room = None if self.positions is None else self.positions - settings.max_new_tokens
         """Tokens that a prompt may have."""
         self.on_progress: Callable[[int], object] | None = None
         """Called with the number of completions after each batch."""
 
     @classmethod
-    def load(cls, name: str, settings: SamplingSettings, form: Format, device: str, dtype: str) -> "Writer":
+    def load(
+        cls, name: str, settings: SamplingSettings, form: Format, device: str, dtype: str, **options: Any
+    ) -> "Writer":
         """`name`: an alias, a model folder, a run folder, a .gguf file or a hub id."""
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
         model, tokenizer = load_model(model_in(name), device=device, dtype=dtype)
-        return cls(Loaded(model, model), tokenizer, settings, form)
+        return cls(Loaded(model, model), tokenizer, settings, form, **options)
+
+    def fitted(self, examples: Sequence[Example]) -> "Writer":
+        """A writer whose completions also fit behind the longest of these prompts. A limit of 1 is the lowest."""
+        if self.positions is None:
+            return self
+        longest = max(len(self._ids(example, None)) for example in examples)
+        limit = max(min(self.settings.max_new_tokens, self.positions - longest), 1)
+        return Writer(
+            self.policy,
+            self.tokenizer,
+            replace(self.settings, max_new_tokens=limit),
+            self.form,
+            world=self.world,
+            sharded=self.sharded,
+            limit_key=self.limit_key,
+        )
 
     def prompt(self, example: Example) -> list[int]:
         """The ids of its prompt; an error names the example."""
+        return self._ids(example, self.room)
+
+    def _ids(self, example: Example, room: int | None) -> list[int]:
         try:
-            return prompt_ids(self.tokenizer, example.prompt, self.form, room=self.room)
+            return prompt_ids(self.tokenizer, example.prompt, self.form, room=room, key=self.limit_key)
         except InvalidData as problem:
             raise InvalidData(f"example {example.id!r}: {problem}") from None
 

@@ -74,9 +74,16 @@ class Run:
 
     @property
     def supervised(self) -> bool:
-        """Supervised fine-tuning: losses and no score, so nothing that RL runs could be compared by."""
+        """Supervised fine-tuning, or DPO on given pairs: losses and no score, so nothing to compare RL runs by."""
         scores, losses = {"score/mean", "held_out/score"}, {"loss/mean", "held_out/loss"}
         return not losses.isdisjoint(self.keys) and scores.isdisjoint(self.keys)
+
+    @property
+    def learns_from(self) -> str:
+        """What such a run without scores is, in words."""
+        command = self.facts.get("command")
+        dpo = isinstance(command, list) and command[1:2] == ["dpo"]
+        return "a preference run" if dpo or {"pairs", "beta"} <= self.config.keys() else "supervised fine-tuning"
 
     @property
     def seed(self) -> Any:

@@ -19,6 +19,7 @@ LOCALITY = {"locality/good": 0, "locality/poor": 1, "locality/unlabelled": 4}
 KNOWN = (
     *("score/mean", "reward/mean", "kl/reference", "length/mean", "text/diversity", "text/repetition"),
     *("critic/unscored_frac", "align/missed_frac", "held_out/critic_score", "loss/mean", "held_out/loss"),
+    *("held_out/accuracy", "preference/accuracy"),
     *("loss/joint", "held_out/watched", "held_out/poor_ap", "held_out/good_ap"),
 )
 """Metrics that everybody looks at, in this order."""

@@ -20,7 +20,7 @@ MEASURES = (
     *("held_out/poor_ap", "held_out/good_ap", WATCHED, "held_out/loss", "loss/joint", "loss/mean"),
 )
 """What is compared: the first of these that an arm has, else the first metric with a direction, held-out ones first.
-From precision on: reward models, then supervised fine-tuning."""
+From precision on: reward models, then supervised fine-tuning and preference runs on given pairs."""
 
 
 def infos_of(arms: Sequence[Arm]) -> dict[str, MetricInfo]:

@@ -56,6 +56,21 @@ def write_atomic(path: str | Path, data: bytes | Iterable[bytes]) -> None:
         _sync(file)
 
 
+def check_target(path: str | Path) -> None:
+    """Refuse a file that `write_atomic` could not write, before the work that makes its content."""
+    real = Path(os.path.realpath(path))
+    if real.is_dir():
+        raise RunError(f"{path}: should be a file to write to, but it is a folder")
+    if real.exists() and not real.is_file():
+        return
+    # Folders that are missing are made.
+    parent = next(folder for folder in real.parents if folder.exists())
+    if not parent.is_dir():
+        raise RunError(f"{path}: cannot be written, because {parent} is not a folder")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise RunError(f"{path}: cannot be written, because {parent} may not be written to")
+
+
 def cache_folder() -> Path:
     """`TEXT2GRAD_CACHE`, else the user's cache folder."""
     if named := os.environ.get("TEXT2GRAD_CACHE"):

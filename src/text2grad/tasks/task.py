@@ -22,6 +22,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from text2grad._checked import Text, checked
 from text2grad.errors import ConfigError, InvalidData
 from text2grad.feedback.critics.protocol import Critic
 from text2grad.feedback.people import Rejected
@@ -40,18 +41,27 @@ TASKS = {
 _SETTING = {"train": "data", "validation": "held_out"}
 
 
-@dataclass(frozen=True, slots=True)
+@checked(InvalidData)
 class Metric:
-    """One number about a set of completions, and how a reader should read it."""
+    """One number about a set of completions, and how a reader should read it.
 
-    key: str
+    >>> Metric("words", "Words", "Words per completion.", "sideways", len)
+    Traceback (most recent call last):
+    text2grad.errors.InvalidData: Metric.better: should be 'higher', 'lower' or 'neither', got 'sideways'
+    """
+
+    key: Text
     """In `metrics.jsonl` it is `held_out/KEY`."""
-    title: str
-    help: str
+    title: Text
+    help: Text
     better: Literal["higher", "lower", "neither"]
     """Which direction is an improvement."""
     measure: Callable[[Sequence[Rollout]], float | None]
     """Rollouts → the number; None where there is nothing to measure."""
+
+    def __post_init__(self) -> None:
+        if not self.key.strip():
+            raise ValueError("key: should be a non-empty text; metrics.jsonl has the number under it")
 
     @property
     def info(self) -> MetricInfo:

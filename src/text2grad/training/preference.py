@@ -9,7 +9,7 @@ From Python: `DPOTrainer(settings, folder, model=…, tokenizer=…, examples=�
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -21,14 +21,12 @@ import torch
 from text2grad.errors import ConfigError, InvalidData, RunError
 from text2grad.evaluation.evaluator import Evaluator
 from text2grad.evaluation.metrics import RUNNING, describe, metric_infos
-from text2grad.feedback.critics.named import critic_named
 from text2grad.feedback.critics.protocol import Critic
 from text2grad.feedback.judge import RewardFunction, columns_of
 from text2grad.models.memory import memory_named
 from text2grad.models.modes import evaluating
 from text2grad.models.parallel import shard
 from text2grad.models.policy import Policy
-from text2grad.models.reward import open_critic
 from text2grad.models.writer import Writer
 from text2grad.optim import update as optim_update
 from text2grad.optim.batch import Batch, blank, collate_ids
@@ -41,7 +39,17 @@ from text2grad.tasks.task import Metric
 from text2grad.training.losswatch import LossWatch
 from text2grad.training.rollouts import SampleAndJudge, evenly
 from text2grad.training.settings import DPOSettings
-from text2grad.training.setup import Callback, Clock, load_data, make_optimizer, model_writer, set_rate, start
+from text2grad.training.setup import (
+    Callback,
+    Clock,
+    critic_digests,
+    load_data,
+    make_optimizer,
+    model_writer,
+    reward_function_of,
+    set_rate,
+    start,
+)
 from text2grad.training.sft import Encoded, Encoder
 from text2grad.training.state import TrainingState
 from text2grad.types import Example, MetricInfo, Rollout
@@ -58,6 +66,22 @@ METRICS = {
 }
 Pair = tuple[Encoded, Encoded]
 """The chosen and the rejected completion of a prompt."""
+
+
+NO_PAIR = "no prompt of update {} gave a pair: all scores of a prompt are equal, or nothing was scored"
+
+
+class Warned:
+    """What has been said, and is not said again. Part of a checkpoint."""
+
+    def __init__(self) -> None:
+        self.without_pairs = False
+
+    def state(self) -> dict[str, Any]:
+        return {"without_pairs": self.without_pairs}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.without_pairs = state["without_pairs"]
 
 
 class DPOTrainer(Closable):
@@ -85,21 +109,23 @@ class DPOTrainer(Closable):
         self.examples, self.held_out = data.examples, data.held_out
         self.metrics = (*data.task.metrics, *metrics)
         self.reward_function: RewardFunction | None = None
+        digests = data.digests
         if settings.pairs == "samples":
             named = critic if critic is not None else settings.critic or data.task.critic
-            judge = critic_named(named, settings.critics, open_critic) if isinstance(named, str) else named
-            self.reward_function = RewardFunction(judge, settings.align, settings.scoring)
+            self.reward_function = reward_function_of(named, settings)
+            digests = digests | critic_digests(named)
+        from_python = data.from_python or critic is not None or bool(metrics)
         session = start(
             settings,
             folder,
             command="dpo",
             model=model,
             tokenizer=tokenizer,
-            data=data.digests,
+            data=digests,
             metrics=RUNNING | METRICS | metric_infos(self.metrics),
             callbacks=[partial(callback, self) for callback in callbacks],
             show=show,
-            resume_with=resume_with or (None if data.from_python or critic is not None else ""),
+            resume_with=resume_with or (None if from_python else ""),
         )
         self.world, self.run, self.tokenizer = session.world, session.run, session.tokenizer
         with self.run.abandoned_on_failure():
@@ -125,7 +151,8 @@ class DPOTrainer(Closable):
         number = len(self.pairs) or len(self.examples)
         self.updates = settings.updates or math.ceil(settings.epochs * number / settings.update.batch)
         self.watch = LossWatch("held_out/loss", settings.patience)
-        parts: dict[str, Any] = {"watch": self.watch}
+        self.warned = Warned()
+        parts: dict[str, Any] = {"watch": self.watch, "warned": self.warned}
         if self.reward_function is not None:
             parts["scale"] = self.reward_function.running_scale
         self.state = TrainingState(self.policy, self.optimizer, world, parts)
@@ -186,6 +213,10 @@ class DPOTrainer(Closable):
                     rate = options.learning_rate
                     raise RunError(f"{problem}. Lower update.learning_rate={rate:g}, and start in another folder")
                 self.watch.see(metrics)
+                if metrics.get("pairs/frac") == 0 and not self.warned.without_pairs:
+                    self.warned.without_pairs = True
+                    metrics["warnings"] = [NO_PAIR.format(step)]
+                    run.note(NO_PAIR.format(step))
                 if (reason := self.watch.out_of_patience(metrics)) is not None:
                     run.stop(reason, status=0)
                 run.log(metrics | clock.metrics(), logged, held_out)
@@ -300,4 +331,6 @@ def chosen_and_rejected(example: Example) -> tuple[str, str]:
                 f"a critic's scores instead: pairs=samples critic=NAME"
             )
         texts.append(given)
+    if texts[0] == texts[1]:
+        raise InvalidData(f"example {example.id!r} has the same text in `chosen` and `rejected`: nothing is preferred")
     return texts[0], texts[1]

@@ -28,15 +28,11 @@ from torch import Tensor
 from text2grad.errors import ConfigError
 from text2grad.evaluation.evaluator import Evaluator
 from text2grad.evaluation.metrics import RUNNING, describe, metric_infos
-from text2grad.feedback.critics.learned import is_checkpoint
-from text2grad.feedback.critics.named import critic_named, sources_of
 from text2grad.feedback.critics.protocol import Critic
-from text2grad.feedback.judge import RewardFunction
 from text2grad.models.memory import memory_named
 from text2grad.models.modes import evaluating
 from text2grad.models.parallel import shard
 from text2grad.models.policy import Policy
-from text2grad.models.reward import open_critic
 from text2grad.models.writer import Writer
 from text2grad.optim import kl
 from text2grad.optim import update as optim_update
@@ -53,7 +49,17 @@ from text2grad.training import guard, locality, rollouts
 from text2grad.training.guard import Guard
 from text2grad.training.rollouts import SampleAndJudge, evenly, residual_ratio
 from text2grad.training.settings import TrainSettings
-from text2grad.training.setup import Callback, Clock, load_data, make_optimizer, model_writer, set_rate, start
+from text2grad.training.setup import (
+    Callback,
+    Clock,
+    critic_digests,
+    load_data,
+    make_optimizer,
+    model_writer,
+    reward_function_of,
+    set_rate,
+    start,
+)
 from text2grad.training.state import Part, TrainingState
 from text2grad.types import Example, Rollout
 
@@ -82,14 +88,9 @@ class Trainer(Closable):
         self.examples, self.held_out = data.examples, data.held_out
         self.metrics = (*data.task.metrics, *metrics)
         named = critic if critic is not None else settings.critic or data.task.critic
-        self.reward_function = _reward_function(named, settings)
-        other = settings.evaluation.critic
-        self.held_out_reward = self.reward_function if other is None else _reward_function(other, settings)
-        digests = dict(data.digests)
-        for name in (named, other):
-            # A reward model is as much of a run as its data; other critics may be mended on the way.
-            sources = sources_of(name) if isinstance(name, str) else {}
-            digests |= {part: digest for part, digest in sources.items() if is_checkpoint(part)}
+        made = partial(reward_function_of, settings=settings, scalar=settings.reward == "scalar")
+        self.reward_function, other = made(named), settings.evaluation.critic
+        self.held_out_reward = self.reward_function if other is None else made(other)
         from_python = data.from_python or critic is not None or bool(metrics)
         session = start(
             settings,
@@ -97,7 +98,7 @@ class Trainer(Closable):
             command="train",
             model=model,
             tokenizer=tokenizer,
-            data=digests,
+            data=data.digests | critic_digests(named, other),
             metrics=RUNNING | INFOS | metric_infos(self.metrics),
             callbacks=[partial(callback, self) for callback in callbacks],
             show=show,
@@ -350,9 +351,3 @@ def check(settings: TrainSettings) -> None:
 def _own(batch: Batch) -> Tensor:
     """Log-probs of the policy, computed as the reference's were."""
     return batch.logprobs_BT if batch.own_BT is None else batch.own_BT
-
-
-def _reward_function(critic: Critic | str, settings: TrainSettings) -> RewardFunction:
-    if isinstance(critic, str):
-        critic = critic_named(critic, settings.critics, open_critic)
-    return RewardFunction(critic, settings.align, settings.scoring, scalar=settings.reward == "scalar")

@@ -20,9 +20,14 @@ from torch import Tensor
 
 from text2grad import __version__, config
 from text2grad.errors import ConfigError, InvalidData, RunError, UsageError
+from text2grad.feedback.critics.learned import is_checkpoint
+from text2grad.feedback.critics.named import critic_named, sources_of
+from text2grad.feedback.critics.protocol import Critic
+from text2grad.feedback.judge import RewardFunction
 from text2grad.models.load import fingerprint, load_model
 from text2grad.models.memory import memory_named
 from text2grad.models.parallel import Processes, whole_weights
+from text2grad.models.reward import open_critic
 from text2grad.runs.run import Run
 from text2grad.tasks.task import Task, open_task
 from text2grad.training.state import disk_errors, seed_everything
@@ -217,6 +222,19 @@ def file_digests(*paths: str) -> dict[str, str]:
         with Path(path).expanduser().open("rb") as stream:
             result[path] = hashlib.file_digest(stream, "sha256").hexdigest()
     return result
+
+
+def reward_function_of(critic: Critic | str, settings: Any, *, scalar: bool = False) -> RewardFunction:
+    """A critic, or its name, with the settings of a run."""
+    if isinstance(critic, str):
+        critic = critic_named(critic, settings.critics, open_critic)
+    return RewardFunction(critic, settings.align, settings.scoring, scalar=scalar)
+
+
+def critic_digests(*critics: Critic | str | None) -> dict[str, str]:
+    """Of the reward models among these: they are as much of a run as its data. Others may be mended on the way."""
+    sources = {part: digest for name in critics if isinstance(name, str) for part, digest in sources_of(name).items()}
+    return {part: digest for part, digest in sources.items() if is_checkpoint(part)}
 
 
 class AccelerateTrackers:
