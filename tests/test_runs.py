@@ -209,6 +209,42 @@ def test_a_run_does_not_go_on_with_other_settings(tmp_path: Path) -> None:
     RunFolder(tmp_path / "run", Settings(5)).close()
 
 
+def test_a_refused_folder_is_left_as_it_was_found(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/config.yaml").write_text("steps: 5\n")
+    with pytest.raises(RunError, match="other settings"):
+        RunFolder(tmp_path / "run", Settings(6))
+    assert files_in(tmp_path / "run") == ["config.yaml"]
+    (tmp_path / "odd/metrics.jsonl").mkdir(parents=True)
+    with pytest.raises(RunError, match="cannot be used"):
+        RunFolder(tmp_path / "odd", Settings())
+    assert [path.name for path in (tmp_path / "odd").iterdir()] == ["metrics.jsonl"]
+    (tmp_path / "worse/config.yaml").mkdir(parents=True)
+    for _ in range(2):
+        with pytest.raises(RunError, match="cannot be used"):
+            RunFolder(tmp_path / "worse", Settings())
+
+
+def test_an_abandoned_folder_keeps_what_this_run_did_not_make(tmp_path: Path) -> None:
+    RunFolder(tmp_path / "new", Settings()).abandon()
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "run").mkdir()
+    RunFolder(tmp_path / "run", Settings()).abandon()
+    assert files_in(tmp_path) == [] and (tmp_path / "run").is_dir()
+    (tmp_path / "run/config.yaml").write_text("# My notes.\n{}\n")
+    RunFolder(tmp_path / "run", Settings()).abandon()
+    assert (tmp_path / "run/config.yaml").read_text() == "# My notes.\n{}\n"
+    assert files_in(tmp_path / "run") == ["config.yaml"]
+
+
+def test_a_long_list_of_other_settings_is_cut(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/config.yaml").write_text("".join(f"old{n}: {n}\n" for n in range(50)))
+    with pytest.raises(RunError, match="… and 30 more") as refused:
+        RunFolder(tmp_path / "run", Settings())
+    assert str(refused.value).count("\n") == 21
+
+
 def test_a_setting_that_is_new_since_was_what_its_default_says(tmp_path: Path) -> None:
     RunFolder(tmp_path / "run", Settings()).close()
     (tmp_path / "run/config.yaml").write_text("{}\n")

@@ -133,6 +133,24 @@ def test_a_key_that_cannot_be_sent_is_said_so_and_not_shown(monkeypatch: pytest.
     assert key.strip() not in str(caught.value)
 
 
+def test_a_missing_extra_is_named_before_the_key_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setitem(sys.modules, "openai", None)
+    (tmp_path / "in.jsonl").write_bytes(encode_row(row("a")))
+    assert main(["annotate", str(tmp_path / "in.jsonl"), str(tmp_path / "out.jsonl"), "--critic", "openai:some"]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("the critic openai:some needs the openai package: pip install 'text2grad[api]'")
+    assert "OPENAI_API_KEY" not in told
+
+
+def test_an_empty_input_is_all_annotated(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_bytes(b"")
+    assert main(["annotate", str(tmp_path / "in.jsonl"), str(tmp_path / "out.jsonl")]) == 0
+    assert (tmp_path / "out.jsonl").read_bytes() == b""
+
+
 def test_what_cannot_be_a_critic_is_found_before_the_run(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_bytes(encode_row(row("a")))
     done = run(tmp_path, "in.jsonl", "out.jsonl", "--critic", "os:system")

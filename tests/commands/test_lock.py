@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from text2grad.errors import RunLocked
+from text2grad.errors import RunError, RunLocked
 from text2grad.runs.ledger import Lock
 
 
@@ -18,6 +18,16 @@ def test_one_holder_at_a_time_and_no_file_after_it(tmp_path: Path) -> None:
         assert path.exists(), "who does not hold it does not remove it"
     assert not path.exists()
     Lock(path, "busy").close()
+
+
+def test_a_place_where_nothing_can_be_written_is_not_busy(tmp_path: Path) -> None:
+    if Path("/proc/self").exists():
+        with pytest.raises(RunError, match="/proc: cannot be written to") as refused:
+            Lock(Path("/proc/.lock"), "busy")
+        assert not isinstance(refused.value, RunLocked)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="cannot be written to"):
+        Lock(tmp_path / "file" / ".lock", "busy")
 
 
 def test_whoever_takes_it_while_another_leaves_it_is_alone_with_it(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ def here(given: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         (["run"], "wants examples to train on: data=FILE.jsonl"),
         (["data=data.jsonl"], "wants one run folder, got 0"),
+        (["", "data=data.jsonl"], "the name of the run folder is empty"),
         (["run", "data=none.jsonl"], "none.jsonl: should be a JSONL file of examples, and there is no such file"),
         (["run", "data=empty.jsonl"], "empty.jsonl: should hold at least one example"),
         (["run", "data=bad.jsonl"], "bad.jsonl, line 2: should be one JSON object"),
@@ -72,6 +73,30 @@ def test_a_model_that_does_not_load_leaves_no_folder(here: Path, capsys: pytest.
     assert not (here / "second").exists()
     assert main(["train", "second", "data=data.jsonl", *SMALL, "model=model", "--quiet"]) == 0
     assert (here / "second" / "model" / "model.safetensors").is_file()
+
+
+def test_a_failed_start_keeps_the_users_own_files(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also a second time, and with a file that names a few settings only."""
+    assert main(["train", "--print-config", "data=data.jsonl", *SMALL, "model=/nonexistent/model"]) == 0
+    whole = capsys.readouterr().out
+    mine = here / "mine"
+    mine.mkdir()
+    for text in (whole, "# Mine.\ndata: data.jsonl\ndevice: cpu\nmodel: /nonexistent/model\n"):
+        (mine / "config.yaml").write_text(text)
+        for _ in range(2):
+            assert main(["train", "mine", "--config", "mine/config.yaml"]) == 2
+            assert "/nonexistent/model" in capsys.readouterr().err
+            assert [path.name for path in mine.iterdir()] == ["config.yaml"]
+            assert (mine / "config.yaml").read_text() == text
+
+
+def test_a_folder_of_another_command_is_said_so_in_one_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "policy", "data=data.jsonl", *SMALL, "model=model", "--quiet"]) == 0
+    assert json.loads((here / "policy/run.json").read_bytes())["stage"] == "train"
+    capsys.readouterr()
+    assert main(["sft", "policy", "data=data.jsonl", "device=cpu", "model=model"]) == 2
+    told = capsys.readouterr().err
+    assert "policy holds a run of `train`; choose another folder" in told and told.count("\n") == 1
 
 
 def test_a_critic_that_lacks_its_column_is_told_at_the_first_update(

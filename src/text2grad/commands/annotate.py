@@ -8,8 +8,9 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import field
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -22,17 +23,27 @@ from text2grad.commands import parsing
 from text2grad.config import settings
 from text2grad.errors import CriticError, InvalidData, UsageError
 from text2grad.feedback.align.settings import AlignSettings
-from text2grad.feedback.annotation import Fields, Read, annotate_file, identity_of, read_items, rereadable
+from text2grad.feedback.annotation import (
+    Fields,
+    Read,
+    annotate_file,
+    digest_of,
+    identity_of,
+    read_items,
+    rereadable,
+)
 from text2grad.feedback.critics.budget import Budget
 from text2grad.feedback.critics.named import CriticSettings, critic_named, models_in, sources_of
 from text2grad.feedback.critics.openai import server_of
 from text2grad.feedback.critics.protocol import Critic, described
 from text2grad.feedback.people import PeopleSettings, write_argilla, write_label_studio
-from text2grad.feedback.rows import Rejected, Row, identity
+from text2grad.feedback.rows import Rejected, Row, check_writable, identity
 from text2grad.models.reward import open_critic
 from text2grad.runs.display import Display
 from text2grad.runs.ledger import Ledger, check_target, rejects_of, write_rejects
-from text2grad.tasks.task import open_task
+from text2grad.tasks.annotated import Annotated as AnnotatedRow
+from text2grad.tasks.annotated import fields_of
+from text2grad.tasks.task import open_task, reads_data
 
 
 @settings
@@ -61,7 +72,8 @@ class AnnotateSettings:
     )
     task: str = "jsonl"
     """jsonl: the input is a file of rows, or of people. defacto, qa_feedback: a data set's file as published, whose
-    feedback the critic `people` takes over. Or your own task as package.module:object."""
+    feedback the critic `people` takes over. Or your own task as package.module:object; leave IN out if it reads no
+    file."""
     task_options: dict[str, Any] = field(default_factory=dict)
     """Options of the task, as task_options.NAME=value."""
     critic: str = "people"
@@ -78,7 +90,7 @@ class AnnotateSettings:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "text2grad annotate IN.jsonl OUT.jsonl --critic NAME [key=value …] [--config FILE]"
+    parser.usage = "text2grad annotate [IN.jsonl] OUT.jsonl --critic NAME [key=value …] [--config FILE]"
     parser.add_argument("words", nargs="*", metavar="IN OUT key=value", help="input, output and settings")
     parser.add_argument("--critic", metavar="NAME", help="who writes the critiques; the same as critic=NAME")
     parser.add_argument(
@@ -115,35 +127,69 @@ def run(args: argparse.Namespace) -> int:
     options = parsing.resolve(args, AnnotateSettings, overrides)
     if options is None:
         return 0
-    if len(files) != 2:
-        raise UsageError(f"wants IN.jsonl and OUT.jsonl, got {len(files)} files; see text2grad annotate --help")
-    source, target = map(Path, files)
+    source, target = _source_and_target(files, options.task)
     check_target(source, target)
-    with rereadable(source) as readable:
+    opened: AbstractContextManager[Path | None] = nullcontext() if source is None else rereadable(source)
+    with opened as readable:
         if args.tasks is not None:
-            return _write_tasks(args.tasks, readable, target, _reader(options))
+            return _write_tasks(args.tasks, target, _reader(options, readable))
         return _annotate(readable, target, options)
 
 
-def _reader(options: AnnotateSettings) -> Read:
+def _source_and_target(files: list[str], task: str) -> tuple[Path | None, Path]:
+    """IN and OUT. A task of one's own may have no IN."""
+    own = ":" in task
+    if len(files) == 1 and own:
+        return None, Path(files[0])
+    if len(files) != 2:
+        raise UsageError(f"wants IN.jsonl and OUT.jsonl, got {len(files)} files; see text2grad annotate --help")
+    if own and not reads_data(task):
+        raise UsageError(
+            f"task={task} takes no data, and got {files[0]}; leave IN out: text2grad annotate {files[1]} task={task}"
+        )
+    return Path(files[0]), Path(files[1])
+
+
+def _reader(options: AnnotateSettings, source: Path | None) -> Read:
     """How the input is read: as rows, or by a task."""
     if options.task == "jsonl":
-        return lambda source: read_items(source, options.people)
+        assert source is not None
+        return partial(read_items, source, options.people)
 
-    def read(source: Path) -> Iterator[tuple[int, Fields | Rejected]]:
-        task = open_task(options.task, data=str(source), options=options.task_options)
+    def read() -> Iterator[tuple[int, Fields | Rejected]]:
+        task = open_task(options.task, data=str(source or ""), options=options.task_options)
         rows = chain.from_iterable(task.annotated(split) for split in task.annotations or ("train",))
         for number, row in enumerate(rows, 1):
-            yield number, row if isinstance(row, Rejected) else dict(row.row)
+            yield number, _read(number, row, options.task)
 
     return read
 
 
-def _annotate(source: Path, target: Path, options: AnnotateSettings) -> int:
+def _read(number: int, row: object, task: str) -> Fields | Rejected:
+    """What a task gives, as fields that can be written."""
+    if isinstance(row, Rejected):
+        return row
+    if not isinstance(row, AnnotatedRow):
+        raise InvalidData(f"task={task}: item {number} should be Annotated or Rejected, got {type(row).__name__}")
+    fields = fields_of(row)
+    try:
+        check_writable(fields)
+    except InvalidData as problem:
+        return Rejected(number, identity(fields), str(problem))
+    except TypeError as problem:
+        return Rejected(number, identity(fields), f"should hold plain values only: {problem}")
+    return fields
+
+
+def _annotate(source: Path | None, target: Path, options: AnnotateSettings) -> int:
     # One budget for one output, whoever of several models spends it.
     budget = Budget(options.critics.openai.budget)
     critic = critic_named(options.critic, options.critics, open_critic, budget)
+    read = _reader(options, source)
     depends_on = identity_of(options, FREE, sources_of(options.critic))
+    if ":" in options.task:
+        # Whatever it reads: an edited task, or one that reads another file, makes another annotation.
+        depends_on["task_sha256"] = digest_of(read)
     if models_in(critic):
         # Wherever the address comes from: another server's critiques are another annotation.
         depends_on["settings"]["critics"]["openai"]["base_url"] = server_of(options.critics.openai)
@@ -151,7 +197,7 @@ def _annotate(source: Path, target: Path, options: AnnotateSettings) -> int:
         if ledger.finished:
             print(f"{target} is complete already: nothing to do", file=sys.stderr)
         else:
-            _work(source, ledger, critic, budget, options)
+            _work(source, read, ledger, critic, budget, options)
         # The output is finished, and its receipt says what it cost.
         budget.journal_of(target).unlink(missing_ok=True)
     annotated = ledger.done - ledger.rejected
@@ -161,21 +207,21 @@ def _annotate(source: Path, target: Path, options: AnnotateSettings) -> int:
     return 0 if not ledger.rejected else 1 if annotated else 2
 
 
-def _work(source: Path, ledger: Ledger, critic: Critic, budget: Budget, options: AnnotateSettings) -> None:
+def _work(
+    source: Path | None, read: Read, ledger: Ledger, critic: Critic, budget: Budget, options: AnnotateSettings
+) -> None:
     models = models_in(critic)
     names = " + ".join(model.__name__ for model in models)
-    read = _reader(options)
-    items = sum(1 for _ in read(source))
+    items = sum(1 for _ in read())
     left = items - ledger.done
     for model in models:
-        cost = model.estimate(source.stat().st_size * left // max(items, 1), left)
+        size = source.stat().st_size if source is not None else sum(len(str(fields)) for _, fields in read())
+        cost = model.estimate(size * left // max(items, 1), left)
         print(f"{model.__name__}: {cost}, if nothing is remembered", file=sys.stderr)
     with budget.kept_beside(ledger.target) if models else nullcontext():
         try:
             with Display("annotate", items, ledger.done, show=True) as display:
-                work = annotate_file(
-                    source, read, critic, options.align, ledger, options.batch, lambda n: display.step(n, {})
-                )
+                work = annotate_file(read, critic, options.align, ledger, options.batch, lambda n: display.step(n, {}))
                 try:
                     asyncio.run(work)
                 except SystemExit as problem:
@@ -187,14 +233,14 @@ def _work(source: Path, ledger: Ledger, critic: Critic, budget: Budget, options:
                 print(f"{names}: {budget}", file=sys.stderr)
 
 
-def _write_tasks(tool: str, source: Path, target: Path, read: Read) -> int:
+def _write_tasks(tool: str, target: Path, read: Read) -> int:
     """Tasks for a labelling tool; what cannot be read is reported beside them. Nothing that exists is written over."""
     for path in (target, target.with_suffix(".xml"), target.with_suffix(".settings.json")):
         if path.exists():
             raise UsageError(f"{path} exists already; name another file for the tasks, or delete it")
     rows: list[dict[str, Any]] = []
     rejected: list[Rejected] = []
-    for number, fields in read(source):
+    for number, fields in read():
         if isinstance(fields, Rejected):
             rejected.append(fields)
             continue

@@ -46,6 +46,8 @@ def run_training(
         return 0
     if len(folders) != 1:
         raise UsageError(f"wants one run folder, got {len(folders)}; see text2grad {command} --help")
+    if not folders[0].strip():
+        raise UsageError(f"the name of the run folder is empty; name one, as in text2grad {command} runs/first")
     if (problem := check(settings)) is not None:
         raise UsageError(f"{problem}; see text2grad {command} --help")
     if args.launch or args.processes is not None:

@@ -4,6 +4,8 @@ Read top to bottom: `read_items` gives the items of a file, `annotate` judges an
 `annotate_file` does so for a whole file and enters the results in a `Ledger`, where they survive a kill.
 """
 
+import hashlib
+import json
 import os
 import shutil
 import stat
@@ -36,8 +38,8 @@ _RESERVED = ("self", "prompts", "completions")
 _NO_REASON = "the critic gave no critique, and no reason"
 
 Fields = dict[str, Any]
-Read = Callable[[Path], Iterable[tuple[int, Fields | Rejected]]]
-"""A file → (ascending number, fields or why there are none), the same each time."""
+Read = Callable[[], Iterable[tuple[int, Fields | Rejected]]]
+"""The input: (ascending number, fields or why there are none), the same each time."""
 
 
 @contextmanager
@@ -96,7 +98,6 @@ async def annotate(
 
 
 async def annotate_file(
-    source: Path,
     read: Read,
     critic: Critic,
     settings: AlignSettings,
@@ -109,7 +110,7 @@ async def annotate_file(
     async with AsyncExitStack() as stack:
         for model in models_in(critic):
             await stack.enter_async_context(model)
-        left = (item for item in read(source) if item[0] > ledger.last)
+        left = (item for item in read() if item[0] > ledger.last)
         while items := list(islice(left, batch)):
             results = await annotate(items, critic, settings)
             ledger.append(
@@ -119,6 +120,15 @@ async def annotate_file(
                 ]
             )
             told(ledger.done)
+
+
+def digest_of(read: Read) -> str:
+    """sha256 of an input that is more than a file's bytes."""
+    digest = hashlib.sha256()
+    for number, found in read():
+        plain = found.to_json() if isinstance(found, Rejected) else found
+        digest.update(json.dumps([number, plain]).encode() + b"\n")
+    return digest.hexdigest()
 
 
 def identity_of(options: Any, free: Sequence[str], sources: Mapping[str, str]) -> dict[str, Any]:

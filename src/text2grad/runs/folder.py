@@ -23,7 +23,7 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -35,6 +35,11 @@ from text2grad.runs.jsonl import parse_object
 
 ASIDE = ".aside-"
 """Prefix of what is not finished; anything that carries it after a kill is rubbish."""
+LOCKS = (".lock-holder", ".lock")
+OURS = ("config.yaml", "run.json", "metrics.jsonl", "rollouts.jsonl", *LOCKS)
+"""What a run writes before its first update."""
+MOST_SHOWN = 20
+"""Settings that a refusal lists at most."""
 
 
 def write_atomic(path: str | Path, data: bytes | Iterable[bytes]) -> None:
@@ -269,6 +274,8 @@ class RunFolder(Closable):
         self.keep_checkpoints = keep_checkpoints
         if self.path.exists() and not self.path.is_dir():
             raise RunError(f"{self.path}: should be a folder for the run, but it is a file; choose another name")
+        self._made_folder = not self.path.exists()
+        self._found = self._lying_there(LOCKS)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = _take(self.path)
@@ -277,15 +284,38 @@ class RunFolder(Closable):
             raise RunError(f"{self.path}: cannot be used as a run folder ({problem}); choose another one") from problem
 
     def _open(self, settings: Any, free: Collection[str]) -> None:
+        # Looked at under the lock: another process may have written here until then.
+        self._found |= self._lying_there(set(OURS) - set(LOCKS))
+        self._config: bytes | None = None
         try:
+            if "config.yaml" in self._found:
+                self._config = (self.path / "config.yaml").read_bytes()
             clear_rubbish(self.path)
             clear_rubbish(self.path / "checkpoints")
             self._settle(settings, free)
             self.metrics = Jsonl(self.path / "metrics.jsonl")
             self.rollouts = Jsonl(self.path / "rollouts.jsonl")
         except BaseException:
-            self._lock.release()
+            self._undo()
             raise
+
+    def _lying_there(self, names: Iterable[str]) -> set[str]:
+        return {name for name in names if os.path.lexists(self.path / name)}
+
+    def _undo(self) -> None:
+        """Leave the folder as it was found, and let go of it. What was there before is somebody's."""
+        config_file = self.path / "config.yaml"
+        if self._config is not None and config_file.read_bytes() != self._config:
+            write_atomic(config_file, self._config)
+        for name in OURS:
+            # The lock's file goes last, while it is held: whoever waits for it starts over.
+            if name not in self._found:
+                (self.path / name).unlink(missing_ok=True)
+        self._lock.release()
+        if self._made_folder:
+            # What else lies there is not ours.
+            with suppress(OSError):
+                self.path.rmdir()
 
     def save_checkpoint(self, step: int, write: Callable[[Path], None]) -> Path:
         """Let `write` fill a folder; it appears under its name only when complete. Then drop the oldest ones."""
@@ -319,6 +349,13 @@ class RunFolder(Closable):
         self.rollouts.close()
         self._lock.release()
 
+    def abandon(self) -> None:
+        """Close it as if it had never been opened: only what this run made is removed."""
+        self.metrics.close()
+        self.rollouts.close()
+        if self._lock.is_locked:
+            self._undo()
+
     def _settle(self, settings: Any, free: Collection[str]) -> None:
         """Write the settings of a new run; of an old one, insist that they are the same, but for the free ones."""
         path = self.path / "config.yaml"
@@ -336,6 +373,8 @@ class RunFolder(Closable):
         changed += [
             f"  {key}: {value!r} there, unknown now" for key, value in there.items() if key not in config.flat(wanted)
         ]
+        if len(changed) > MOST_SHOWN:
+            changed[MOST_SHOWN:] = [f"  … and {len(changed) - MOST_SHOWN} more"]
         if changed:
             raise RunError(
                 f"{self.path} holds a run with other settings; choose another folder, or the settings it began with:\n"

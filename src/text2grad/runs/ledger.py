@@ -10,6 +10,7 @@ The ledger keeps books. It knows no critics and does no work.
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 from pathlib import Path
@@ -30,13 +31,19 @@ class Lock(Closable):
     """One process at a time. The kernel drops the lock with the process; closing it removes its file."""
 
     def __init__(self, path: Path, busy: str) -> None:
-        """`busy`: the words of the `RunLocked` that is raised where another process holds it."""
+        """`busy`: the words of the `RunLocked` that is raised where another process holds it. A file that cannot be
+        made is another matter, and said so."""
         self.path = path
         self._lock = FileLock(path, blocking=False)
         try:
-            self._lock.acquire()
-        except Timeout:
-            raise RunLocked(busy) from None
+            try:
+                self._lock.acquire()
+            except Timeout:
+                # Also raised where there is no making the file: see whether it can be opened.
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT))
+                raise RunLocked(busy) from None
+        except OSError as problem:
+            raise RunError(f"{path.parent}: cannot be written to ({problem.strerror}); choose another place") from None
 
     def close(self) -> None:
         if self._lock.is_locked:
@@ -48,14 +55,19 @@ class Lock(Closable):
 class Ledger(Closable):
     """One output made from one input, by one process at a time. `identity` is what the result depends on."""
 
-    def __init__(self, source: Path, target: Path, identity: Mapping[str, Any]) -> None:
+    def __init__(self, source: Path | None, target: Path, identity: Mapping[str, Any]) -> None:
+        """`source`: the input's file; None where the identity says what the input is."""
         self.target = target
         self.partial = target.with_name(f"{target.name}.partial")
         for path in (target, self.partial, receipt_of(target)):
             # A pipe would be waited for, for ever.
             if path.exists() and not path.is_file():
                 raise UsageError(f"{path}: should be a file, for it is read again; name another OUT, or move this away")
-        self.header = {"text2grad": "annotate", "input_sha256": _digest(source), **identity}
+        self.header = {
+            "text2grad": "annotate",
+            **({"input_sha256": _digest(source)} if source is not None else {}),
+            **identity,
+        }
         target.parent.mkdir(parents=True, exist_ok=True)
         busy = f"{target} is being written by another process; wait for it, or name another OUT"
         self._lock = Lock(target.with_name(f".{target.name}.lock"), busy)
@@ -210,7 +222,14 @@ def _changed(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> str:
     old, new = (config.flat({key: header.get(key) or {} for key in kept}) for header in (before, now))
     differing = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
     parts = ["another input"] if before.get("input_sha256") != now.get("input_sha256") else []
-    parts += [f"the source of the critic {key[8:]} has changed" for key in differing if key.startswith("critics.")]
+    if "settings.task" not in differing and before.get("task_sha256") != now.get("task_sha256"):
+        parts.append(f"the rows of the task {new.get('settings.task')} have changed")
+    if "settings.critic" in differing:
+        differing.remove("settings.critic")
+        parts.append(f"another critic: {old.get('settings.critic')} then, {new.get('settings.critic')} now")
+    # Of one that only one of them has, nothing has changed: it is another critic.
+    sources = [key for key in differing if key.startswith("critics.") and key in old and key in new]
+    parts += [f"the source of the critic {key[8:]} has changed" for key in sources]
     parts += [f"other {key}" for key in differing if key.startswith("settings.")]
     return f" ({', '.join(parts)})" if parts else ""
 

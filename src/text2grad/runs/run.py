@@ -30,8 +30,6 @@ from text2grad.runs.folder import Closable, RunFolder, aside, encode_row, write_
 from text2grad.runs.world import ALONE, World
 from text2grad.types import MetricInfo, Rollout
 
-OURS = ("config.yaml", "run.json", "metrics.jsonl", "rollouts.jsonl", ".lock-holder", ".lock")
-
 
 class State(Protocol):
     """What a checkpoint holds of the loop's own."""
@@ -112,16 +110,26 @@ class Run(Closable):
         self._display: Display | None = None
         self._asked_to_stop, self._was_over = False, False
         infos = {key: info.to_json() for key, info in (metrics or {}).items()}
-        now = {**(facts or {}), "launched": launched, "data": dict(data or {}), "metrics": infos}
+        now = {**(facts or {}), "stage": command, "launched": launched, "data": dict(data or {}), "metrics": infos}
         self._on_main(lambda: self._open(now, free))
 
     def _open(self, now: dict[str, Any], free: Collection[str]) -> None:
+        self._check_stage()
         self.folder = RunFolder(self.path, self.settings, self.settings.keep_checkpoints, free)
         try:
             self._settle(now)
         except Text2GradError:
-            self.close()
+            self._abandon()
             raise
+
+    def _check_stage(self) -> None:
+        """Refuse the folder of another command, before its settings are compared one by one."""
+        there: Any = None
+        with suppress(OSError, ValueError):
+            there = json.loads((self.path / "run.json").read_bytes())
+        stage = there.get("stage", self.command) if isinstance(there, dict) else self.command
+        if stage != self.command:
+            raise RunError(f"{self.path} holds a run of `{stage}`; choose another folder for `{self.command}`")
 
     def _settle(self, now: dict[str, Any]) -> None:
         """Write down what the run is made of; of an old one, insist that data and processes are the same."""
@@ -307,21 +315,23 @@ class Run(Closable):
     @contextmanager
     def abandoned_on_failure(self) -> Iterator[None]:
         """Close the run where the block fails. If it had nothing to show yet, no metrics and no judged completions, it
-        leaves no settings behind that the corrected command would be held to."""
+        leaves no settings behind that the corrected command would be held to. What lay there before stays as it was."""
         try:
             yield
         except BaseException:
             started = self.folder is not None and (
                 self.folder.metrics.size or self.folder.latest_checkpoint() is not None or self._kept.exists()
             )
-            self.close()
-            if self.folder is not None and not started:
-                for name in OURS:
-                    (self.path / name).unlink(missing_ok=True)
-                # What else lies there is not ours.
-                with suppress(OSError):
-                    self.path.rmdir()
+            if started:
+                self.close()
+            else:
+                self._abandon()
             raise
+
+    def _abandon(self) -> None:
+        if self.folder is not None:
+            self.folder.abandon()
+        self.close()
 
     def close(self) -> None:
         if self.folder is not None:

@@ -55,6 +55,20 @@ class Annotated:
         return cls(str(read.id), turns, read.completion, read.critique, alignment, row)
 
 
+def fields_of(row: Annotated) -> dict[str, Any]:
+    """A row as `text2grad annotate` takes it; what it was read from only adds columns."""
+    prompt = row.prompt if isinstance(row.prompt, str) else [turn.to_json() for turn in row.prompt]
+    omissions = list(dict.fromkeys((*row.critique.omissions, *row.alignment.omissions)))
+    fields = {
+        "id": row.id,
+        "prompt": prompt,
+        "completion": row.completion,
+        "critique": row.critique.to_json() | {"omissions": omissions},
+        "spans": row.alignment.to_json()["spans"],
+    }
+    return fields | {name: value for name, value in row.row.items() if name not in fields}
+
+
 def load_annotated(path: str | Path) -> list[Annotated]:
     """All of them, in the order of the file."""
     rows = list(read_each(path, "annotated completions", lambda _, row: Annotated.of(row)))

@@ -142,6 +142,17 @@ def task_of_files(
     )
 
 
+def reads_data(name: str) -> bool:
+    """Whether the task of this name takes `data=`. A `Task` is complete as it is."""
+    made: Any = find_plugin(name, TASKS, "task")
+    if isinstance(made, str):
+        made = import_object(made, "task")
+    if isinstance(made, Task) or not callable(made):
+        return False
+    parameters = inspect.signature(made).parameters
+    return "data" in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+
+
 def open_task(
     name: str = "jsonl", *, data: str = "", held_out: str = "", options: Mapping[str, Any] | None = None
 ) -> Task:

@@ -6,6 +6,7 @@ else: not into the cache, not into messages, not into settings that are written 
 """
 
 import asyncio
+import importlib.util
 import json
 import os
 import random
@@ -20,7 +21,7 @@ from pydantic import Field, SecretStr
 
 from text2grad._checked import Int, Real, shorten
 from text2grad.config import settings
-from text2grad.errors import BudgetSpent, CriticError
+from text2grad.errors import BudgetSpent, CriticError, MissingExtra
 from text2grad.feedback import prompts as words
 from text2grad.feedback.critics.budget import Budget, BudgetSettings, Cost, cost_of, most_of, tokens
 from text2grad.feedback.critics.cache import ResponseCache, key_of
@@ -81,6 +82,9 @@ class OpenAICritic:
         if not model:
             raise CriticError("openai: should be followed by the model's name on the server, as in openai:gpt-5-mini")
         self.__name__ = f"openai:{model}"
+        if importlib.util.find_spec("openai") is None:
+            missing = ModuleNotFoundError("no openai", name="openai")
+            raise MissingExtra.of(missing, f"the critic {self.__name__}") or missing
         self.model = model
         self.options = options
         self.budget = budget or Budget(options.budget)
@@ -317,10 +321,8 @@ def server_of(options: OpenAISettings) -> str:
 
 def _client(options: OpenAISettings, key: str) -> Any:
     """The official client, without retries of its own."""
-    try:
-        import openai
-    except ImportError:
-        raise CriticError("the openai critic needs the openai package: pip install 'text2grad[api]'") from None
+    import openai
+
     address = options.base_url or os.environ.get("OPENAI_BASE_URL")
     return openai.AsyncOpenAI(api_key=key, base_url=address, timeout=options.timeout, max_retries=0)
 
