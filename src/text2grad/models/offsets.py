@@ -53,12 +53,12 @@ def decode_all(tokenizer: Any, many: Sequence[Sequence[int]]) -> list[tuple[str,
 
 def _decoder(tokenizer: Any) -> "Decoder":
     # Tokens added since make another decoder.
-    backend = _backend(tokenizer)
-    if backend is tokenizer:
-        added = backend.get_added_tokens_decoder().items()
-        vocabulary = (backend.get_vocab_size(), tuple(one for one, token in added if token.special))
-    else:
+    if hasattr(tokenizer, "all_special_ids"):
         vocabulary = (len(tokenizer), tuple(tokenizer.all_special_ids))
+    else:
+        backend = _backend(tokenizer)
+        added = backend.get_added_tokens_decoder().items()
+        vocabulary = (backend.get_vocab_size(), tuple(index for index, token in added if token.special))
     known = _DECODERS.get(tokenizer)
     if known is None or known[0] != vocabulary:
         known = _DECODERS[tokenizer] = (vocabulary, decoder_of(tokenizer))
