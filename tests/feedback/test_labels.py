@@ -93,7 +93,7 @@ def test_the_kind_is_what_all_critiques_can_give_and_the_scale_a_slope() -> None
     scale.see(scale_pairs([]))
     assert scale.value == 0
     scale.see(scale_pairs(judged))
-    assert scale.value == 0.25
+    assert scale.slope == 0.25
 
 
 # ---------------------------------------------------------------------------------------------- laws

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from text2grad.feedback.align.overlap import SIGN
 from text2grad.feedback.rewards import (
     RunningScale,
+    RunningSpread,
     Scoring,
     kind_of,
     on_last_token,
@@ -235,28 +236,74 @@ def test_nothing_sampled_nothing_earned() -> None:
     assert on_last_token(np.zeros(0)).shape == (0,)
 
 
-@given(st.lists(st.tuples(st.integers(-8, 8), NUMBERS), min_size=2, max_size=40), st.integers(1, 5))
-def test_the_scale_is_that_of_least_squares_and_never_negative(pairs: list[tuple[int, float]], parts: int) -> None:
+PAIRS = st.lists(st.tuples(st.integers(-8, 8), NUMBERS), min_size=2, max_size=40)
+
+
+@given(PAIRS, st.integers(1, 5))
+def test_the_slope_is_that_of_least_squares(pairs: list[tuple[int, float]], parts: int) -> None:
     verdicts, scores = [float(x) for x, _ in pairs], [y for _, y in pairs]
     scale = RunningScale()
     for part in range(parts):
         scale.see(list(zip(verdicts, scores, strict=True))[part::parts])
     if len(set(verdicts)) == 1:
-        assert scale.value == 0
+        assert scale.slope == 0
     else:
-        assert scale.value == pytest.approx(max(0.0, float(np.polyfit(verdicts, scores, 1)[0])), abs=1e-7)
+        assert scale.slope == pytest.approx(float(np.polyfit(verdicts, scores, 1)[0]), abs=1e-7)
+
+
+@given(PAIRS, st.integers(1, 5))
+def test_the_scale_lies_between_the_prior_and_what_was_seen(pairs: list[tuple[int, float]], parts: int) -> None:
+    scale = RunningScale()
+    for part in range(parts):
+        scale.see([(float(x), y) for x, y in pairs][part::parts])
+    spread = float(np.std([y for _, y in pairs])) or 1.0
+    prior = 0.5 * spread / max(1.0, float(np.mean([x * x for x, _ in pairs])) ** 0.5)
+    assert scale.value >= 0
+    if scale.slope >= 0:
+        assert min(prior, scale.slope) - 1e-6 <= scale.value <= max(prior, scale.slope) + 1e-6
 
 
 def test_the_scale_by_hand() -> None:
     # x = 0, 1, 2, 5; y = 1, 1, 2, 6. Means 2 and 2.5. Σ (x − 2)(y − 2.5) = 3 + 1.5 + 0 + 10.5 = 15; Σ (x − 2)² = 14.
+    # Σ (y − 2.5)² = 17, so the scores spread by √(17/4); the farthest is 3.5 from the mean: evidence 17 / 12.25.
+    # Verdict sums are of size √(30/4), so the prior is half of √(17/30).
     scale = RunningScale()
     scale.see([(0.0, 1.0), (1.0, 1.0)])
     other = RunningScale()
     other.see([(2.0, 2.0), (5.0, 6.0)])
     scale.add(other.sums)
-    assert scale.value == pytest.approx(15 / 14)
+    assert scale.slope == pytest.approx(15 / 14)
+    evidence, prior = 17 / 12.25, 0.5 * (17 / 30) ** 0.5
+    assert scale.value == pytest.approx((16 * prior + evidence * 15 / 14) / (16 + evidence))
     assert RunningScale(*scale.sums).value == scale.value
     assert RunningScale().value == 0
+
+
+@pytest.mark.parametrize("verdicts", [(-1.0, -1.0), (0.0, -1.0), (0.0, 0.0)])
+def test_equal_scores_leave_the_prior(verdicts: tuple[float, ...]) -> None:
+    """All programs fail: the words still say where. A verdict is worth half of 1, the unit while nothing is known."""
+    scale = RunningScale()
+    scale.see([(x, 0.0) for x in verdicts] * 50)
+    assert scale.value == 0.5
+
+
+def test_one_success_among_many_failures_does_not_outweigh_the_prior() -> None:
+    scale = RunningScale()
+    scale.see([(-1.0, 0.0)] * 999 + [(0.0, 1.0)])
+    prior = 0.5 * (0.001 * 0.999) ** 0.5
+    assert scale.slope == pytest.approx(1.0)
+    # The evidence of one success is that of about one completion, against 16: a seventeenth of the way.
+    assert scale.value == pytest.approx(prior + (1 - prior) / 17, rel=0.01)
+
+
+@given(st.lists(NUMBERS, max_size=40), st.integers(1, 5))
+def test_the_spread_is_the_standard_deviation(scores: list[float], parts: int) -> None:
+    spread = RunningSpread()
+    for part in range(parts):
+        spread.see(scores[part::parts])
+    wanted = float(np.std(scores)) if scores else 0.0
+    assert spread.value == pytest.approx(wanted, abs=1e-3) if wanted > 1e-3 else spread.value > 0
+    assert RunningSpread(*spread.sums).value == spread.value
 
 
 def test_the_sum_of_verdicts_counts_severity() -> None:

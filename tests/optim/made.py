@@ -163,11 +163,13 @@ def advantages(batch: Batch, rewards_BT: Tensor, options: AdvantageSettings) -> 
     return find_estimator(options.estimator)(replace(batch, rewards_BT=rewards_BT), 0.0, options)
 
 
-def leave_one_out(rewards_BT: Tensor, mask_BT: Tensor, group_B: Tensor, gamma: float = 1.0) -> tuple[Tensor, Tensor]:
+def leave_one_out(
+    rewards_BT: Tensor, mask_BT: Tensor, group_B: Tensor, gamma: float = 1.0, anchor: float = 0.0
+) -> tuple[Tensor, Tensor]:
     """(`span_rloo` without whitening, whether there were others), in the precision of the rewards."""
     ids_BT = torch.zeros(mask_BT.shape, dtype=torch.long)
     batch = replace(
         collate_ids([(1,)] * len(ids_BT), ids_BT.tolist()), mask_BT=mask_BT, rewards_BT=rewards_BT, group_B=group_B
     )
-    found = advantages(batch, rewards_BT, AdvantageSettings(estimator="span_rloo", gamma=gamma, whiten=False))
+    found = advantages(batch, rewards_BT, AdvantageSettings(estimator="span_rloo", gamma=gamma, anchor=anchor, whiten=False))
     return found.advantages_BT, found.mask_BT.any(1)

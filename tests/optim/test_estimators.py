@@ -86,14 +86,15 @@ def test_work_of_discounted_sums_grows_with_the_length_alone() -> None:
 
 def test_leave_one_out_by_hand() -> None:
     # Group 4 has rows 0, 1 and 3; row 2 is alone.
-    # Return-to-go, γ = 1:  row 0: 1, 0, 2 → 3, 2, 2.   row 1: −1 → −1, 0, 0 (ended).   row 3: 0, 4 → 4, 4, 0.
-    # Others' means:        row 0: (−1 + 4) / 2, (0 + 4) / 2, (0 + 0) / 2 = 1.5, 2, 0   → 1.5, 0, 2
+    # Return-to-go, γ = 1, past the end as at the end:  row 0: 1, 0, 2 → 3, 2, 2.   row 1: −1 → −1, −1, −1.
+    #                                                   row 3: 0, 4 → 4, 4, 4.
+    # Others' means:        row 0: (−1 + 4) / 2 = 1.5 at each                           → 1.5, 0.5, 0.5
     #                       row 1: (3 + 4) / 2 = 3.5                                    → −4.5
-    #                       row 3: (3 − 1) / 2, (2 + 0) / 2 = 1, 1                      → 3, 3
+    #                       row 3: (3 − 1) / 2, (2 − 1) / 2 = 1, 0.5                    → 3, 3.5
     rewards_BT = torch.tensor([[1.0, 0.0, 2.0], [-1.0, 8.0, 8.0], [5.0, 5.0, 5.0], [0.0, 4.0, 8.0]])
     mask_BT = torch.tensor([[1, 1, 1], [1, 0, 0], [1, 1, 1], [1, 1, 0]], dtype=torch.bool)
     found_BT, paired_B = leave_one_out(rewards_BT, mask_BT, torch.tensor([4, 4, 9, 4]))
-    assert found_BT.tolist() == [[1.5, 0.0, 2.0], [-4.5, 0.0, 0.0], [0.0, 0.0, 0.0], [3.0, 3.0, 0.0]]
+    assert found_BT.tolist() == [[1.5, 0.5, 0.5], [-4.5, 0.0, 0.0], [0.0, 0.0, 0.0], [3.0, 3.5, 0.0]]
     assert paired_B.tolist() == [True, True, False, True]
 
 
@@ -114,6 +115,55 @@ def test_a_group_of_one_has_no_baseline_and_leaves_the_loss() -> None:
     found = advantages(batch, batch.rewards_BT, AdvantageSettings(estimator="span_rloo"))
     assert found.mask_BT.sum(1).tolist() == [3, 2, 0]
     assert not found.advantages_BT[2].any()
+
+
+@pytest.mark.parametrize("anchor", [0.0, 0.5, 1.0])
+def test_a_share_of_every_reward_is_kept_back_for_the_last_token(anchor: float) -> None:
+    """Row 0: rewards 1, 0, 2, so 3 in all. Half of it is kept back: 0.5, 0, 1 + 1.5. From each token on: 3, 2.5, 2.5.
+    Row 1: −1, which stays −1 at every place. Anchored, each token also keeps what was paid before it."""
+    wanted = {0.0: [4.0, 3.0, 3.0], 0.5: [4.0, 3.5, 3.5], 1.0: [4.0, 4.0, 4.0]}
+    mask_BT = torch.tensor([[1, 1, 1], [1, 0, 0]], dtype=torch.bool)
+    rewards_BT = torch.tensor([[1.0, 0.0, 2.0], [-1.0, 0.0, 0.0]])
+    found_BT, _ = leave_one_out(rewards_BT, mask_BT, torch.tensor([0, 0]), anchor=anchor)
+    assert found_BT[0].tolist() == wanted[anchor]
+
+
+@pytest.mark.parametrize("estimator", ["rloo", "grpo", "span_rloo", "anchored"])
+def test_equal_scores_with_unequal_lengths_teach_nothing(estimator: str) -> None:
+    rows = [
+        rollout((1,), ids, logprobs=(0.0,) * len(ids), token_rewards=(*(0.0,) * (len(ids) - 1), 0.7), index=n)
+        for n, ids in enumerate([(1, 2, 3, 4, 5), (1, 2), (1,)])
+    ]
+    batch = collate(rows)
+    found = advantages(batch, batch.rewards_BT, AdvantageSettings(estimator=estimator))
+    assert found.mask_BT.any() and not found.advantages_BT.any()
+
+
+def test_anchored_is_half_the_whole_and_half_the_span() -> None:
+    """Two completions of three tokens, a good span and a poor one on the first token: rewards 1, 0, 0 and −1, 0, 0.
+    Whole: 1 − (−1) = 2 on every token, −2 on the other; of unit size ±1. Span, λ = 0: ±1 on the first token, 0
+    elsewhere; its mean square is 1/3, so ±√3. Half of each: 0.5 + 0.5 √3 on the first token, 0.5 on the others."""
+    rows = [
+        rollout((1,), (1, 2, 3), logprobs=(0.0,) * 3, token_rewards=(sign, 0.0, 0.0), verdicts=(sign, 0.0, 0.0), index=n)
+        for n, sign in enumerate((1.0, -1.0))
+    ]
+    batch = collate(rows)
+    found = advantages(batch, batch.rewards_BT, AdvantageSettings(estimator="anchored", lam=0.0))
+    first = 0.5 + 0.5 * 3**0.5
+    torch.testing.assert_close(found.advantages_BT, torch.tensor([[first, 0.5, 0.5], [-first, -0.5, -0.5]]))
+
+
+def test_anchored_teaches_where_all_scores_are_equal() -> None:
+    """Both programs fail, each at its own place; the residual makes the scores equal."""
+    rows = [
+        rollout((1,), (1, 2, 3), logprobs=(0.0,) * 3, token_rewards=rewards, verdicts=verdicts, index=n)
+        for n, (rewards, verdicts) in enumerate(
+            [((-1.0, 0.0, 1.0), (-1.0, 0.0, 0.0)), ((0.0, -1.0, 1.0), (0.0, -1.0, 0.0))]
+        )
+    ]
+    batch = collate(rows)
+    found = advantages(batch, batch.rewards_BT, AdvantageSettings(estimator="anchored", lam=0.0))
+    assert (found.advantages_BT < 0).tolist() == [[True, False, False], [False, True, False]]
 
 
 @pytest.mark.parametrize("score", [0.7, 87.3, 1000.1])

@@ -201,10 +201,14 @@ def test_nothing_that_counts_takes_no_step() -> None:
     assert stats.means()["update/steps"] == 0 and stats.tokens == 0
 
 
-def test_more_minibatches_than_completions() -> None:
+def test_more_minibatches_than_prompts() -> None:
     made, batch, found = prepared("local", prompts=(2, 3), completions=(2, 1))
-    stats = update(made, Keeps(made), batch, found, replace(ONE_STEP, minibatches=5), seed=0)
+    apart = replace(batch, group_B=batch.number_B)
+    stats = update(made, Keeps(made), apart, found, replace(ONE_STEP, minibatches=5), seed=0)
     assert stats.means()["update/steps"] == 2
+    # The completions of a prompt stay together.
+    stats = update(made, Keeps(made), batch, found, replace(ONE_STEP, minibatches=5), seed=0)
+    assert batch.group_B.tolist() == [0, 0] and stats.means()["update/steps"] == 1
 
 
 def test_one_token_completions_train() -> None:

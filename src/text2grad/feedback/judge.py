@@ -22,7 +22,15 @@ from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.critics.named import CriticSettings, critic_named
 from text2grad.feedback.critics.protocol import Critic, Critiques, ask
 from text2grad.feedback.critics.words import prompt_text
-from text2grad.feedback.rewards import RunningScale, Scoring, on_last_token, scale_pairs, token_rewards, total_of
+from text2grad.feedback.rewards import (
+    RunningScale,
+    RunningSpread,
+    Scoring,
+    on_last_token,
+    scale_pairs,
+    token_rewards,
+    total_of,
+)
 from text2grad.runs.folder import Closable
 from text2grad.runs.world import ALONE, World
 from text2grad.types import Alignment, Completion, Critique, Example, Rollout
@@ -76,7 +84,8 @@ class RewardFunction(Closable):
         """`scalar`: put the whole sum on the last token; nothing else changes."""
         self.critic, self.options, self.scoring, self.scalar = critic, align, scoring, scalar
         self.running_scale = RunningScale()
-        """Of the completions that were learned from."""
+        self.running_spread = RunningSpread()
+        """Both of the completions that were learned from."""
         self.reason = ""
         """Why a completion of the last call was not scored, in the critic's words, if it gave any."""
         self.seconds = {"critic": 0.0, "align": 0.0}
@@ -102,10 +111,12 @@ class RewardFunction(Closable):
         pairs = [Pair(completions[i], said, source=prompt_text(examples[i].prompt)) for i, said in scored.items()]
         alignments = dict(zip(scored, align_many(pairs, settings=self.options), strict=True))
         if learn:
-            seen = RunningScale()
-            seen.see(scale_pairs([(critique, alignments[i]) for i, critique in scored.items()]))
-            for sums in world.all_gather(seen.sums):
-                self.running_scale.add(sums)
+            pairs_seen, scores_seen = RunningScale(), RunningSpread()
+            pairs_seen.see(scale_pairs([(critique, alignments[i]) for i, critique in scored.items()]))
+            scores_seen.see([total_of(said, alignments[i], completions[i].text) for i, said in scored.items()])
+            for scale, spread in world.all_gather((pairs_seen.sums, scores_seen.sums)):
+                self.running_scale.add(scale)
+                self.running_spread.add(spread)
         cut_off = truncated or [False] * len(completions)
         rollouts = [
             self._rollout(example, completion, scored.get(i), alignments.get(i), cut)
@@ -120,6 +131,12 @@ class RewardFunction(Closable):
         if self.scalar or self.scoring.rule == "paper":
             return None
         return self.running_scale.value if self.scoring.scale is None else self.scoring.scale
+
+    @property
+    def spread(self) -> float:
+        """What the update divides rewards by."""
+        divided = self.scoring.normalize and self.scoring.rule != "paper"
+        return self.running_spread.value if divided else 1.0
 
     def explain(self, rollouts: Sequence[Rollout]) -> list[Rollout]:
         """Let a critic that judges by numbers write its feedback, for rollouts that are logged. No reward changes."""

@@ -8,7 +8,7 @@ return_equivalent   rewards redistribute the score: whatever the spans, they sum
                 segment earns Q(end) − Q(start). If the score differs from Q of the whole, the difference goes to the
                 last token. The sum is score − Q(""). No word of the critique is used.
     score       a score and verdicts. Each span earns its verdict times a scale; the residual goes to the last token.
-                The sum is the score. The scale is fixed, or the running slope of score on verdicts.
+                The sum is the score. The scale is fixed, or follows the data (`RunningScale`).
     verdicts    verdicts alone. Each earns ±1 divided by their number, an omission −1 divided by it on the last token,
                 so the sum lies in −1 … 1 at any length. An empty completion gets −1.
 
@@ -23,7 +23,7 @@ import numpy as np
 from annotated_types import Ge
 from numpy.typing import NDArray
 
-from text2grad._checked import Real
+from text2grad._checked import Flag, Real
 from text2grad.config import settings
 from text2grad.feedback.align.overlap import SIGN, project
 from text2grad.types import Alignment, Completion, Critique
@@ -42,19 +42,28 @@ class Scoring:
     """Put a segment's reward on its last token, or spread it evenly over its tokens."""
     scale: Annotated[Real, Ge(0)] | None = None
     """Reward of one verdict where the critic gives a score as well; null: the running least-squares slope of score on
-    verdicts."""
+    verdicts, shrunk towards half a standard deviation of the score."""
+    normalize: Flag = True
+    """Divide rewards by the running standard deviation of the score, so that one KL coefficient means the same for
+    every critic. Logged rewards stay in the critic's units. Only with return_equivalent."""
+
+
+PRIOR_SHARE, PRIOR_COUNT = 0.5, 16.0
+"""Before scores say anything, verdicts of the usual size are worth half a standard deviation of the score; that counts
+as much as 16 completions with scores far apart."""
 
 
 @dataclass(slots=True)
 class RunningScale:
-    """The least-squares slope of score on verdict sum over everything seen so far, never negative.
+    """What one verdict is worth: the least-squares slope of score on verdict sum over everything seen so far, shrunk
+    towards a prior, never negative. Where all scores are equal the prior stays, so spans teach within a completion.
 
     Kept as sums, so that it can be saved, and added up over processes.
 
     >>> scale = RunningScale()
     >>> scale.see([(1.0, 0.5), (2.0, 1.0), (3.0, 1.5)])
-    >>> scale.value
-    0.5
+    >>> scale.slope, round(scale.value, 3)
+    (0.5, 0.14)
     """
 
     count: float = 0.0
@@ -62,32 +71,94 @@ class RunningScale:
     y: float = 0.0
     xx: float = 0.0
     xy: float = 0.0
+    yy: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
 
     def see(self, pairs: Sequence[tuple[float, float]]) -> None:
         """Add (verdict sum, score) of some completions."""
-        x, y = np.asarray(pairs, dtype=float).reshape(-1, 2).T
-        self.add([len(x), x.sum(), y.sum(), (x * x).sum(), (x * y).sum()])
+        if pairs:
+            x, y = np.asarray(pairs, dtype=float).reshape(-1, 2).T
+            self.add([len(x), x.sum(), y.sum(), (x * x).sum(), (x * y).sum(), (y * y).sum(), y.min(), y.max()])
 
     def add(self, sums: Sequence[float]) -> None:
-        """Add the five sums of other completions."""
-        self.count, self.x, self.y, self.xx, self.xy = (np.array(self.sums) + np.array(sums)).tolist()
+        """Add the `sums` of other completions."""
+        if not sums[0]:
+            return
+        low, high = (min(self.low, sums[6]), max(self.high, sums[7])) if self.count else sums[6:]
+        self.restore([*(np.array(self.sums[:6]) + np.array(sums[:6])).tolist(), float(low), float(high)])
 
     @property
     def sums(self) -> tuple[float, ...]:
-        return self.count, self.x, self.y, self.xx, self.xy
+        return self.count, self.x, self.y, self.xx, self.xy, self.yy, self.low, self.high
 
     def state(self) -> list[float]:
         return list(self.sums)
 
     def restore(self, state: Sequence[float]) -> None:
-        self.count, self.x, self.y, self.xx, self.xy = state
+        self.count, self.x, self.y, self.xx, self.xy, self.yy, self.low, self.high = state
+
+    @property
+    def slope(self) -> float:
+        """Least squares alone; 0 where verdict sums do not differ."""
+        apart = _squares_apart(self.count, self.x, self.xx)
+        return (self.xy - self.x * self.y / self.count) / apart if apart else 0.0
 
     @property
     def value(self) -> float:
-        spread = self.xx - self.x * self.x / self.count if self.count else 0.0
-        if spread <= 1e-9 * max(self.xx, 1e-12):
+        if not self.count:
             return 0.0
-        return max(0.0, (self.xy - self.x * self.y / self.count) / spread)
+        apart = _squares_apart(self.count, self.y, self.yy)
+        spread = (apart / self.count) ** 0.5 or 1.0
+        # Verdicts of a completion that mostly cancel, or are rare, still count as one.
+        prior = PRIOR_SHARE * spread / max(1.0, (self.xx / self.count) ** 0.5)
+        # How many completions the spread comes from: one success among a thousand failures is one, not a thousand.
+        mean = self.y / self.count
+        known = apart and _squares_apart(self.count, self.x, self.xx)
+        evidence = apart / max(self.high - mean, mean - self.low) ** 2 if known else 0.0
+        return max(0.0, (PRIOR_COUNT * prior + evidence * self.slope) / (PRIOR_COUNT + evidence))
+
+
+@dataclass(slots=True)
+class RunningSpread:
+    """Standard deviation of the score over everything seen so far; 1 while all scores are equal.
+
+    >>> spread = RunningSpread()
+    >>> spread.see([0.1, 0.3])
+    >>> round(spread.value, 3)
+    0.1
+    """
+
+    count: float = 0.0
+    total: float = 0.0
+    squares: float = 0.0
+
+    def see(self, scores: Sequence[float]) -> None:
+        self.add([len(scores), sum(scores), sum(score * score for score in scores)])
+
+    def add(self, sums: Sequence[float]) -> None:
+        """Add the `sums` of other completions."""
+        self.restore([own + other for own, other in zip(self.sums, sums, strict=True)])
+
+    @property
+    def sums(self) -> tuple[float, ...]:
+        return self.count, self.total, self.squares
+
+    def state(self) -> list[float]:
+        return list(self.sums)
+
+    def restore(self, state: Sequence[float]) -> None:
+        self.count, self.total, self.squares = state
+
+    @property
+    def value(self) -> float:
+        return (_squares_apart(*self.sums) / max(self.count, 1.0)) ** 0.5 or 1.0
+
+
+def _squares_apart(count: float, total: float, squares: float) -> float:
+    """Sum of squared distances from the mean; exactly 0 where they are rounding."""
+    apart = squares - total * total / count if count else 0.0
+    return apart if apart > 1e-9 * max(squares, 1e-12) else 0.0
 
 
 def kind_of(critique: Critique) -> Literal["quality", "score", "verdicts"]:

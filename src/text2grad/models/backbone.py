@@ -101,9 +101,11 @@ class Backbone(nn.Module):
         return hidden_NH.to(torch.bfloat16) if self.options.precision == "bfloat16" else hidden_NH
 
     def shares_prompts(self) -> bool:
-        """Whether a prompt can be read once for several rows: each layer keeps the keys of every token, and weights are
-        not sharded. Reading a shared prompt takes two passes, and processes that gather weights must make equally many.
-        """
+        """Whether a prompt can be read once for several rows: each layer keeps the keys of every token, weights are not
+        sharded, and activations are kept. Reading a shared prompt takes two passes, and processes that gather weights
+        must make equally many; a layer that is run again in the backward pass would find its keys there already."""
+        if torch.is_grad_enabled() and self.training and (self.options.gradient_checkpointing or self.options.compile):
+            return False
         return not any(hasattr(weight, "full_tensor") for weight in self.parameters()) and _keeps_all_keys(self.base)
 
     def save_pretrained(self, path: str | Path, tokenizer: Any, weights: dict[str, Tensor] | None = None) -> None:

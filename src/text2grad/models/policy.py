@@ -65,13 +65,13 @@ class Policy(nn.Module):
         loss_of: TokenLoss | SequenceLoss | None = None,
         value_loss_of: Callable[[Tensor], Tensor] | None = None,
         entropy: bool = False,
-        share: bool = False,
     ) -> Forward:
-        """A micro-batch: its loss with gradients; or, without a loss, log-probs and values only. `share`: read a prompt
-        that several rows begin with only once.
+        """A micro-batch: its loss with gradients; or, without a loss, log-probs and values only. A prompt that several
+        rows begin with is read once, where the model can.
 
         Everything that reads weights comes through here, because this is where a sharded policy gathers them."""
-        hidden_NH, (row_N, _, ids_N) = self.backbone.completion_hidden(batch, share=share), batch.where()
+        hidden_NH = self.backbone.completion_hidden(batch, share=self.backbone.shares_prompts())
+        row_N, _, ids_N = batch.where()
         if loss_of is None:
             logprobs_N = log_probs(hidden_NH, self.head(), ids_N)
             loss, entropy_N = logprobs_N.new_zeros(()), torch.zeros_like(logprobs_N)
@@ -93,15 +93,14 @@ class Policy(nn.Module):
         """(logprobs_BT, values_BT) of the current policy, `size` completions at a time; 0 outside the mask."""
         logprobs_BT = torch.zeros_like(batch.logprobs_BT)
         values_BT = torch.zeros_like(logprobs_BT) if self.value_head is not None else None
-        share = self.backbone.shares_prompts()
         rows = torch.arange(len(batch), device=batch.ids_BS.device)
-        parts = list(micro_batches(batch, rows, size, together=share))
+        parts = list(micro_batches(batch, rows, size, together=self.backbone.shares_prompts()))
         # Where weights are gathered from other processes, all must go through the model equally often.
         spare = world.all_max(len(parts)) - len(parts)
         with evaluating(self):
             for index in parts + parts[:1] * spare:
                 part = batch.rows(index)
-                out = self(part, share=share)
+                out = self(part)
                 row_N, t_N = part.mask_BT.nonzero(as_tuple=True)
                 logprobs_BT[index[row_N], t_N] = out.logprobs_N
                 if values_BT is not None:

@@ -36,5 +36,6 @@ class PolicySettings:
     compile: Flag = False
     """Compile the decoder layers for the update (torch.compile): fewer and larger operations, meant for GPUs. The first
     update waits for the compiler, and the last bits of the weights differ."""
-    value_gradient: Flag = True
-    """Let the value loss train the backbone as well as the value head."""
+    value_gradient: Flag = False
+    """Let the value loss train the backbone as well as the value head. With scalar rewards it was 5–15 times larger
+    than the policy's, and hurt."""

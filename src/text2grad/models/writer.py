@@ -122,6 +122,29 @@ class Writer:
             for example, prompt, sample in zip(examples, prompts, samples, strict=True)
         ]
 
+    def rewritten(self, rollouts: Sequence[Rollout], kept: Sequence[int], seed: Seed) -> list[Rollout]:
+        """The same completions up to `kept` tokens each, and sampled anew from there, up to the same limit. One that
+        would not fit the model's positions comes back as it is."""
+        limit = self.settings.max_new_tokens
+        prompts = [
+            list(rollout.prompt_ids + rollout.completion.token_ids[:count])
+            for rollout, count in zip(rollouts, kept, strict=True)
+        ]
+        fits = [self.positions is None or len(prompt) + limit <= self.positions for prompt in prompts]
+        places = [place for place, fit in enumerate(fits) if fit]
+        drawn = Seed(seed.run, seed.step, [seed.indices[place] for place in places])
+        again = list(rollouts)
+        for place, sample in zip(places, self._sample([prompts[place] for place in places], drawn), strict=True):
+            before, room = rollouts[place].completion.token_ids[: kept[place]], limit - kept[place]
+            ids = before + sample.token_ids[:room]
+            again[place] = Rollout(
+                rollouts[place].example,
+                completion_of(self.tokenizer, ids),
+                prompt_ids=rollouts[place].prompt_ids,
+                truncated=sample.truncated or len(sample.token_ids) > room,
+            )
+        return again
+
     def _sample(self, prompts: list[list[int]], seed: Seed | None) -> list[Any]:
         # Where weights are gathered from other processes, all decode equally many; what is too much is thrown away.
         spare = self.world.all_max(len(prompts)) - len(prompts) if self.sharded else 0

@@ -60,6 +60,11 @@ class Batch:
     def lengths_B(self) -> Tensor:
         return self.mask_BT.sum(1)
 
+    @property
+    def last_B1(self) -> Tensor:
+        """Place of the last token of each completion."""
+        return (self.lengths_B[:, None] - 1).clamp(min=0)
+
     def where(self) -> tuple[Tensor, Tensor, Tensor]:
         """(row_N, position_N, ids_N): where in (B, S) the model stands before each completion token, and which token
         it was, in the order of `mask_BT`."""
@@ -219,7 +224,7 @@ def blank(device: torch.device | str = "cpu") -> Batch:
     ([[False]], [-1])
     """
     # Two prompt tokens: the last one of a row is never run, and a model wants at least one.
-    batch = collate_ids([(0, 0)], [(0,)], device, loss_weights=[(0.0,)], indices=[-1])
+    batch = collate_ids([(0, 0)], [(0,)], device, loss_weights=[(0.0,)], groups=[-1], indices=[-1])
     return replace(batch, mask_BT=torch.zeros_like(batch.mask_BT), values_BT=torch.zeros_like(batch.logprobs_BT))
 
 

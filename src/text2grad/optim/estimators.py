@@ -2,14 +2,20 @@
 
 An estimator is a function in a registry, with what it needs declared beside it:
 
-gae         value head: generalised advantage estimation. Later rewards move earlier tokens.
+gae         value head: generalised advantage estimation.
 rloo        the completion's return minus the mean return of the other completions of its prompt, the same on every
             token. The scalar baseline that practitioners use.
 grpo        the completion's return minus its group's mean, divided by the group's spread, the same on every token.
 span_rloo   return-to-go minus the mean return-to-go of the other completions at the same token index. It depends on
             the index and on the others alone, so it is unbiased for causal rewards, and span structure stays.
+anchored    ρ of what rloo gives, 1 − ρ of the span's own reward, each scaled to unit size. Spans teach within a
+            completion even where all scores of a prompt are equal.
 local       credit stays on the tokens a verdict is about. Unlabelled tokens get exactly 0, except for the penalty for
             leaving the reference. The residual of the score is left out, so it is not return-equivalent.
+
+Return-to-go never credits a token for a reward that was paid before it, and critics judge in hindsight: they blame an
+early phrase because of what follows. So gae and span_rloo keep a share ρ (`advantage.anchor`) of every reward back and
+pay it with the last token: each token keeps a share of the whole return. ρ = 1 is scalar RL.
 """
 
 from collections.abc import Callable
@@ -93,6 +99,7 @@ def find_estimator(name: str) -> Estimator:
 def gae(batch: Batch, rewards_BT: Tensor, options: AdvantageSettings, world: World) -> Advantages:
     if batch.values_BT is None:
         raise ValueError("gae needs values: sample with a value head, or choose advantage.estimator=span_rloo")
+    rewards_BT = keep_back(rewards_BT, batch, options.anchor)
     raw_BT = gae_sums(rewards_BT, batch.values_BT, batch.mask_BT, options.gamma, options.lam)
     returns_BT = raw_BT + batch.values_BT
     if options.whiten:
@@ -103,9 +110,7 @@ def gae(batch: Batch, rewards_BT: Tensor, options: AdvantageSettings, world: Wor
 @estimator("rloo", needs_groups=True)
 def rloo(batch: Batch, rewards_BT: Tensor, options: AdvantageSettings, world: World) -> Advantages:
     total_B1 = rewards_BT.sum(1, keepdim=True)
-    mean_B1, others_B = leave_one_out_mean(total_B1, batch.group_B)
-    mask_BT = batch.mask_BT & (others_B > 0)[:, None]
-    raw_BT = torch.where(mask_BT, total_B1 - mean_B1, 0.0)
+    raw_BT, mask_BT = _against_others(total_B1.expand_as(rewards_BT), batch)
     if options.whiten:
         raw_BT = whiten(raw_BT, mask_BT, world, shift=False, of_BT=total_B1.expand_as(raw_BT))
     return Advantages(raw_BT, mask_BT)
@@ -133,19 +138,52 @@ GRPO_EPSILON = 1e-4
 
 @estimator("span_rloo", needs_groups=True)
 def span_rloo(batch: Batch, rewards_BT: Tensor, options: AdvantageSettings, world: World) -> Advantages:
-    togo_BT = discounted_sums(rewards_BT, options.gamma)
-    mean_BT, others_B = leave_one_out_mean(togo_BT, batch.group_B)
-    mask_BT = batch.mask_BT & (others_B > 0)[:, None]
-    raw_BT = torch.where(mask_BT, togo_BT - mean_BT, 0.0)
+    togo_BT = discounted_sums(keep_back(rewards_BT, batch, options.anchor), options.gamma)
+    # Past its end a completion stays at what its last token got: else whoever is longer than the others has nothing to
+    # be compared with there, and is pushed up.
+    togo_BT = torch.where(batch.mask_BT, togo_BT, togo_BT.gather(1, batch.last_B1))
+    raw_BT, mask_BT = _against_others(togo_BT, batch)
     if options.whiten:
         raw_BT = whiten(raw_BT, mask_BT, world, shift=False, of_BT=togo_BT)
     return Advantages(raw_BT, mask_BT)
+
+
+@estimator("anchored", needs_groups=True)
+def anchored(batch: Batch, rewards_BT: Tensor, options: AdvantageSettings, world: World) -> Advantages:
+    total_BT = rewards_BT.sum(1, keepdim=True).expand_as(rewards_BT)
+    whole_BT, mask_BT = _against_others(total_BT, batch)
+    # The last token's reward is the residual of the score: it belongs to the whole, not to a span.
+    own_BT = torch.where(batch.verdicts_BT != 0, rewards_BT, 0.0).scatter(1, batch.last_B1, 0.0)
+    span_BT = discounted_sums(own_BT, options.gamma * options.lam)
+    whole_BT = whiten(whole_BT, mask_BT, world, shift=False, of_BT=total_BT)
+    span_BT = whiten(span_BT, mask_BT, world, shift=False)
+    return Advantages(options.anchor * whole_BT + (1 - options.anchor) * span_BT, mask_BT)
 
 
 @estimator("local", labelled_only=True)
 def local(batch: Batch, rewards_BT: Tensor, options: AdvantageSettings, world: World) -> Advantages:
     raw_BT = whiten(rewards_BT, batch.mask_BT, world, shift=False) if options.whiten else rewards_BT
     return Advantages(raw_BT, batch.mask_BT)
+
+
+def keep_back(rewards_BT: Tensor, batch: Batch, share: float) -> Tensor:
+    """The same sum, with this share of every reward on the last token.
+
+    >>> from text2grad.optim.batch import collate_ids
+    >>> keep_back(torch.tensor([[1.0, 0.0, 2.0]]), collate_ids([(5,)], [(6, 7, 0)]), 0.5).tolist()
+    [[0.5, 0.0, 2.5]]
+    """
+    if not share:
+        return rewards_BT
+    kept_B1 = share * rewards_BT.sum(1, keepdim=True)
+    return ((1 - share) * rewards_BT).scatter_add(1, batch.last_B1, kept_B1)
+
+
+def _against_others(values_BT: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    """(values minus the mean of the other completions of the prompt at the same place, tokens that have a baseline)."""
+    mean_BT, others_B = leave_one_out_mean(values_BT, batch.group_B)
+    mask_BT = batch.mask_BT & (others_B > 0)[:, None]
+    return torch.where(mask_BT, values_BT - mean_BT, 0.0), mask_BT
 
 
 def gae_sums(rewards_BT: Tensor, values_BT: Tensor, mask_BT: Tensor, gamma: float, lam: float) -> Tensor:

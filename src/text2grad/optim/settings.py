@@ -14,7 +14,11 @@ class AdvantageSettings:
 
     estimator: str = "gae"
     """gae: value head. rloo, grpo: one advantage per completion, from the other completions of its prompt. span_rloo:
-    per token, from the same. local: credit stays on the span itself. Or your own as package.module:object."""
+    per token, from the same. anchored: half of it rloo, half the span's own reward. local: credit stays on the span
+    itself. Or your own as package.module:object."""
+    anchor: Annotated[Real, Ge(0), Le(1)] = 0.5
+    """Share of the whole return that every token keeps (gae, span_rloo, anchored), so that a critic may judge in
+    hindsight. 0: a token is never credited for what was paid before it. 1: as with reward=scalar."""
     gamma: Annotated[Real, Ge(0), Le(1)] = 1.0
     """Discount of later rewards (gae, span_rloo). A completion is one short episode: 1."""
     lam: Annotated[Real, Ge(0), Le(1)] = 0.95

@@ -102,19 +102,20 @@ def update(
     options: UpdateSettings,
     *,
     seed: int,
-    rows: int | None = None,
+    groups: int | None = None,
     world: World = ALONE,
 ) -> Stats:
-    """Epochs × minibatches optimizer steps, fewer if the KL runs away.
+    """Epochs × minibatches optimizer steps, fewer if the KL runs away. The completions of a prompt stay together, so
+    the policy reads each prompt once.
 
-    `rows`: how many completions the update has over all processes, if these are not all.
+    `groups`: how many prompts the update has over all processes, if these are not all.
     """
     order = torch.Generator().manual_seed(seed)
+    groups = int(batch.group_B.max()) + 1 if groups is None else groups
     stats = Stats()
     for _ in range(options.epochs):
-        shuffled = torch.randperm(len(batch) if rows is None else rows, generator=order)
-        for numbers in shuffled.tensor_split(options.minibatches):
-            index = torch.isin(batch.number_B, numbers.to(batch.number_B.device)).nonzero()[:, 0]
+        for numbers in torch.randperm(groups, generator=order).tensor_split(options.minibatches):
+            index = torch.isin(batch.group_B, numbers.to(batch.group_B.device)).nonzero()[:, 0]
             before = replace(stats)
             counted, kl = _minibatch(policy, batch, found, index, options, stats, world)
             if options.stop_kl and not kl <= options.stop_kl:
@@ -163,7 +164,7 @@ def _minibatch(
     sums_5 = torch.zeros(5, dtype=torch.float64, device=index.device)
     # Cut out before the first pass: masks are read on the processor, which waits for all that a GPU has to do.
     parts = []
-    micro = list(micro_batches(batch, index, options.micro_batch)) if len(index) else []
+    micro = list(micro_batches(batch, index, options.micro_batch, together=True)) if len(index) else []
     for rows, counts, gradients_exchanged in passes(policy, micro, world, index.new_zeros(1)):
         part = batch.rows(rows)
         parts.append((part, _losses(part, found, rows, weight * counts, options), gradients_exchanged))

@@ -2,8 +2,9 @@
 And the task `bulletin`, which puts examples, critic and metric together.
 
 Enters: the column `facts` (slot → values that are right; a slot that is not there has no right value). Leaves: a
-`Critique` that quotes the completion at exact places. Its score is Q of the completion; its quality is Q of the
-prefixes that end at 0, at every boundary of a quote, and at the end. Facts of None: not scored.
+`Critique`: sentences and a score, which is Q of the completion. The aligner finds out what each sentence is about.
+Two more are there to compare with: `bulletin_places` gives the exact place of every quote as well, `bulletin_quality`
+also Q of the prefixes that end at 0, at every boundary of a quote, and at the end. Facts of None: not scored.
 
 Q = mean over the facts (right 1, unsaid −`unsaid`, wrong −`wrong`; an invented fact costs as much as a wrong one)
     − `unfinished`, unless a whole sentence has just ended
@@ -23,7 +24,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from annotated_types import Ge, Gt
 
@@ -270,8 +271,10 @@ class BulletinCritic:
 
     __name__ = "bulletin"
 
-    def __init__(self, settings: BulletinSettings | None = None) -> None:
-        self.settings = settings or BulletinSettings()
+    def __init__(
+        self, settings: BulletinSettings | None = None, gives: Literal["words", "places", "quality"] = "words"
+    ) -> None:
+        self.settings, self.gives = settings or BulletinSettings(), gives
 
     def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]) -> Critiques:  # noqa: ARG002
         facts = [column_at(columns, "facts", item) for item in range(len(completions))]
@@ -302,12 +305,15 @@ class BulletinCritic:
         score = quality[len(completion)] = tally.quality(reading, len(reading.starts))
         omissions = [_QUESTIONS[slot] for slot in SLOTS if slot in facts and slot not in tally.stated]
         finished = len(reading.starts) in reading.whole
+        feedback = _feedback(quotes, omissions, finished)
+        if self.gives == "words":
+            return Critique(feedback, score=score)
         return Critique(
-            _feedback(quotes, omissions, finished),
+            feedback,
             quotes=tuple(quotes),
             omissions=(*omissions, *(() if finished else ("the end of a whole sentence",))),
             score=score,
-            quality=tuple(quality.items()),
+            quality=tuple(quality.items()) if self.gives == "quality" else None,
             quotes_only=True,
         )
 
@@ -429,6 +435,8 @@ def _checked_facts(facts: Any, item: int) -> Facts:
 
 bulletin = BulletinCritic()
 """With the default settings: `--critic text2grad.tasks.bulletin_critic:bulletin`."""
+bulletin_places = BulletinCritic(gives="places")
+bulletin_quality = BulletinCritic(gives="quality")
 
 
 def _facts_right(example: Example, text: str) -> float:

@@ -166,8 +166,9 @@ class RewardModelTrainer(Closable):
         self.skipped = 0
         """Completions that do not fit the template."""
         reader = self.model.reader(self.tokenizer)
-        self.items = self._items(self.rows, reader, scale.value)
-        self.held_items = self._items(self.held_out, reader, scale.value)
+        slope = max(0.0, scale.slope)
+        self.items = self._items(self.rows, reader, slope)
+        self.held_items = self._items(self.held_out, reader, slope)
         if settings.loss.language and all(item.critique is None for item in self.items):
             raise InvalidData(
                 f"none of {len(self.items)} critiques has room in {self._room()}; loss.language=0 trains no writer"

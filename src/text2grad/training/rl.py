@@ -33,6 +33,7 @@ from text2grad.models.memory import memory_named
 from text2grad.models.modes import evaluating
 from text2grad.models.parallel import shard
 from text2grad.models.policy import Policy
+from text2grad.models.sampling import Seed
 from text2grad.models.writer import Writer
 from text2grad.optim import kl
 from text2grad.optim import update as optim_update
@@ -45,7 +46,7 @@ from text2grad.runs import Closable
 from text2grad.runs.run import Outcome
 from text2grad.tasks.examples import Stream
 from text2grad.tasks.task import Metric
-from text2grad.training import guard, locality, rollouts
+from text2grad.training import guard, hindsight, locality, rollouts
 from text2grad.training.guard import Guard
 from text2grad.training.rollouts import SampleAndJudge, evenly, residual_ratio
 from text2grad.training.settings import TrainSettings
@@ -142,7 +143,12 @@ class Trainer(Closable):
                 training_critic=None if self.held_out_reward is self.reward_function else self.reward_function,
                 world=world,
             )
-        parts: dict[str, Part] = {"kl": self.beta, "scale": self.reward_function.running_scale, "guard": self.guard}
+        parts: dict[str, Part] = {
+            "kl": self.beta,
+            "scale": self.reward_function.running_scale,
+            "spread": self.reward_function.running_spread,
+            "guard": self.guard,
+        }
         self.state = TrainingState(self.policy, self.optimizer, world, parts)
         # A prompt that is too long is found now, not when it comes up after hours.
         for example in (*self.examples, *self.held_out[: settings.evaluation.examples]):
@@ -170,12 +176,13 @@ class Trainer(Closable):
                     self.beta.follow(metrics.get("kl/reference"))
                     metrics |= self._without_baseline(batch, advantages)
                     if self._too_far(metrics) is None:
-                        metrics |= self.update(step, batch, advantages, len(rollouts), clock)
+                        metrics |= self.update(step, batch, advantages, clock)
                     changed, moved = self.look_back(batch, advantages, rollouts, mine, clock)
                     logged, metrics = logged + changed, metrics | moved
                 held_out = []
                 if self._is_evaluated(step):
                     with clock("evaluate"):
+                        metrics |= self.measure_hindsight(step, rollouts, mine)
                         measured, held_out = self.evaluate()
                     metrics |= measured
                 if (reason := self._reason_to_stop(metrics)) is not None:
@@ -193,6 +200,7 @@ class Trainer(Closable):
         scored, device = [rollout for rollout in mine if rollout.scored], self.world.device
         # Where only the others have something to learn from, this process takes part with a row that counts nothing.
         batch = collate(scored, device) if scored else blank(device)
+        batch = replace(batch, rewards_BT=batch.rewards_BT / self.reward_function.spread)
         size, world = self.settings.update.micro_batch, self.world
         with (
             clock("forward"),
@@ -221,7 +229,7 @@ class Trainer(Closable):
         penalty_BT = kl.kl_penalty(_own(batch), batch.reference_BT, self.beta.value, resolution)
         return self.estimator(batch, penalty_BT, self.settings.advantage, self.world)
 
-    def update(self, step: int, batch: Batch, advantages: Advantages, rows: int, clock: Clock) -> dict[str, float]:
+    def update(self, step: int, batch: Batch, advantages: Advantages, clock: Clock) -> dict[str, float]:
         options = self.settings.update
         factor = learning_rate_factor(step, self.settings.updates, options)
         set_rate(self.optimizer, factor)
@@ -230,7 +238,14 @@ class Trainer(Closable):
         with clock("update"), memory_named("the update", advice):
             self.module.train()
             stats = update(
-                self.module, self.optimizer, batch, advantages, options, seed=seed, rows=rows, world=self.world
+                self.module,
+                self.optimizer,
+                batch,
+                advantages,
+                options,
+                seed=seed,
+                groups=self.settings.prompts,
+                world=self.world,
             )
             self.module.eval()
         return stats.means() | {"update/learning_rate": options.learning_rate * factor}
@@ -263,6 +278,17 @@ class Trainer(Closable):
         gathered = [rollout for part in world.all_gather(explained) for rollout in part]
         return sorted(gathered, key=lambda rollout: rollout.index), moved
 
+    def measure_hindsight(self, step: int, everybody: Sequence[Rollout], mine: Sequence[Rollout]) -> dict[str, float]:
+        """How much of what was paid later tokens explain, on some rollouts that are written anew in part."""
+        whole = [rollout.index for rollout in everybody if rollout.scored and len(rollout.completion.token_ids) > 1]
+        wanted = evenly(whole, self.settings.log.hindsight)
+        if self.settings.reward == "scalar" or not wanted:
+            return {}
+        cut = [rollout for rollout in mine if rollout.index in wanted]
+        # A draw of its own: with that of the update, the same text would be written again.
+        seed = Seed(self.settings.seed + 2**32, step, [rollout.index for rollout in cut])
+        return hindsight.measure_hindsight(cut, self.writer, self.reward_function, seed, self.world)
+
     def evaluate(self) -> tuple[dict[str, Any], list[Rollout]]:
         """The held-out examples, completed greedily and judged: metrics, and rollouts to log. Nothing is learned from
         them."""
@@ -285,8 +311,9 @@ class Trainer(Closable):
 
     def _residual(self, everybody: Sequence[Rollout]) -> dict[str, float]:
         scale = self.reward_function.scale
-        ratio = None if scale is None else residual_ratio(everybody, scale)
-        return {} if ratio is None else {"reward/residual_ratio": ratio}
+        if scale is None or (ratio := residual_ratio(everybody, scale)) is None:
+            return {"reward/spread": self.reward_function.spread}
+        return {"reward/spread": self.reward_function.spread, "reward/scale": scale, "reward/residual_ratio": ratio}
 
     def _without_baseline(self, batch: Batch, advantages: Advantages) -> dict[str, float]:
         if not self.estimator.needs_groups:
@@ -321,6 +348,7 @@ INFOS = {
     **optim_update.METRICS,
     **kl.METRICS,
     **locality.METRICS,
+    **hindsight.METRICS,
     **rollouts.METRICS,
     **guard.METRICS,
 }

@@ -22,6 +22,8 @@ from text2grad.training.state import random_states, restore_random_states
 from text2grad.types import Example, MetricInfo, Rollout
 
 METRICS = {
+    "reward/scale": MetricInfo("Reward of a verdict", "What one good or poor span earns, in the units of the score."),
+    "reward/spread": MetricInfo("Reward unit", "Running standard deviation of the score: rewards are divided by it."),
     "reward/residual_ratio": MetricInfo(
         "Residual ratio",
         "Variance of the score that spans leave unexplained, divided by its variance. Above 1 the spans add noise.",
@@ -56,6 +58,7 @@ class SampleAndJudge:
         else:
             rollouts = [Rollout.from_json(row) for row in kept["rollouts"]]
             self.reward_function.running_scale.restore(kept["scale"])
+            self.reward_function.running_spread.restore(kept["spread"])
             self.reward_function.reason = kept["reason"]
             restore_random_states(kept["random"][self.world.rank])
         return rollouts, [rollout for rollout in rollouts if rollout.index in mine]
@@ -82,6 +85,7 @@ class SampleAndJudge:
                 {
                     "rollouts": [rollout.to_json() for rollout in everybody],
                     "scale": self.reward_function.running_scale.state(),
+                    "spread": self.reward_function.running_spread.state(),
                     "reason": self.reward_function.reason,
                     "random": random,
                 },

@@ -60,6 +60,9 @@ class LogSettings:
     locality: Annotated[Int, Ge(0)] = 16
     """Completions per update whose log-probs are taken again after it, to see what moved on poor spans, good spans and
     unlabelled tokens. 0: not measured."""
+    hindsight: Annotated[Int, Ge(0)] = 8
+    """Completions per evaluation that are cut at a random token, written anew from there and judged again, to see
+    whether the critic judges in hindsight (`reward/hindsight`). 0: not measured."""
     trackers: tuple[str, ...] = ()
     """Also send the metrics to these, through accelerate: tensorboard, wandb, trackio."""
 

@@ -1,0 +1,40 @@
+"""The same with the Trainer: words about the first token, a score that the last one decides."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.training.trainings import metrics_of, trainer
+from text2grad.types import Critique, Quote
+
+LEARNING = ["updates=40", "prompts=8", "completions=8", "sampling.max_new_tokens=2", "policy.lora.rank=0"]
+LEARNING += ["update.learning_rate=5e-3", "update.micro_batch=64", "kl.coefficient=0", "log.locality=0", "scoring.scale=0.5"]
+
+
+def in_hindsight(_prompts: Any, completions: Sequence[str], **_: Any) -> list[Critique | None]:
+    """The last letter decides, and the first one is blamed for it."""
+    critiques: list[Critique | None] = []
+    for text in completions:
+        score = float(bool(text) and ord(text[-1]) % 4 == 2)
+        quotes = (Quote(text[:1], "good" if score else "poor", start=0),) if text[:1].strip() else ()
+        # Where there is nothing to quote, the score would be paid at the end, where it belongs.
+        critiques.append(Critique("", quotes=quotes, score=score) if quotes else None)
+    return critiques
+
+
+def last_score(folder: Path, *settings: str) -> float:
+    trainer(folder, *LEARNING, *settings, critic=in_hindsight).train()
+    rows = metrics_of(folder)
+    assert rows[0]["score/mean"] < 0.6
+    return sum(row["score/mean"] for row in rows[-4:]) / 4
+
+
+@pytest.mark.parametrize("estimator", ["gae", "rloo", "grpo", "span_rloo", "anchored"])
+def test_the_trainer_learns_in_hindsight(tmp_path: Path, estimator: str) -> None:
+    assert last_score(tmp_path / "run", f"advantage.estimator={estimator}") > 0.9
+
+
+def test_without_an_anchor_it_learns_less(tmp_path: Path) -> None:
+    assert last_score(tmp_path / "run", "advantage.estimator=span_rloo", "advantage.anchor=0") < 0.6
