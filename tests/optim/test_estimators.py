@@ -43,7 +43,7 @@ def test_returns_are_the_targets_of_the_value_head() -> None:
     # λ = 0: A = δ. r = 0, 1; V = 0.5, 0.25; γ = 1. δ1 = 0 + 0.25 − 0.5 = −0.25; δ2 = 1 − 0.25 = 0.75.
     # Returns are A + V, before whitening: 0.25 and 1.
     batch = collate([rollout((5,), (6, 0), logprobs=(-1.0, -1.0), token_rewards=(0.0, 1.0), values=(0.5, 0.25))])
-    found = advantages(batch, batch.rewards_BT, AdvantageSettings(lam=0.0))
+    found = advantages(batch, batch.rewards_BT, AdvantageSettings(estimator="gae", anchor=0.0, lam=0.0))
     assert found.returns_BT is not None
     assert found.returns_BT.tolist() == [[0.25, 1.0]]
     # Whitened: mean 0.25, deviations ∓0.5, so ∓1.
@@ -53,7 +53,7 @@ def test_returns_are_the_targets_of_the_value_head() -> None:
 def test_gae_without_values_says_what_to_do() -> None:
     batch = replace(made_batch(), values_BT=None)
     with pytest.raises(ValueError, match=r"advantage\.estimator=span_rloo"):
-        advantages(batch, batch.rewards_BT, AdvantageSettings())
+        advantages(batch, batch.rewards_BT, AdvantageSettings(estimator="gae"))
 
 
 @given(st.integers(1, 3 * BLOCK + 5), st.floats(0, 1), st.integers(0, 2**31))
@@ -142,7 +142,7 @@ def test_equal_scores_with_unequal_lengths_teach_nothing(estimator: str) -> None
 def test_anchored_is_half_the_whole_and_half_the_span() -> None:
     """Two completions of three tokens, a good span and a poor one on the first token: rewards 1, 0, 0 and −1, 0, 0.
     Whole: 1 − (−1) = 2 on every token, −2 on the other; of unit size ±1. Span, λ = 0: ±1 on the first token, 0
-    elsewhere; its mean square is 1/3, so ±√3. Half of each: 0.5 + 0.5 √3 on the first token, 0.5 on the others."""
+    elsewhere; its mean square is 1/3, so ±√3. Half of each: 0.5 + 0.5 √3 on the first token, 0.5 on the others; divided by its own size."""
     rows = [
         rollout((1,), (1, 2, 3), logprobs=(0.0,) * 3, token_rewards=(sign, 0.0, 0.0), verdicts=(sign, 0.0, 0.0), index=n)
         for n, sign in enumerate((1.0, -1.0))
@@ -150,7 +150,19 @@ def test_anchored_is_half_the_whole_and_half_the_span() -> None:
     batch = collate(rows)
     found = advantages(batch, batch.rewards_BT, AdvantageSettings(estimator="anchored", lam=0.0))
     first = 0.5 + 0.5 * 3**0.5
-    torch.testing.assert_close(found.advantages_BT, torch.tensor([[first, 0.5, 0.5], [-first, -0.5, -0.5]]))
+    size = ((first**2 + 0.5**2 + 0.5**2) / 3) ** 0.5
+    wanted_BT = torch.tensor([[first, 0.5, 0.5], [-first, -0.5, -0.5]]) / size
+    torch.testing.assert_close(found.advantages_BT, wanted_BT)
+
+
+def test_anchored_with_scalar_rewards_is_rloo() -> None:
+    batch = made_batch()
+    last_B1 = batch.last_B1
+    scalar_BT = torch.zeros_like(batch.rewards_BT).scatter(1, last_B1, batch.rewards_BT.sum(1, keepdim=True))
+    scalar = replace(batch, rewards_BT=scalar_BT)
+    both = [advantages(scalar, scalar_BT, AdvantageSettings(estimator=name)) for name in ("anchored", "rloo")]
+    assert both[0].advantages_BT.any()
+    torch.testing.assert_close(both[0].advantages_BT, both[1].advantages_BT)
 
 
 def test_anchored_teaches_where_all_scores_are_equal() -> None:

@@ -17,10 +17,10 @@ def in_hindsight(_prompts: Any, completions: Sequence[str], **_: Any) -> list[Cr
     """The last letter decides, and the first one is blamed for it."""
     critiques: list[Critique | None] = []
     for text in completions:
-        score = float(bool(text) and ord(text[-1]) % 4 == 2)
-        quotes = (Quote(text[:1], "good" if score else "poor", start=0),) if text[:1].strip() else ()
-        # Where there is nothing to quote, the score would be paid at the end, where it belongs.
-        critiques.append(Critique("", quotes=quotes, score=score) if quotes else None)
+        visible = bool(text[:1].strip())
+        score = float(visible and ord(text[-1]) % 4 == 2)
+        quotes = (Quote(text[:1], "good" if score else "poor", start=0),) if visible else ()
+        critiques.append(Critique("", quotes=quotes, score=score))
     return critiques
 
 

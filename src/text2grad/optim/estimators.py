@@ -2,14 +2,14 @@
 
 An estimator is a function in a registry, with what it needs declared beside it:
 
+anchored    ρ of what rloo gives, 1 − ρ of the span's own reward, each scaled to unit size. Spans teach within a
+            completion even where all scores of a prompt are equal. With scalar rewards it is rloo. The default.
 gae         value head: generalised advantage estimation.
 rloo        the completion's return minus the mean return of the other completions of its prompt, the same on every
             token. The scalar baseline that practitioners use.
 grpo        the completion's return minus its group's mean, divided by the group's spread, the same on every token.
 span_rloo   return-to-go minus the mean return-to-go of the other completions at the same token index. It depends on
             the index and on the others alone, so it is unbiased for causal rewards, and span structure stays.
-anchored    ρ of what rloo gives, 1 − ρ of the span's own reward, each scaled to unit size. Spans teach within a
-            completion even where all scores of a prompt are equal.
 local       credit stays on the tokens a verdict is about. Unlabelled tokens get exactly 0, except for the penalty for
             leaving the reference. The residual of the score is left out, so it is not return-equivalent.
 
@@ -157,7 +157,9 @@ def anchored(batch: Batch, rewards_BT: Tensor, options: AdvantageSettings, world
     span_BT = discounted_sums(own_BT, options.gamma * options.lam)
     whole_BT = whiten(whole_BT, mask_BT, world, shift=False, of_BT=total_BT)
     span_BT = whiten(span_BT, mask_BT, world, shift=False)
-    return Advantages(options.anchor * whole_BT + (1 - options.anchor) * span_BT, mask_BT)
+    # Of unit size again, so that ρ decides on the direction alone; with scalar rewards this is rloo.
+    both_BT = options.anchor * whole_BT + (1 - options.anchor) * span_BT
+    return Advantages(whiten(both_BT, mask_BT, world, shift=False), mask_BT)
 
 
 @estimator("local", labelled_only=True)

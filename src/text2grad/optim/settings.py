@@ -12,19 +12,21 @@ from text2grad.config import settings
 class AdvantageSettings:
     """How token rewards become advantages."""
 
-    estimator: str = "gae"
-    """gae: value head. rloo, grpo: one advantage per completion, from the other completions of its prompt. span_rloo:
-    per token, from the same. anchored: half of it rloo, half the span's own reward. local: credit stays on the span
-    itself. Or your own as package.module:object."""
+    estimator: str = "anchored"
+    """anchored: half the whole return, compared with the other completions of the prompt, half the span's own reward.
+    gae: value head. rloo, grpo: one advantage per completion. span_rloo: return-to-go, compared with the others. local:
+    credit stays on the span itself. Or your own as package.module:object."""
     anchor: Annotated[Real, Ge(0), Le(1)] = 0.5
-    """Share of the whole return that every token keeps (gae, span_rloo, anchored), so that a critic may judge in
+    """Share of the whole return that every token keeps (anchored, gae, span_rloo), so that a critic may judge in
     hindsight. 0: a token is never credited for what was paid before it. 1: as with reward=scalar."""
     gamma: Annotated[Real, Ge(0), Le(1)] = 1.0
-    """Discount of later rewards (gae, span_rloo). A completion is one short episode: 1."""
-    lam: Annotated[Real, Ge(0), Le(1)] = 0.95
-    """λ of GAE: 1 trusts the rewards, 0 the value head. Below 1 a reward at the end alone (scalar) is handicapped."""
+    """Discount of later rewards (anchored, gae, span_rloo). A completion is one short episode: 1."""
+    lam: Annotated[Real, Ge(0), Le(1)] = 0.8
+    """How far a span's reward reaches back: by this factor per token (anchored). λ of GAE: 1 trusts the rewards, 0 the
+    value head; with reward=scalar and gae set 1, or a reward at the end is handicapped."""
     whiten: Flag = True
-    """Scale advantages to unit size over the batch (gae also subtracts the mean; grpo has its own scale). A spread
+    """Scale advantages to unit size over the batch (gae also subtracts the mean; anchored and grpo always
+    have their own scale). A spread
     below 1e-6, or below that share of the returns, counts as rounding: then all are 0."""
 
 

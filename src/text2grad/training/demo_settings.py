@@ -26,12 +26,8 @@ class DemoSettings:
     """Reports an update."""
     completions: Annotated[Int, Gt(0)] = 4
     """Bulletins of each report."""
-    learning_rate: Annotated[Real, Gt(0)] = 1e-4
-    """Of both arms; chosen for scalar PPO (studies/demo)."""
-    span_lam: Annotated[Real, Ge(0), Le(1)] = 0.8
-    """λ of GAE for Text2Grad, whose rewards lie near what they are about (studies/demo)."""
-    scalar_lam: Annotated[Real, Ge(0), Le(1)] = 1.0
-    """λ of GAE for scalar PPO: below 1 an end-only reward is handicapped (studies/demo)."""
+    learning_rate: Annotated[Real, Gt(0)] = 4e-4
+    """Of both arms, at its peak (studies/words)."""
     held_out: Annotated[Int, Gt(0)] = 128
     """Reports with unseen combinations, on which both are measured."""
     held_out_seed: Annotated[Int, Ge(0)] = 8
