@@ -6,6 +6,7 @@ Run the same command again after a kill or Ctrl-C: it resumes from the last chec
 import argparse
 
 from text2grad.commands.training import add_training, run_training
+from text2grad.feedback.critics.named import refuse_people
 from text2grad.training.settings import DPOSettings
 
 
@@ -20,6 +21,8 @@ def run(args: argparse.Namespace) -> int:
 
 def missing(settings: DPOSettings) -> str | None:
     """What a run cannot do without."""
+    if settings.pairs == "samples":
+        refuse_people(settings.critic)
     if settings.task != "jsonl" or settings.data:
         return None
     return "wants pairs to learn from: data=FILE.jsonl with prompt, chosen and rejected"

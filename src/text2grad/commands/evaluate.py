@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from text2grad.commands import launching, parsing
 from text2grad.errors import UsageError
 from text2grad.evaluation.settings import EvaluateSettings
+from text2grad.feedback.critics.named import refuse_people
 from text2grad.runs import check_target, encode_row, write_atomic
 from text2grad.runs.world import ALONE, World
 
@@ -41,6 +42,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if len(models) != 1:
         raise UsageError(f"wants one model, got {len(models)}; see text2grad evaluate --help")
+    refuse_people(settings.critic)
+    refuse_people(settings.best_of_critic)
     for file in filter(None, (args.out, args.rollouts)):
         check_target(file)
     if args.launch or args.processes is not None:

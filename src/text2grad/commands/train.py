@@ -7,6 +7,7 @@ same weights and files as a run that was never interrupted.
 import argparse
 
 from text2grad.commands.training import add_training, run_training
+from text2grad.feedback.critics.named import refuse_people
 from text2grad.training.settings import TrainSettings
 
 
@@ -21,5 +22,7 @@ def run(args: argparse.Namespace) -> int:
 
 def missing(settings: TrainSettings) -> str | None:
     """What a run cannot do without."""
+    refuse_people(settings.critic)
+    refuse_people(settings.evaluation.critic)
     ready = settings.data or settings.task != "jsonl"
     return None if ready else "wants examples to train on: data=FILE.jsonl, or task=NAME"

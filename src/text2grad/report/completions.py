@@ -160,7 +160,7 @@ def encode(row: dict[str, Any]) -> dict[str, Any]:
         scores = (rollout.score, rollout.critique.score, math.fsum(rollout.token_rewards or ()))
         made["score"] = _short(next(score for score in scores if score is not None), 4)
         made["critique"] = _critique(rollout.critique.feedback, completion.text, rollout.alignment)
-        made["spans"] = [_span(span, completion) for span in rollout.alignment.spans]
+        made["spans"] = [_span(span, completion, rollout.verdicts) for span in rollout.alignment.spans]
         made["missed"] = [[visible(missed.quote), visible(missed.reason)] for missed in rollout.alignment.missed]
         made["omissions"] = [visible(omission) for omission in rollout.alignment.omissions]
     return made
@@ -179,11 +179,14 @@ def pieces(completion: Completion) -> list[str]:
     return found
 
 
-def _span(span: Span, completion: Completion) -> list[Any]:
-    """[first token, token behind the last, verdict, comment, evidence]."""
+def _span(span: Span, completion: Completion, verdicts: Sequence[float] | None) -> list[Any]:
+    """[first token, token behind the last, verdict, comment, evidence, 1 if other spans decide all its tokens]."""
     ranges = enumerate(completion.offsets)
     touched = [i for i, (start, end) in ranges if start < end and start < span.end and end > span.start]
-    return [touched[0], touched[-1] + 1, span.verdict, visible(span.comment), evidence(span, ", confidence")]
+    sign = {"good": 1, "poor": -1, "neutral": 0}[span.verdict]
+    overruled = verdicts is not None and all(verdicts[i] != sign for i in touched)
+    shown = [touched[0], touched[-1] + 1, span.verdict, visible(span.comment), evidence(span, ", confidence")]
+    return [*shown, 1] if overruled else shown
 
 
 def _critique(feedback: str, completion: str, alignment: Alignment) -> list[list[Any]]:

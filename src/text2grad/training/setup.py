@@ -21,7 +21,7 @@ from torch import Tensor
 from text2grad import __version__, config
 from text2grad.errors import ConfigError, InvalidData, RunError, UsageError
 from text2grad.feedback.critics.learned import is_checkpoint
-from text2grad.feedback.critics.named import critic_named, sources_of
+from text2grad.feedback.critics.named import critic_named, refuse_people, sources_of
 from text2grad.feedback.critics.protocol import Critic
 from text2grad.feedback.judge import RewardFunction
 from text2grad.models.load import fingerprint, load_model
@@ -226,6 +226,7 @@ def file_digests(*paths: str) -> dict[str, str]:
 
 def reward_function_of(critic: Critic | str, settings: Any, *, scalar: bool = False) -> RewardFunction:
     """A critic, or its name, with the settings of a run."""
+    refuse_people(critic)
     if isinstance(critic, str):
         critic = critic_named(critic, settings.critics, open_critic)
     return RewardFunction(critic, settings.align, settings.scoring, scalar=scalar)

@@ -100,14 +100,36 @@ def sources_of(name: str) -> dict[str, str]:
     >>> sources_of("first(people, openai:m)")
     {}
     """
-    name = name.strip()
-    if call := _CALL.fullmatch(name):
-        parts = [part.partition("*")[2] if call[1] == "weighted" else part for part in _parts(call[2])]
-        return {key: value for part in parts for key, value in sources_of(part).items()}
-    if is_checkpoint(name):
-        return {name: digest_of(name)}
-    match = _OBJECT.fullmatch(name)
-    return {match[0]: _hash_of_source(match[1], match[2])} if match and match[1] != "openai" else {}
+    sources = {}
+    for part in names_in(name):
+        if is_checkpoint(part):
+            sources[part] = digest_of(part)
+        elif (match := _OBJECT.fullmatch(part)) and match[1] != "openai":
+            sources[part] = _hash_of_source(match[1], match[2])
+    return sources
+
+
+def names_in(name: str) -> list[str]:
+    """The critics that a name is made of.
+
+    >>> names_in("weighted(0.5*people, 0.5*first(code, openai:m))")
+    ['people', 'code', 'openai:m']
+    """
+    if not (call := _CALL.fullmatch(name.strip())):
+        return [name.strip()]
+    parts = [part.partition("*")[2] if call[1] == "weighted" else part for part in _parts(call[2])]
+    return [inner for part in parts for inner in names_in(part)]
+
+
+def refuse_people(critic: "Critic | str | None") -> None:
+    """Refuse the critic `people` for text that a model has just written."""
+    if critic is people or (isinstance(critic, str) and "people" in names_in(critic)):
+        raise ConfigError(
+            f"critic={critic if isinstance(critic, str) else 'people'}: what people wrote in a file is about the "
+            f"completions of that file, not about text that a model has just written. Train a critic on it first: "
+            f"text2grad annotate IN.jsonl OUT.jsonl --critic people; text2grad reward-model RUN data=OUT.jsonl; then "
+            f"critic=RUN/model"
+        )
 
 
 def _hash_of_source(module: str, path: str) -> str:
