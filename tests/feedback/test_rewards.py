@@ -12,13 +12,13 @@ from text2grad.feedback.align.overlap import SIGN
 from text2grad.feedback.rewards import (
     RunningScale,
     RunningSpread,
-    Scoring,
     kind_of,
     on_last_token,
     token_rewards,
     total_of,
     verdict_sum,
 )
+from text2grad.feedback.settings import Scoring
 from text2grad.types import Alignment, Completion, Critique, Span, Verdict
 
 VERDICTS: list[Verdict] = ["good", "poor", "neutral"]

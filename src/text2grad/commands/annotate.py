@@ -33,11 +33,12 @@ from text2grad.feedback.annotation import (
     rereadable,
 )
 from text2grad.feedback.critics.budget import Budget
-from text2grad.feedback.critics.named import CriticSettings, critic_named, models_in, sources_of
+from text2grad.feedback.critics.named import critic_named, models_in, sources_of
 from text2grad.feedback.critics.openai import server_of
 from text2grad.feedback.critics.protocol import Critic, described
 from text2grad.feedback.people import PeopleSettings, write_argilla, write_label_studio
 from text2grad.feedback.rows import Rejected, Row, check_writable, identity
+from text2grad.feedback.settings import CriticSettings
 from text2grad.models.reward import open_critic
 from text2grad.runs.display import Display
 from text2grad.runs.ledger import Ledger, check_target, rejects_of, write_rejects

@@ -6,7 +6,6 @@ Run the same command again after a kill or Ctrl-C: it resumes from the last chec
 import argparse
 
 from text2grad.commands.training import add_training, run_training
-from text2grad.feedback.critics.named import refuse_people
 from text2grad.training.settings import DPOSettings
 
 
@@ -22,6 +21,8 @@ def run(args: argparse.Namespace) -> int:
 def missing(settings: DPOSettings) -> str | None:
     """What a run cannot do without."""
     if settings.pairs == "samples":
+        from text2grad.feedback.critics.named import refuse_people
+
         refuse_people(settings.critic)
     if settings.task != "jsonl" or settings.data:
         return None

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from text2grad.commands import launching, parsing
 from text2grad.errors import UsageError
 from text2grad.evaluation.settings import EvaluateSettings
-from text2grad.feedback.critics.named import refuse_people
 from text2grad.runs import check_target, encode_row, write_atomic
 from text2grad.runs.world import ALONE, World
 
@@ -42,6 +41,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if len(models) != 1:
         raise UsageError(f"wants one model, got {len(models)}; see text2grad evaluate --help")
+    from text2grad.feedback.critics.named import refuse_people
+
     refuse_people(settings.critic)
     refuse_people(settings.best_of_critic)
     for file in filter(None, (args.out, args.rollouts)):

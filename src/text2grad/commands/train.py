@@ -7,7 +7,6 @@ same weights and files as a run that was never interrupted.
 import argparse
 
 from text2grad.commands.training import add_training, run_training
-from text2grad.feedback.critics.named import refuse_people
 from text2grad.training.settings import TrainSettings
 
 
@@ -22,6 +21,8 @@ def run(args: argparse.Namespace) -> int:
 
 def missing(settings: TrainSettings) -> str | None:
     """What a run cannot do without."""
+    from text2grad.feedback.critics.named import refuse_people
+
     refuse_people(settings.critic)
     refuse_people(settings.evaluation.critic)
     ready = settings.data or settings.task != "jsonl"

@@ -22,7 +22,7 @@ from text2grad.evaluation.settings import EvaluateSettings
 from text2grad.feedback.critics.named import critic_named, refuse_people
 from text2grad.feedback.critics.protocol import Critic, name_of
 from text2grad.feedback.judge import RewardFunction, columns_of
-from text2grad.feedback.rewards import Scoring
+from text2grad.feedback.settings import Scoring
 from text2grad.models.reward import open_critic
 from text2grad.models.writer import Writer
 from text2grad.runs.display import Display

@@ -8,7 +8,7 @@ from annotated_types import Ge, Gt
 from text2grad._checked import Int, Real
 from text2grad.config import settings
 from text2grad.feedback.align.settings import AlignSettings
-from text2grad.feedback.critics.named import CriticSettings
+from text2grad.feedback.settings import CriticSettings
 from text2grad.models.sampling.settings import SamplingSettings
 
 

@@ -17,36 +17,17 @@ The last token is the decision to stop, or, where a completion was cut off, the 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
-from annotated_types import Ge
 from numpy.typing import NDArray
 
-from text2grad._checked import Flag, Real
-from text2grad.config import settings
 from text2grad.errors import InvalidData
 from text2grad.feedback.align.overlap import SIGN, project, standing
+from text2grad.feedback.settings import Scoring
 from text2grad.types import Alignment, Completion, Critique
 
 Rewards = NDArray[np.float64]
-
-
-@settings
-class Scoring:
-    """How spans become token rewards."""
-
-    rule: Literal["return_equivalent", "paper"] = "return_equivalent"
-    """return_equivalent: token rewards sum to the critic's score. paper: +1 on good spans, −1 on poor ones, 0
-    elsewhere; the sum grows with the length, so it is easy to hack."""
-    placement: Literal["last", "even"] = "last"
-    """Put a segment's reward on its last token, or spread it evenly over its tokens."""
-    scale: Annotated[Real, Ge(0)] | None = None
-    """Reward of one verdict where the critic gives a score as well; null: the running least-squares slope of score on
-    verdicts, shrunk towards half a standard deviation of the score."""
-    normalize: Flag = True
-    """Divide rewards by the running standard deviation of the score, so that one KL coefficient means the same for
-    every critic. Logged rewards stay in the critic's units. Only with return_equivalent."""
 
 
 PRIOR_SHARE, PRIOR_COUNT = 0.5, 16.0

@@ -8,11 +8,9 @@ from annotated_types import Ge, Gt, Le, Lt
 from text2grad._checked import Int, Real
 from text2grad.config import Renamed, settings
 from text2grad.feedback.align.settings import AlignSettings
-from text2grad.feedback.critics.named import CriticSettings
-from text2grad.feedback.rewards import Scoring
-from text2grad.models.reward.template import Template
+from text2grad.feedback.settings import CriticSettings, Scoring
 from text2grad.models.sampling.settings import SamplingSettings
-from text2grad.models.settings import PolicySettings
+from text2grad.models.settings import PolicySettings, Template
 from text2grad.optim.settings import AdvantageSettings, KLSettings, UpdateSettings
 
 NO_BEST = "keep=best wants whole weights in each process; with --launch fsdp2 set keep=last"

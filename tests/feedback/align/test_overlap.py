@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from text2grad.feedback.align.overlap import owners, precedence, project, standing
 from text2grad.types import Span, Verdict
 
-
 _VERDICTS: list[Verdict] = ["good", "poor", "neutral"]
 _SPANS = st.tuples(st.integers(0, 30), st.integers(1, 12), st.sampled_from(_VERDICTS)).map(
     lambda drawn: Span(drawn[0], drawn[0] + drawn[1], drawn[2])

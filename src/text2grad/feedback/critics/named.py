@@ -14,38 +14,25 @@ import inspect
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import field
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from text2grad.config import settings
 from text2grad.errors import ConfigError, CriticError
 from text2grad.feedback.critics.budget import Budget
-from text2grad.feedback.critics.code import CodeCritic, CodeSettings
+from text2grad.feedback.critics.code import CodeCritic
 from text2grad.feedback.critics.compose import FirstThatAnswers, Weighted, merged
-from text2grad.feedback.critics.learned import CARD, LearnedSettings, digest_of, is_checkpoint
-from text2grad.feedback.critics.openai import OpenAICritic, OpenAISettings
+from text2grad.feedback.critics.learned import CARD, digest_of, is_checkpoint
+from text2grad.feedback.critics.openai import OpenAICritic
 from text2grad.feedback.critics.people import people
 from text2grad.feedback.critics.protocol import DEBUG, Critic, described
-from text2grad.feedback.critics.reference import ReferenceCritic, ReferenceSettings
-from text2grad.feedback.critics.support import SupportCritic, SupportSettings
+from text2grad.feedback.critics.reference import ReferenceCritic
+from text2grad.feedback.critics.support import SupportCritic
+from text2grad.feedback.settings import (
+    CriticSettings,
+    LearnedSettings,
+)
 from text2grad.plugins import import_object
-
-
-@settings
-class CriticSettings:
-    openai: OpenAISettings = field(default_factory=OpenAISettings)
-    """Of `openai:MODEL`."""
-    reference: ReferenceSettings = field(default_factory=ReferenceSettings)
-    """Of `reference`."""
-    support: SupportSettings = field(default_factory=SupportSettings)
-    """Of `support`."""
-    code: CodeSettings = field(default_factory=CodeSettings)
-    """Of `code`."""
-    learned: LearnedSettings = field(default_factory=LearnedSettings)
-    """Of reward models."""
-
 
 CRITICS: dict[str, Callable[[CriticSettings], Critic]] = {
     "people": lambda _: people,
