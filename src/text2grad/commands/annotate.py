@@ -50,26 +50,11 @@ from text2grad.tasks.task import open_task, reads_data
 @settings
 class AnnotateSettings:
     COMMON: ClassVar = (
-        "task",
-        "critic",
-        "batch",
-        "critics.openai.base_url",
-        "critics.openai.temperature",
-        "critics.openai.concurrency",
-        "critics.openai.budget.requests",
-        "critics.openai.budget.tokens",
-        "critics.openai.budget.money",
-        "critics.code.seconds",
-        "critics.code.workers",
-        "critics.learned.device",
-        "people.kind",
-        "people.columns.prompt",
-        "people.columns.completion",
-        "people.columns.critique",
-        "people.units",
-        "align.quotes.ambiguous",
-        "align.quotes.fuzzy",
-        "align.paraphrase.use",
+        *("task", "critic", "batch", "critics.openai.base_url", "critics.openai.temperature"),
+        *("critics.openai.concurrency", "critics.openai.budget.requests", "critics.openai.budget.tokens"),
+        *("critics.openai.budget.money", "critics.code.seconds", "critics.code.workers", "critics.learned.device"),
+        *("people.kind", "people.columns.prompt", "people.columns.completion", "people.columns.critique"),
+        *("people.units", "align.quotes.ambiguous", "align.quotes.fuzzy", "align.paraphrase.use"),
     )
     task: str = "jsonl"
     """jsonl: the input is a file of rows, or of people. defacto, qa_feedback: a data set's file as published, whose

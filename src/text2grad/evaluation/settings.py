@@ -50,23 +50,9 @@ class EvaluateSettings:
     """How quotes are located."""
 
     COMMON: ClassVar = (
-        "task",
-        "data",
-        "held_out",
-        "task_options",
-        "split",
-        "examples",
-        "critic",
-        "samples",
-        "best_of",
-        "best_of_critic",
-        "seed",
-        "device",
-        "dtype",
-        "format",
-        "sampling.max_new_tokens",
-        "sampling.temperature",
-        "sampling.batch",
+        *("task", "data", "held_out", "task_options", "split", "examples", "critic", "samples", "best_of"),
+        *("best_of_critic", "seed", "device", "dtype", "format", "sampling.max_new_tokens"),
+        *("sampling.temperature", "sampling.batch"),
     )
 
 
