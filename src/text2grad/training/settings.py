@@ -99,7 +99,7 @@ class RunSettings:
 
 @settings
 class TrainSettings(RunSettings):
-    COMMON: ClassVar = (
+    COMMON: ClassVar[tuple[str, ...]] = (
         *("model", "task", "data", "held_out", "critic", "reward", "updates", "prompts", "completions", "seed"),
         *("device", "sampling.max_new_tokens", "sampling.temperature", "advantage.estimator", "kl.coefficient"),
         *("update.learning_rate", "update.epochs", "update.micro_batch", "policy.lora.rank", "policy.precision"),
@@ -196,7 +196,7 @@ class SupervisedRunSettings(RunSettings):
 
 @settings
 class SFTSettings(SupervisedRunSettings):
-    COMMON: ClassVar = (
+    COMMON: ClassVar[tuple[str, ...]] = (
         *("model", "task", "data", "held_out", "epochs", "updates", "max_tokens", "seed", "device"),
         *("update.learning_rate", "update.batch", "update.micro_batch", "policy.lora.rank", "policy.precision"),
         *("evaluate_every", "checkpoint_every", "log.trackers"),
@@ -222,7 +222,7 @@ class DPOLogSettings(TrackerSettings):
 
 @settings
 class DPOSettings(SFTSettings):
-    COMMON: ClassVar = (
+    COMMON: ClassVar[tuple[str, ...]] = (
         *("model", "task", "data", "held_out", "pairs", "critic", "completions", "loss", "beta", "epochs", "updates"),
         *("max_tokens", "seed", "device", "update.learning_rate", "update.batch", "update.micro_batch"),
         *("policy.lora.rank", "policy.precision", "evaluate_every"),
@@ -283,7 +283,7 @@ class LossSettings:
 
 @settings
 class RewardModelSettings(SupervisedRunSettings):
-    COMMON: ClassVar = (
+    COMMON: ClassVar[tuple[str, ...]] = (
         *("model", "task", "data", "held_out", "validation", "epochs", "updates", "keep", "patience", "seed"),
         *("device", "update.learning_rate", "update.batch", "update.micro_batch", "policy.lora.rank"),
         *("policy.precision", "loss.span", "loss.reward", "loss.language", "evaluate_every", "log.trackers"),

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -28,11 +28,14 @@ from text2grad.models.load import fingerprint, load_model
 from text2grad.models.memory import memory_named
 from text2grad.models.parallel import Processes, whole_weights
 from text2grad.models.reward import open_critic
+from text2grad.optim.update import Schedule, learning_rate_factor
 from text2grad.runs.run import Run
+from text2grad.tasks.examples import Stream
 from text2grad.tasks.task import Task, open_task
 from text2grad.training.state import disk_errors, seed_everything
 from text2grad.types import Example, MetricInfo
 
+T = TypeVar("T")
 FREE = (
     "update.micro_batch",
     "sampling.batch",
@@ -113,8 +116,8 @@ def device_named(name: str) -> str:
     return name
 
 
-class AdamSettings(Protocol):
-    """The settings that the optimizer wants."""
+class AdamSettings(Schedule, Protocol):
+    """The settings that the optimizer and its schedule want."""
 
     @property
     def learning_rate(self) -> float: ...
@@ -139,9 +142,26 @@ def make_optimizer(policy: Any, options: AdamSettings, head_rate: float | None =
     )
 
 
-def set_rate(optimizer: torch.optim.Optimizer, factor: float) -> None:
+def set_rate(optimizer: torch.optim.Optimizer, step: int, updates: int, options: AdamSettings) -> dict[str, float]:
+    """The learning rate of this update, by the schedule; as a metric."""
+    factor = learning_rate_factor(step, updates, options)
     for group in optimizer.param_groups:
         group["lr"] = group["peak"] * factor
+    return {"update/learning_rate": options.learning_rate * factor}
+
+
+def share_of(stream: Stream[T], step: int, batch: int, world: Processes) -> list[T]:
+    """This process's items of an update."""
+    return [stream.at(place) for place in range((step - 1) * batch + world.rank, step * batch, world.size)]
+
+
+@contextmanager
+def learning(module: Any) -> Iterator[None]:
+    """The module in training mode, for an update."""
+    with memory_named("the update", "update.micro_batch, or set policy.gradient_checkpointing=true"):
+        module.train()
+        yield
+        module.eval()
 
 
 def model_writer(policy: Any, tokenizer: Any, world: Processes) -> Callable[[Path], None]:

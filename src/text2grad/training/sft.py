@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from text2grad.errors import InvalidData, RunError
+from text2grad.errors import InvalidData
 from text2grad.models.chat import Format, completion_ids, end_ids, prompt_ids, turn_end
 from text2grad.models.memory import memory_named
 from text2grad.models.modes import evaluating
@@ -18,13 +18,23 @@ from text2grad.models.policy import Policy
 from text2grad.optim import update as optim_update
 from text2grad.optim.batch import Batch, blank, collate_ids
 from text2grad.optim.reduce import masked_mean
-from text2grad.optim.update import learning_rate_factor, supervised_update
+from text2grad.optim.update import supervised_update
 from text2grad.runs import Closable
 from text2grad.runs.run import Outcome
 from text2grad.tasks.examples import Stream
 from text2grad.training.losswatch import LossWatch
 from text2grad.training.settings import SFTSettings
-from text2grad.training.setup import Callback, Clock, load_data, make_optimizer, model_writer, set_rate, start
+from text2grad.training.setup import (
+    Callback,
+    Clock,
+    learning,
+    load_data,
+    make_optimizer,
+    model_writer,
+    set_rate,
+    share_of,
+    start,
+)
 from text2grad.training.state import TrainingState
 from text2grad.types import Example, Message, MetricInfo
 
@@ -106,29 +116,21 @@ class SFTTrainer(Closable):
                 run.log(metrics)
             for step in run.steps():
                 clock = Clock("update")
-                factor = learning_rate_factor(step, self.updates, options)
-                set_rate(self.optimizer, factor)
-                places = range((step - 1) * options.batch + self.world.rank, step * options.batch, self.world.size)
+                rate = set_rate(self.optimizer, step, self.updates, options)
                 with clock("update"):
-                    metrics = {"update": step, **self.update([self.stream.at(place) for place in places])}
-                metrics["update/learning_rate"] = options.learning_rate * factor
+                    rows = share_of(self.stream, step, options.batch, self.world)
+                    metrics = {"update": step, **self.update(rows), **rate}
                 if step % self.settings.evaluate_every == 0 or step == self.updates:
                     with clock("evaluate"):
                         metrics |= self.evaluate()
-                if (problem := self.watch.diverged(metrics, run)) is not None:
-                    rate = options.learning_rate
-                    raise RunError(f"{problem}. Lower update.learning_rate={rate:g}, and start in another folder")
-                self.watch.see(metrics)
-                if (reason := self.watch.out_of_patience(metrics)) is not None:
-                    run.stop(reason, status=0)
+                self.watch.after(metrics, run, options.learning_rate)
                 run.log(metrics | clock.metrics())
             return run.finish(partial(model_writer, self.policy, self.tokenizer, self.world))
 
     def update(self, rows: Sequence[Encoded]) -> dict[str, float]:
         options = self.settings.update
-        with memory_named("the update", "update.micro_batch, or set policy.gradient_checkpointing=true"):
-            self.module.train()
-            metrics = supervised_update(
+        with learning(self.module):
+            return supervised_update(
                 self.module,
                 self.optimizer,
                 self._batch(rows),
@@ -136,8 +138,6 @@ class SFTTrainer(Closable):
                 max_grad_norm=options.max_grad_norm,
                 world=self.world,
             )
-            self.module.eval()
-        return metrics
 
     def evaluate(self) -> dict[str, float]:
         """The mean loss per token of the held-out examples."""

@@ -73,14 +73,14 @@ async def ask(
             f"completions, got {came}"
         )
     for index, (critique, completion) in enumerate(zip(critiques, completions, strict=True)):
-        if critique is not None and (problem := _problem_of(critique, completion)) is not None:
+        if critique is not None and (wrong := _wrong_with(critique, completion)) is not None:
             raise CriticError(
-                f"{name_of(critic)}, item {index}: {problem}; the completion is {shorten(completion, 40)}"
+                f"{name_of(critic)}, item {index}: {wrong}; the completion is {shorten(completion, 40)}"
             )
     return critiques if isinstance(critiques, Critiques) else Critiques(critiques)
 
 
-def _problem_of(critique: Any, completion: str) -> str | None:
+def _wrong_with(critique: Any, completion: str) -> str | None:
     """What is wrong with what a critic returned for a completion."""
     if not isinstance(critique, Critique):
         return f"should be a text2grad.Critique or None, got {type(critique).__name__}"
