@@ -79,12 +79,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "text2grad annotate [IN.jsonl] OUT.jsonl --critic NAME [key=value …] [--config FILE]"
     parser.add_argument("words", nargs="*", metavar="IN OUT key=value", help="input, output and settings")
     parser.add_argument("--critic", metavar="NAME", help="who writes the critiques; the same as critic=NAME")
-    parser.add_argument(
-        "--unsafe-no-sandbox",
-        action="store_true",
-        help="let the critic `code` run programs without a sandbox, as you, with your files and your network: only on "
-        "a machine that can be thrown away",
-    )
+    parsing.add_unsafe(parser)
     parser.add_argument(
         "--tasks",
         choices=sorted(TASKS),
@@ -108,8 +103,6 @@ def run(args: argparse.Namespace) -> int:
     files, overrides = parsing.split_overrides(args.words)
     if args.critic is not None:
         overrides.append(f"critic={config.inline(args.critic)}")
-    if args.unsafe_no_sandbox:
-        overrides.append("critics.code.unsafe=true")
     options = parsing.resolve(args, AnnotateSettings, overrides)
     if options is None:
         return 0

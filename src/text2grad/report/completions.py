@@ -68,6 +68,10 @@ def read_completions(path: Path, budget: int = BYTES) -> Shown:
             held_out.setdefault(identity, []).append((row["update"], place))
         else:
             during.append(place)
+    with path.open("rb") as file:
+        if not (during or held_out or shown.unreadable) and file.read(1) not in (b"", b"{"):
+            # A last line that is torn is passed over; this one never was a row.
+            shown.unreadable, shown.reason = 1, "line 1 is no row of an update"
     pairs = []
     for (first, place), (last, other) in ((min(looks), max(looks)) for looks in held_out.values()):
         pairs.append([place, other] if first < last else [place])
@@ -110,7 +114,10 @@ class _Shelf:
             return encode(parse_object(self.file.readline(), **USABLE))
         except InvalidData as problem:
             self.shown.unreadable += 1
-            self.shown.reason = self.shown.reason or str(problem)
+            if not self.shown.reason:
+                self.file.seek(0)
+                number = 1 + self.file.read(place).count(b"\n")
+                self.shown.reason = f"line {number}: {problem}"
             return None
 
 

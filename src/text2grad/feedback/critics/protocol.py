@@ -74,9 +74,7 @@ async def ask(
         )
     for index, (critique, completion) in enumerate(zip(critiques, completions, strict=True)):
         if critique is not None and (wrong := _wrong_with(critique, completion)) is not None:
-            raise CriticError(
-                f"{name_of(critic)}, item {index}: {wrong}; the completion is {shorten(completion, 40)}"
-            )
+            raise CriticError(f"{name_of(critic)}, item {index}: {wrong}; the completion is {shorten(completion, 40)}")
     return critiques if isinstance(critiques, Critiques) else Critiques(critiques)
 
 
