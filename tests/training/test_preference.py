@@ -350,7 +350,7 @@ def test_long_pairs_are_counted_and_never_cut(tmp_path: Path) -> None:
     one = trainer(tmp_path / "run", "max_tokens=60", "too_long=skip", "updates=1", examples=[*PAIRS, long])
     assert len(one.pairs) == 7 and one.train().status == 0
     assert metrics_of(tmp_path / "run")[0]["data/skipped"] == 1
-    with pytest.raises(InvalidData, match="all 1 pairs are over 60 tokens"):
+    with pytest.raises(InvalidData, match="all 1 examples are over the limit of 60 tokens"):
         trainer(tmp_path / "none", "max_tokens=60", "too_long=skip", examples=[long])
 
 

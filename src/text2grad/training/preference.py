@@ -66,7 +66,7 @@ METRICS = {
     ),
     "pairs/frac": MetricInfo("Prompts with a pair", "Share of prompts with two different scores among its samples."),
 }
-Pair = tuple[Encoded, Encoded]
+Pair = tuple[Encoded, ...]
 """The chosen and the rejected completion of a prompt."""
 
 
@@ -165,10 +165,8 @@ class DPOTrainer(Closable):
         """Pairs from the examples' columns."""
         settings = self.settings
         encoder = Encoder(self.tokenizer, model, settings.format, settings.max_tokens, settings.too_long)
-        for examples, pairs in ((self.examples, self.pairs), (self.held_out, self.held_pairs)):
-            pairs += [tuple(pair) for e in examples if (pair := encoder(e, *chosen_and_rejected(e))) is not None]
-            if examples and not pairs:
-                raise InvalidData(f"all {len(examples)} pairs are over {encoder.limit} tokens; raise max_tokens")
+        self.pairs = encoder.all(self.examples, chosen_and_rejected)
+        self.held_pairs = encoder.all(self.held_out, chosen_and_rejected)
         self.skipped, self.stream = encoder.skipped, Stream(self.pairs, settings.seed)
 
     def _sample_with(self, reward_function: RewardFunction) -> None:
@@ -308,7 +306,7 @@ def best_and_worst(rollouts: Sequence[Rollout]) -> list[Pair]:
         worst = min(group, key=lambda rollout: (rollout.score, rollout.index))
         if best.score != worst.score:
             pairs.append(tuple(Encoded(list(r.prompt_ids), list(r.completion.token_ids)) for r in (best, worst)))
-    return pairs  # type: ignore[return-value]
+    return pairs
 
 
 def chosen_and_rejected(example: Example) -> tuple[str, str]:

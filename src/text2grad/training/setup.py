@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -28,14 +28,18 @@ from text2grad.models.load import fingerprint, load_model
 from text2grad.models.memory import memory_named
 from text2grad.models.parallel import Processes, whole_weights
 from text2grad.models.reward import open_critic
-from text2grad.optim.update import Schedule, learning_rate_factor
+from text2grad.optim.settings import UpdateSettings
+from text2grad.optim.update import learning_rate_factor
 from text2grad.runs.run import Run
 from text2grad.tasks.examples import Stream
 from text2grad.tasks.task import Task, open_task
+from text2grad.training.settings import SupervisedSettings
 from text2grad.training.state import disk_errors, seed_everything
 from text2grad.types import Example, MetricInfo
 
 T = TypeVar("T")
+Rated = SupervisedSettings | UpdateSettings
+"""Settings with a learning rate and its schedule."""
 FREE = (
     "update.micro_batch",
     "sampling.batch",
@@ -116,18 +120,7 @@ def device_named(name: str) -> str:
     return name
 
 
-class AdamSettings(Schedule, Protocol):
-    """The settings that the optimizer and its schedule want."""
-
-    @property
-    def learning_rate(self) -> float: ...
-    @property
-    def beta2(self) -> float: ...
-    @property
-    def weight_decay(self) -> float: ...
-
-
-def make_optimizer(policy: Any, options: AdamSettings, head_rate: float | None = None) -> torch.optim.AdamW:
+def make_optimizer(policy: Any, options: Rated, head_rate: float | None = None) -> torch.optim.AdamW:
     """AdamW, with a rate of its own for the value or span head if one is set. `peak` is what the schedule multiplies.
     Call it after weights have been sharded: sharding replaces them."""
     groups: dict[float, list[Any]] = {}
@@ -142,7 +135,7 @@ def make_optimizer(policy: Any, options: AdamSettings, head_rate: float | None =
     )
 
 
-def set_rate(optimizer: torch.optim.Optimizer, step: int, updates: int, options: AdamSettings) -> dict[str, float]:
+def set_rate(optimizer: torch.optim.Optimizer, step: int, updates: int, options: Rated) -> dict[str, float]:
     """The learning rate of this update, by the schedule; as a metric."""
     factor = learning_rate_factor(step, updates, options)
     for group in optimizer.param_groups:

@@ -5,7 +5,7 @@ Only completions are trained, their end token included: never a prompt, never an
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -89,14 +89,9 @@ class SFTTrainer(Closable):
     def _build(self, model: Any) -> None:
         settings = self.settings
         encoder = Encoder(self.tokenizer, model, settings.format, settings.max_tokens, settings.too_long)
-        self.rows = [row for example in self.examples if (row := encoder(example, target_of(example))) is not None]
-        self.held_rows = [row for example in self.held_out if (row := encoder(example, target_of(example))) is not None]
+        self.rows = [row for (row,) in encoder.all(self.examples, lambda example: (target_of(example),))]
+        self.held_rows = [row for (row,) in encoder.all(self.held_out, lambda example: (target_of(example),))]
         self.skipped = encoder.skipped
-        for rows, examples in ((self.rows, self.examples), (self.held_rows, self.held_out)):
-            if examples and not rows:
-                raise InvalidData(
-                    f"all {len(examples)} examples are over the limit of {encoder.limit} tokens; raise max_tokens"
-                )
         self.stream = Stream(self.rows, settings.seed)
         self.updates = settings.updates or math.ceil(settings.epochs * len(self.rows) / settings.update.batch)
         self.policy = Policy(model, settings.policy, value_head=False)
@@ -174,21 +169,32 @@ class Encoder:
         """Examples that were too long."""
         self._closing: dict[bool, int] = {}
 
-    def __call__(self, example: Example, *targets: str) -> Any:
-        """`Encoded`, or several for several targets; None where one of them is too long."""
+    def all(
+        self, examples: Sequence[Example], targets_of: Callable[[Example], Sequence[str]]
+    ) -> list[tuple[Encoded, ...]]:
+        """One `Encoded` for each target of each example, without the examples that are too long."""
+        rows = [row for example in examples if (row := self(example, targets_of(example)))]
+        if examples and not rows:
+            raise InvalidData(
+                f"all {len(examples)} examples are over the limit of {self.limit} tokens; raise max_tokens"
+            )
+        return rows
+
+    def __call__(self, example: Example, targets: Sequence[str]) -> tuple[Encoded, ...]:
+        """One for each target; none where one of them is too long."""
         prompt = prompt_ids(self.tokenizer, example.prompt, self.form)
         end = self._end(example.prompt)
-        encoded = [Encoded(prompt, completion_ids(self.tokenizer, target, end)) for target in targets]
+        encoded = tuple(Encoded(prompt, completion_ids(self.tokenizer, target, end)) for target in targets)
         length = len(prompt) + max(len(row.completion) for row in encoded)
         if length <= self.limit:
-            return encoded[0] if len(targets) == 1 else encoded
+            return encoded
         if self.too_long == "error":
             raise InvalidData(
                 f"example {example.id!r} has {length} tokens and the limit is {self.limit}: raise max_tokens (the "
                 f"model has {self.positions} positions), shorten it, or set too_long=skip to leave out all longer ones"
             )
         self.skipped += 1
-        return None
+        return ()
 
     def _end(self, prompt: str | Sequence[Message]) -> int:
         """The token that closes a completion: asked of the template once for texts and once for conversations."""
