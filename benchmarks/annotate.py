@@ -17,7 +17,8 @@ from typing import Any
 
 import openai
 
-from text2grad.feedback.critics.openai import OpenAICritic, OpenAISettings
+from text2grad.feedback.critics.openai import OpenAICritic
+from text2grad.feedback.settings import OpenAISettings
 from text2grad.runs import encode_row, read_jsonl
 
 SERVER = Path(__file__).parent.parent / "tests" / "feedback" / "critics" / "fault_server.py"

@@ -35,16 +35,16 @@ import numpy as np
 import torch
 from benchmarks.rollout import generate
 
-from text2grad.feedback.critics.learned import LearnedSettings
 from text2grad.feedback.critics.protocol import Prompt
 from text2grad.feedback.labels import Calibration, Numbers, Words, verdicts_of
 from text2grad.feedback.replies import read_reply
+from text2grad.feedback.settings import LearnedSettings
 from text2grad.models.load import load_model
 from text2grad.models.reward.critic import RewardCritic
 from text2grad.models.reward.model import RewardModel
-from text2grad.models.reward.template import Encoded, Template, written
+from text2grad.models.reward.template import Encoded, written
 from text2grad.models.sampling import ModelSampler, SamplingSettings
-from text2grad.models.settings import LoraSettings, PolicySettings
+from text2grad.models.settings import LoraSettings, PolicySettings, Template
 from text2grad.types import Alignment, Critique, Span
 
 WANTED = 20.0

@@ -65,6 +65,19 @@ def test_the_help_of_a_command_imports_no_torch(command: str, helps: dict[str, d
     assert helps[command]["heavy"] == "set()"
 
 
+def test_the_help_of_training_commands_imports_no_numpy_and_no_critic() -> None:
+    code = (
+        "import contextlib, io, sys, text2grad.cli\n"
+        "for name in ('train', 'sft', 'dpo', 'reward-model', 'evaluate', 'generate'):\n"
+        "    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):\n"
+        "        text2grad.cli.main([name, '--help'])\n"
+        "    print(name, sorted({'numpy', 'torch', 'text2grad.feedback.critics.named'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, encoding="utf-8")
+    assert done.returncode == 0, done.stderr
+    assert [line.partition(" ")[2] for line in done.stdout.splitlines()] == ["[]"] * 6
+
+
 def helped(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
     with pytest.raises(SystemExit) as stopped:
         main(words)

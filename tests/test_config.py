@@ -15,9 +15,11 @@ from text2grad._checked import Int, Real
 from text2grad.commands.annotate import AnnotateSettings
 from text2grad.config import Renamed, settings
 from text2grad.errors import ConfigError
+from text2grad.evaluation.settings import EvaluateSettings, GenerateSettings
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.runs import RunFolder
-from text2grad.training.settings import RewardModelSettings, TrainSettings
+from text2grad.training.demo_settings import DemoSettings
+from text2grad.training.settings import DPOSettings, RewardModelSettings, SFTSettings, TrainSettings
 
 
 @settings
@@ -181,12 +183,41 @@ def test_the_print_out_has_the_help_of_every_field() -> None:
     )
 
 
-def test_a_field_without_help_cannot_be_declared() -> None:
-    with pytest.raises(TypeError, match=r"Silent\.rate has no help text"):
+def test_a_field_without_help_is_an_error_where_help_is_asked_for() -> None:
+    @settings
+    class Silent:
+        rate: float = 1.0
 
-        @settings
-        class Silent:
-            rate: float = 1.0
+    for ask in (lambda: list(config.describe(Silent)), lambda: config.dump(Silent())):
+        with pytest.raises(TypeError, match=r"Silent\.rate has no help text"):
+            ask()
+
+
+def test_every_settings_class_of_ours_has_help() -> None:
+    for cls in (TrainSettings, SFTSettings, DPOSettings, RewardModelSettings, EvaluateSettings, GenerateSettings):
+        assert all(leaf.help for leaf in config.describe(cls))
+    assert all(leaf.help for leaf in [*config.describe(AnnotateSettings), *config.describe(DemoSettings)])
+
+
+def test_fields_and_their_help_are_inherited_and_may_be_declared_again() -> None:
+    @settings
+    class Parent:
+        rate: float = 1.0
+        """How fast."""
+        seed: int = 0
+        """Of everything."""
+
+    @settings
+    class Child(Parent):
+        rate: float = 0.5
+        """How fast, for a child."""
+        name: str = ""
+        """Who."""
+
+    listed = [(leaf.key, leaf.default, leaf.help) for leaf in config.describe(Child)]
+    assert listed == [("rate", 0.5, "How fast, for a child."), ("seed", 0, "Of everything."), ("name", "", "Who.")]
+    assert config.load(Child, overrides=["seed=3"]) == Child(seed=3)
+    assert [leaf.help for leaf in config.describe(Parent)] == ["How fast.", "Of everything."]
 
 
 def test_describe_lists_every_leaf_with_its_default() -> None:

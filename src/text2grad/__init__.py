@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from text2grad.evaluation.evaluator import Evaluator
     from text2grad.feedback.align import AlignSettings, align
     from text2grad.feedback.judge import RewardFunction, judge
-    from text2grad.feedback.rewards import Scoring, token_rewards
+    from text2grad.feedback.rewards import token_rewards
+    from text2grad.feedback.settings import Scoring
     from text2grad.models.offsets import completion_of
     from text2grad.models.reward.model import RewardModel
     from text2grad.models.sampling.types import Sampled, Sampler, Seed
@@ -80,7 +81,8 @@ _ROOMS = {
     "evaluation.evaluator": ("Evaluator",),
     "feedback.align": ("AlignSettings", "align"),
     "feedback.judge": ("RewardFunction", "judge"),
-    "feedback.rewards": ("Scoring", "token_rewards"),
+    "feedback.rewards": ("token_rewards",),
+    "feedback.settings": ("Scoring",),
     "models.offsets": ("completion_of",),
     "models.reward.model": ("RewardModel",),
     "models.sampling.types": ("Sampled", "Sampler", "Seed"),

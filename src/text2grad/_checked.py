@@ -47,7 +47,7 @@ def _in_order(value: object) -> object:
 InOrder = BeforeValidator(_in_order)
 """Marks a tuple; pydantic alone would take a set for one, in any order."""
 
-_RULES = ConfigDict(extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+_RULES = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 @dataclass_transform(frozen_default=True)

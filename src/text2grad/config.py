@@ -13,13 +13,17 @@ PyYAML reads, pydantic checks; what is ours is the overrides, the suggestions an
 docs/decisions.md.
 """
 
+import ast
 import copy
 import difflib
+import inspect
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from dataclasses import field as dataclass_field
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
 
@@ -57,12 +61,9 @@ def _warn(message: str) -> None:
 
 @dataclass_transform(frozen_default=True)
 def settings(cls: type[S]) -> type[S]:
-    """Declare a settings class: frozen, checked, every field with a default and a help text."""
-    made = checked(ConfigError)(cls)
-    for key, help_text, _ in _own_fields(made):
-        if not help_text:
-            raise TypeError(f"{cls.__name__}.{key} has no help text: put a docstring under the field")
-    return made
+    """Declare a settings class: frozen, checked, every field with a default and a docstring. A class may inherit the
+    fields of another settings class, and declare some of them again with another default or another help."""
+    return checked(ConfigError)(cls)
 
 
 def load(
@@ -147,12 +148,12 @@ def dump(config: Any) -> str:
 
 def describe(cls: type) -> Iterator[Setting]:
     """Every leaf, in declaration order: the help of a command."""
-    hints = get_type_hints(cls)
-    for key, help_text, inner in _own_fields(cls):
+    hints, texts = get_type_hints(cls), help_of(cls)
+    for key, inner in _fields(cls):
         if inner is not None:
             yield from (leaf._replace(key=f"{key}.{leaf.key}") for leaf in describe(inner))
         else:
-            yield Setting(key, help_text, _default(cls, key), _choices(hints[key]))
+            yield Setting(key, texts[key], _default(cls, key), _choices(hints[key]))
 
 
 def common(cls: type) -> list[Setting]:
@@ -251,7 +252,7 @@ def _renames(cls: type, above: str = "") -> Iterator[tuple[str, str, Renamed]]:
     table: Mapping[str, str | Renamed | None] = getattr(cls, "RENAMED", {})
     for old, new in table.items():
         yield above, old, new if isinstance(new, Renamed) else Renamed(new)
-    for key, _, inner in _own_fields(cls):
+    for key, inner in _fields(cls):
         if inner is not None:
             yield from _renames(inner, f"{above}{key}.")
 
@@ -274,7 +275,7 @@ def _prune(tree: dict[str, Any], parents: Sequence[str]) -> None:
 
 
 def _unknown(cls: type, tree: Mapping[str, Any], top: type | None = None, above: str = "") -> Iterator[str]:
-    known = {key: inner for key, _, inner in _own_fields(cls)}
+    known = dict(_fields(cls))
     for key, value in tree.items():
         inner = known.get(key)
         if key not in known:
@@ -293,14 +294,50 @@ def _suggest(key: str, above: str, known: Mapping[str, Any], top: type) -> str:
     return f"the keys here are {', '.join(above + name for name in known)}"
 
 
-def _own_fields(cls: type) -> Iterator[tuple[str, str, type | None]]:
-    """(name, help text, settings class below it if it holds one) of each field."""
+def _fields(cls: type) -> Iterator[tuple[str, type | None]]:
+    """(name, settings class below it if it holds one) of each field."""
     hints = get_type_hints(cls)
-    documented = cls.__pydantic_fields__  # type: ignore[attr-defined]
     for item in fields(cls):
         hint = hints[item.name]
-        inner = hint if isinstance(hint, type) and is_dataclass(hint) else None
-        yield item.name, documented[item.name].description or "", inner
+        yield item.name, hint if isinstance(hint, type) and is_dataclass(hint) else None
+
+
+def help_of(cls: type) -> dict[str, str]:
+    """Field → the docstring under it, in this class or in the nearest one that it inherits from. Read from the source
+    when help is asked for: Python keeps no such docstrings."""
+    texts = {key: text for base in reversed(cls.__mro__) for key, text in _docstrings(base).items()}
+    if missing := [item.name for item in fields(cls) if not texts.get(item.name)]:
+        raise TypeError(f"{cls.__name__}.{missing[0]} has no help text: put a docstring under the field")
+    return texts
+
+
+def _docstrings(cls: type) -> dict[str, str]:
+    module = inspect.getmodule(cls)
+    if module is None or not is_dataclass(cls):
+        return {}
+    return _documented(inspect.getsource(module)).get(cls.__qualname__.replace("<locals>.", ""), {})
+
+
+@cache
+def _documented(source: str) -> dict[str, dict[str, str]]:
+    """Path of each class in a module's source → its fields that have a docstring."""
+    classes: dict[str, dict[str, str]] = {}
+
+    def visit(node: ast.AST, above: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            name = getattr(child, "name", None) if isinstance(child, ast.ClassDef | ast.FunctionDef) else None
+            if isinstance(child, ast.ClassDef):
+                classes[above + child.name] = {
+                    field.target.id: inspect.cleandoc(text.value.value)
+                    for field, text in pairwise(child.body)
+                    if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+                    if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
+                    if isinstance(text.value.value, str)
+                }
+            visit(child, f"{above}{name}." if name else above)
+
+    visit(ast.parse(source), "")
+    return classes
 
 
 def _choices(hint: Any) -> tuple[Any, ...]:
@@ -320,9 +357,9 @@ def _default(cls: type, key: str) -> Any:
 
 
 def _dump_lines(config: Any, indent: str) -> Iterator[str]:
-    values = plain(config)
-    for key, help_text, inner in _own_fields(type(config)):
-        yield from (f"{indent}# {line.strip()}" for line in help_text.splitlines())
+    values, texts = plain(config), help_of(type(config))
+    for key, inner in _fields(type(config)):
+        yield from (f"{indent}# {line.strip()}" for line in texts[key].splitlines())
         if inner is not None:
             yield f"{indent}{key}:"
             yield from _dump_lines(getattr(config, key), indent + "  ")

@@ -24,7 +24,7 @@ from studies.reward_model.run import Part, Row, parts
 from studies.reward_model.weak import by_support, corrupted
 
 from text2grad import config
-from text2grad.feedback.critics.learned import LearnedSettings
+from text2grad.feedback.settings import LearnedSettings
 from text2grad.models.reward.critic import RewardCritic
 from text2grad.models.reward.template import Encoded
 from text2grad.tasks.annotated import Annotated

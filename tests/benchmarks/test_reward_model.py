@@ -17,8 +17,7 @@ from benchmarks.reward_model import (
 )
 
 from text2grad.models.reward.model import RewardModel
-from text2grad.models.reward.template import Template
-from text2grad.models.settings import LoraSettings, PolicySettings
+from text2grad.models.settings import LoraSettings, PolicySettings, Template
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 
 

@@ -11,7 +11,8 @@ import pytest
 from tests.conftest import Start
 from text2grad.cli import main
 from text2grad.errors import CriticError
-from text2grad.feedback.critics.openai import OpenAICritic, OpenAISettings, server_of
+from text2grad.feedback.critics.openai import OpenAICritic, server_of
+from text2grad.feedback.settings import OpenAISettings
 from text2grad.runs import encode_row, read_jsonl
 
 

@@ -15,8 +15,9 @@ import pytest
 
 from tests.conftest import Start
 from text2grad.errors import CriticError
-from text2grad.feedback.critics.openai import OpenAICritic, OpenAISettings
+from text2grad.feedback.critics.openai import OpenAICritic
 from text2grad.feedback.critics.protocol import ask_now
+from text2grad.feedback.settings import OpenAISettings
 from text2grad.runs import encode_row, read_jsonl
 
 MAIN = (

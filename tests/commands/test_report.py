@@ -144,3 +144,22 @@ def test_open_opens_the_page(
     assert main(["report", str(run), "--open"]) == 0
     assert opened == [(run / "report.html").as_uri()]
     assert ("no browser could be started" in capsys.readouterr().out) != works
+
+
+def test_it_names_the_file_and_the_line_that_it_could_not_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = write_run(tmp_path / "a", updates=3)
+    whole = (made / "rollouts.jsonl").read_bytes()
+    (made / "rollouts.jsonl").write_bytes(whole + b"\x8f\xffno row\n")
+    assert main(["report", str(made)]) == 0
+    line = 1 + whole.count(b"\n")
+    told = capsys.readouterr().err
+    assert f"{made}/rollouts.jsonl: 1 row could not be read, the first because: line {line} is no row" in told
+    for bytes_ in (b"\x8f\xff\x00\x01", b"\x8f\n\xff\x00\n"):
+        (made / "rollouts.jsonl").write_bytes(bytes_)
+        assert main(["report", str(made)]) == 0
+        assert "could not be read, the first because: line 1 is no row" in capsys.readouterr().err
+    (made / "rollouts.jsonl").write_bytes(b'{"update": 1}\n')
+    assert main(["report", str(made)]) == 0
+    assert "could not be read, the first because: line 1: Rollout" in capsys.readouterr().err

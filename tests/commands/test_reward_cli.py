@@ -18,7 +18,7 @@ from tests.training.trainings import metrics_of, rows_of, trainer
 from text2grad import Example, RewardModel, config
 from text2grad.cli import main
 from text2grad.errors import RunError
-from text2grad.feedback.critics.learned import LearnedSettings
+from text2grad.feedback.settings import LearnedSettings
 from text2grad.models.reward.critic import RewardCritic
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.runs import encode_row, read_jsonl

@@ -49,6 +49,8 @@ def here(given: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["run", "data=bad.jsonl"], "bad.jsonl, line 2: should be one JSON object"),
         (["run", "data=data.jsonl", "held_out=none.jsonl"], "none.jsonl: should be a JSONL file"),
         (["run", "data=data.jsonl", "critic=referense"], "no critic 'referense'; did you mean `reference`?"),
+        (["run", "data=data.jsonl", "critic=people"], "critic=people: what people wrote in a file is about the"),
+        (["run", "data=data.jsonl", "evaluation.critic=first(people, code)"], "text that a model has just written"),
         (["run", "data=data.jsonl", "crtic=reference"], "no setting `crtic`; did you mean `critic`?"),
         (["run", "data=data.jsonl", "credit.kind=group", "completions=1"], "completions should be at least 2, got 1"),
         (["run", "data=data.jsonl", "updates=0"], "updates: should be greater than 0, got 0"),

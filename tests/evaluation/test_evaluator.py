@@ -11,7 +11,7 @@ from text2grad.errors import InvalidData
 from text2grad.evaluation.evaluator import Evaluation, Evaluator
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.judge import RewardFunction
-from text2grad.feedback.rewards import Scoring
+from text2grad.feedback.settings import Scoring
 from text2grad.models.sampling.types import Seed
 from text2grad.runs.world import World
 from text2grad.tasks.task import Metric, mean_of

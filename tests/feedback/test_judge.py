@@ -10,7 +10,7 @@ from text2grad.errors import CriticError, InvalidData
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.critics.protocol import Critiques
 from text2grad.feedback.judge import RewardFunction, judge, token_verdicts
-from text2grad.feedback.rewards import Scoring
+from text2grad.feedback.settings import Scoring
 from text2grad.models.offsets import completion_of
 from text2grad.types import Completion, Critique, Example, Quote
 

@@ -12,8 +12,9 @@ from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.critics.compose import merged
 from text2grad.feedback.critics.protocol import ask_now
 from text2grad.feedback.replies import read_reply
-from text2grad.feedback.rewards import Scoring, token_rewards, total_of
+from text2grad.feedback.rewards import token_rewards, total_of
 from text2grad.feedback.rows import Row
+from text2grad.feedback.settings import Scoring
 from text2grad.types import Completion, Critique
 
 WHOLE: dict[str, Any] = {

@@ -12,13 +12,13 @@ from text2grad.feedback.align.overlap import SIGN
 from text2grad.feedback.rewards import (
     RunningScale,
     RunningSpread,
-    Scoring,
     kind_of,
     on_last_token,
     token_rewards,
     total_of,
     verdict_sum,
 )
+from text2grad.feedback.settings import Scoring
 from text2grad.types import Alignment, Completion, Critique, Span, Verdict
 
 VERDICTS: list[Verdict] = ["good", "poor", "neutral"]
@@ -207,6 +207,25 @@ def test_by_verdicts_by_hand() -> None:
     rewards = token_rewards(Critique(""), alignment, TOKENS, Scoring())
     assert rewards.tolist() == pytest.approx([0.25, -0.125, 0.0, 0.0, -0.25, -0.25])
     assert kind_of(Critique("")) == "verdicts"
+
+
+def test_rewards_follow_the_verdicts_where_spans_overlap() -> None:
+    tokens = Completion("in a Kent village", (1, 2, 3, 4, 0), ((0, 2), (2, 4), (4, 9), (9, 17), (17, 17)))
+    poor, kent = Span(0, 17, "poor"), Span(5, 9, "good")
+    score = Critique("", score=0.0)
+    # "Kent" is overruled: it earns nothing and is not counted.
+    overruled = Alignment((poor, kent))
+    assert token_rewards(score, overruled, tokens, Scoring(scale=1.0)).tolist() == [0.0, 0.0, 0.0, -1.0, 1.0]
+    assert verdict_sum(overruled) == -1.0
+    assert token_rewards(Critique(""), overruled, tokens, Scoring()).tolist() == [0.0, 0.0, 0.0, -1.0, 0.0]
+    # Poor "village" inside good words: the good span earns on "Kent", the last token that is its own.
+    inside = Alignment((Span(0, 17, "good"), Span(10, 17, "poor")))
+    assert token_rewards(score, inside, tokens, Scoring(scale=1.0)).tolist() == [0.0, 0.0, 1.0, -1.0, 0.0]
+    even = token_rewards(score, inside, tokens, Scoring(scale=3.0, placement="even"))
+    assert even.tolist() == pytest.approx([1.0, 1.0, 1.0, -3.0, 0.0])
+    # Two remarks of one verdict about the same words add up.
+    twice = Alignment((poor, Span(10, 17, "poor")))
+    assert token_rewards(score, twice, tokens, Scoring(scale=1.0)).tolist() == [0.0, 0.0, 0.0, -2.0, 2.0]
 
 
 def test_the_paper_rule_by_hand() -> None:

@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 
-from text2grad.feedback.critics.openai import OpenAICritic, OpenAISettings
+from text2grad.feedback.critics.openai import OpenAICritic
 from text2grad.feedback.critics.protocol import ask_now
+from text2grad.feedback.settings import OpenAISettings
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from text2grad.feedback.rewards import Scoring, token_rewards
+from text2grad.feedback.rewards import token_rewards
+from text2grad.feedback.settings import Scoring
 from text2grad.optim.batch import Batch, collate_ids
 from text2grad.optim.estimators import find_estimator, keep_back
 from text2grad.optim.settings import AdvantageSettings

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from tests.optim.made import leave_one_out
-from text2grad.feedback.rewards import Scoring, on_last_token, token_rewards
+from text2grad.feedback.rewards import on_last_token, token_rewards
+from text2grad.feedback.settings import Scoring
 from text2grad.optim.estimators import discounted_sums, leave_one_out_mean
 from text2grad.types import Alignment, Completion, Critique, Span
 

@@ -8,7 +8,7 @@ import pytest
 from tests.report.made_runs import METRICS
 from text2grad.report.arms import Point, arms_of
 from text2grad.report.folders import Run
-from text2grad.report.panels import time_by_part
+from text2grad.report.panels import locality_gaps, time_by_part
 from text2grad.report.words import compare
 from text2grad.types import MetricInfo
 
@@ -119,6 +119,23 @@ def test_nobody_wins_where_the_ends_are_equal() -> None:
     said = compare(arms_of([run("a", {0: 0.0, 4: 0.5}, x=1), run("b", {0: 0.1, 4: 0.5}, x=2)]))
     assert said.headline == "a ends at 0.500, b at 0.500"
     assert said.sentences[-1] == "a reached the final score of b, 0.500, by update 4."
+
+
+def test_locality_is_compared_between_the_arms() -> None:
+    # good − poor: 0.3, 0.1 for the spans; 0.1, 0.1 for the scalar arm. Differences 0.2 and 0: mean 0.1, s.d. √0.02.
+    span = {1: {"locality/good": 0.1, "locality/poor": -0.2}, 2: {"locality/good": 0.1, "locality/poor": 0.0}}
+    scalar = {1: {"locality/good": 0.0, "locality/poor": -0.1}, 2: {"locality/good": 0.2, "locality/poor": 0.1}}
+    scalar[3] = {"locality/good": 5.0}
+    arms = arms_of([Run(Path("a"), "span", span, {"x": 1}), Run(Path("b"), "scalar", scalar, {"x": 2})])
+    assert locality_gaps(arms) == (
+        ["good − poor", "mean", "spread over updates", "above 0"],
+        [
+            ["span", "+0.200", "0.141", "100% of 2 updates"],
+            ["scalar", "+0.100", "0", "100% of 2 updates"],
+            ["span minus scalar", "+0.100", "0.141", "50% of 2 updates"],
+        ],
+    )
+    assert locality_gaps(arms_of([run("b", {0: 0.0})])) is None
 
 
 def test_time_is_of_every_part_that_was_measured_over_all_updates() -> None:

@@ -3,6 +3,7 @@
 import json
 import math
 import random
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -166,3 +167,18 @@ def test_a_row_with_numbers_that_nobody_can_reckon_with_is_said_not_to_be_read(
     shown = read_completions(path)
     assert [one["update"] for one in shown.during] == [1]
     assert shown.unreadable == 1 and field in shown.reason
+
+
+def test_a_span_whose_tokens_all_have_another_verdict_says_so() -> None:
+    # "Nine" (good) lies in the poor "Nine ships": the verdicts of the tokens are poor.
+    noun = rewarded(
+        Example("a", "Say."),
+        TEXT,
+        Critique("x"),
+        Alignment((Span(0, 10, "poor"), Span(0, 4, "good"))),
+        random.Random(1),
+    )
+    spans = encode({"update": 3, **replace(noun, verdicts=(-1.0, -1.0, *[0.0] * 8)).to_json()})["spans"]
+    assert [span[5:] for span in spans] == [[], [1]]
+    spans = encode({"update": 3, **replace(noun, verdicts=None).to_json()})["spans"]
+    assert [span[5:] for span in spans] == [[], []]

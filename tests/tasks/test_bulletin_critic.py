@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from text2grad.errors import InvalidData
 from text2grad.feedback.align import align
-from text2grad.feedback.critics.named import CriticSettings, critic_named
+from text2grad.feedback.critics.named import critic_named
+from text2grad.feedback.settings import CriticSettings
 from text2grad.tasks.bulletin import CAUSES, DAYS, KINDS, PARTS, PLACES, SITES, THINGS, bulletins
 from text2grad.tasks.bulletin_critic import TRIPLES, BulletinCritic, BulletinSettings, bulletin, facts_right, read
 from text2grad.types import Critique

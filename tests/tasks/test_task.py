@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from text2grad.errors import ConfigError, InvalidData
-from text2grad.feedback.critics.named import CriticSettings, critic_named
+from text2grad.feedback.critics.named import critic_named
 from text2grad.feedback.people import Rejected
+from text2grad.feedback.settings import CriticSettings
 from text2grad.tasks.annotated import Annotated
 from text2grad.tasks.bulletin import bulletins
 from text2grad.tasks.bulletin_critic import bulletin

@@ -10,7 +10,7 @@ import pytest
 from text2grad.evaluation.metrics import text_stats
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.judge import RewardFunction
-from text2grad.feedback.rewards import Scoring
+from text2grad.feedback.settings import Scoring
 from text2grad.training.guard import Guard
 from text2grad.training.settings import GuardSettings
 from text2grad.types import Critique, Example

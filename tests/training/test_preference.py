@@ -171,6 +171,18 @@ def test_gradients_are_those_of_the_loss_as_it_is_written_down(tmp_path: Path, l
 # --------------------------------------------------------------------------------------------- pairs from samples
 
 
+@pytest.mark.parametrize(("pairs", "temperature"), [("file", 1.0), ("samples", 0.5)])
+def test_given_pairs_are_compared_under_the_plain_model(tmp_path: Path, pairs: str, temperature: float) -> None:
+    with trainer(tmp_path / "run", f"pairs={pairs}", "sampling.temperature=0.5", critic=silent) as one:
+        assert one.policy.temperature == temperature
+
+
+def test_no_more_held_out_examples_are_completed_than_asked_for(tmp_path: Path) -> None:
+    with trainer(tmp_path / "run", "pairs=samples", "evaluate_examples=2", critic=silent, held_out=HELD_OUT) as one:
+        assert one.evaluator is not None and one.evaluator.examples == HELD_OUT[:2]
+        assert one._counts()["data/held_out"] == 2
+
+
 def rollout(index: int, score: float | None) -> Rollout:
     completion = Completion("x", (index,), ((0, 1),))
     return Rollout(Example("a", "?"), completion, prompt_ids=(9,), index=index, group=index // 3, score=score)
@@ -338,7 +350,7 @@ def test_long_pairs_are_counted_and_never_cut(tmp_path: Path) -> None:
     one = trainer(tmp_path / "run", "max_tokens=60", "too_long=skip", "updates=1", examples=[*PAIRS, long])
     assert len(one.pairs) == 7 and one.train().status == 0
     assert metrics_of(tmp_path / "run")[0]["data/skipped"] == 1
-    with pytest.raises(InvalidData, match="all 1 pairs are over 60 tokens"):
+    with pytest.raises(InvalidData, match="all 1 examples are over the limit of 60 tokens"):
         trainer(tmp_path / "none", "max_tokens=60", "too_long=skip", examples=[long])
 
 

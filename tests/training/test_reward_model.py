@@ -22,8 +22,7 @@ from text2grad.models.parallel import Processes
 from text2grad.models.reward.calibrate import calibrated
 from text2grad.models.reward.critic import RewardCritic
 from text2grad.models.reward.model import RewardModel
-from text2grad.models.reward.template import Template
-from text2grad.models.settings import LoraSettings, PolicySettings
+from text2grad.models.settings import LoraSettings, PolicySettings, Template
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.tasks.annotated import Annotated
 from text2grad.tasks.task import Task

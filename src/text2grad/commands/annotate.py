@@ -33,11 +33,12 @@ from text2grad.feedback.annotation import (
     rereadable,
 )
 from text2grad.feedback.critics.budget import Budget
-from text2grad.feedback.critics.named import CriticSettings, critic_named, models_in, sources_of
+from text2grad.feedback.critics.named import critic_named, models_in, sources_of
 from text2grad.feedback.critics.openai import server_of
 from text2grad.feedback.critics.protocol import Critic, described
 from text2grad.feedback.people import PeopleSettings, write_argilla, write_label_studio
 from text2grad.feedback.rows import Rejected, Row, check_writable, identity
+from text2grad.feedback.settings import CriticSettings
 from text2grad.models.reward import open_critic
 from text2grad.runs.display import Display
 from text2grad.runs.ledger import Ledger, check_target, rejects_of, write_rejects
@@ -49,26 +50,11 @@ from text2grad.tasks.task import open_task, reads_data
 @settings
 class AnnotateSettings:
     COMMON: ClassVar = (
-        "task",
-        "critic",
-        "batch",
-        "critics.openai.base_url",
-        "critics.openai.temperature",
-        "critics.openai.concurrency",
-        "critics.openai.budget.requests",
-        "critics.openai.budget.tokens",
-        "critics.openai.budget.money",
-        "critics.code.seconds",
-        "critics.code.workers",
-        "critics.learned.device",
-        "people.kind",
-        "people.columns.prompt",
-        "people.columns.completion",
-        "people.columns.critique",
-        "people.units",
-        "align.quotes.ambiguous",
-        "align.quotes.fuzzy",
-        "align.paraphrase.use",
+        *("task", "critic", "batch", "critics.openai.base_url", "critics.openai.temperature"),
+        *("critics.openai.concurrency", "critics.openai.budget.requests", "critics.openai.budget.tokens"),
+        *("critics.openai.budget.money", "critics.code.seconds", "critics.code.workers", "critics.learned.device"),
+        *("people.kind", "people.columns.prompt", "people.columns.completion", "people.columns.critique"),
+        *("people.units", "align.quotes.ambiguous", "align.quotes.fuzzy", "align.paraphrase.use"),
     )
     task: str = "jsonl"
     """jsonl: the input is a file of rows, or of people. defacto, qa_feedback: a data set's file as published, whose
@@ -93,12 +79,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "text2grad annotate [IN.jsonl] OUT.jsonl --critic NAME [key=value …] [--config FILE]"
     parser.add_argument("words", nargs="*", metavar="IN OUT key=value", help="input, output and settings")
     parser.add_argument("--critic", metavar="NAME", help="who writes the critiques; the same as critic=NAME")
-    parser.add_argument(
-        "--unsafe-no-sandbox",
-        action="store_true",
-        help="let the critic `code` run programs without a sandbox, as you, with your files and your network: only on "
-        "a machine that can be thrown away",
-    )
+    parsing.add_unsafe(parser)
     parser.add_argument(
         "--tasks",
         choices=sorted(TASKS),
@@ -122,8 +103,6 @@ def run(args: argparse.Namespace) -> int:
     files, overrides = parsing.split_overrides(args.words)
     if args.critic is not None:
         overrides.append(f"critic={config.inline(args.critic)}")
-    if args.unsafe_no_sandbox:
-        overrides.append("critics.code.unsafe=true")
     options = parsing.resolve(args, AnnotateSettings, overrides)
     if options is None:
         return 0

@@ -22,11 +22,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", metavar="FILE", help="write the results here as JSON")
     parser.add_argument("--rollouts", metavar="FILE", help="write every completion with its critique here as JSONL")
-    parser.add_argument(
-        "--unsafe-no-sandbox",
-        action="store_true",
-        help="let the critic `code` run programs without a sandbox: only on a machine that can be thrown away",
-    )
+    parsing.add_unsafe(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress display")
     launching.add_launch(parser)
     parsing.add_settings(parser, EvaluateSettings)
@@ -34,18 +30,20 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     models, overrides = parsing.split_overrides(args.words)
-    if args.unsafe_no_sandbox:
-        overrides.append("critics.code.unsafe=true")
     settings = parsing.resolve(args, EvaluateSettings, overrides)
     if settings is None:
         return 0
     if len(models) != 1:
         raise UsageError(f"wants one model, got {len(models)}; see text2grad evaluate --help")
+    from text2grad.feedback.critics.named import refuse_people
+
+    refuse_people(settings.critic)
+    refuse_people(settings.best_of_critic)
     for file in filter(None, (args.out, args.rollouts)):
         check_target(file)
     if args.launch or args.processes is not None:
         files = [word for flag in ("out", "rollouts") if (name := getattr(args, flag)) for word in (f"--{flag}", name)]
-        return launching.launch(args, "evaluate", [*files, *["--unsafe-no-sandbox"] * args.unsafe_no_sandbox])
+        return launching.launch(args, "evaluate", [*files, *parsing.unsafe_words(args)])
     from text2grad.evaluation.evaluate import evaluate
 
     world, device = launched(settings.device)

@@ -29,6 +29,21 @@ def add_settings(parser: argparse.ArgumentParser, cls: type) -> None:
         parser.epilog += f"\n\n--help-all lists every setting ({len(every)})"
 
 
+def add_unsafe(parser: argparse.ArgumentParser) -> None:
+    """Declare the word that lets the critic `code` run programs unprotected."""
+    parser.add_argument(
+        "--unsafe-no-sandbox",
+        action="store_true",
+        help="let the critic `code` run programs without a sandbox, as you, with your files and your network: only on "
+        "a machine that can be thrown away",
+    )
+
+
+def unsafe_words(args: argparse.Namespace) -> list[str]:
+    """The word again, for the processes that a command starts."""
+    return ["--unsafe-no-sandbox"] if getattr(args, "unsafe_no_sandbox", False) else []
+
+
 class _HelpAll(argparse.Action):
     """`--help`, with all settings instead of the common ones."""
 
@@ -66,6 +81,7 @@ def split_overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def resolve(args: argparse.Namespace, cls: type[S], overrides: list[str]) -> S | None:
     """The settings; or None where `--print-config` asked only to see them, and they have been printed."""
+    overrides = [*overrides, *["critics.code.unsafe=true" for _ in unsafe_words(args)]]
     resolved = config.load(cls, args.config, overrides, warn=_tell)
     if args.print_config:
         sys.stdout.write(config.dump(resolved))

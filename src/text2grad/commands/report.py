@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     compared = [run for run in runs if not run.supervised] or runs
     page = build(compared)
     left_out += [f"{run.path}: left out, {run.learns_from} has no scores" for run in runs if run not in compared]
-    for line in left_out:
+    for line in (*left_out, *page.unread):
         print(line, file=sys.stderr)
     try:
         write_atomic(target, page.html)

@@ -6,27 +6,23 @@ The loop is `training/reward_model.py`. The same command resumes after a kill. T
 
 import argparse
 
-from text2grad.commands.training import add_training, run_training
+from text2grad.commands.training import TrainingCommand
+from text2grad.errors import UsageError
 from text2grad.training.settings import NO_BEST, RewardModelSettings
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "text2grad reward-model RUN data=FILE model=NAME [key=value …] [--config FILE] [--launch ddp]"
-    add_training(parser, RewardModelSettings)
+def check(args: argparse.Namespace, settings: RewardModelSettings) -> None:
+    # Said once, here, and not by each process.
+    if args.launch == "fsdp2" and settings.keep == "best":
+        raise UsageError(f"{NO_BEST}; see text2grad reward-model --help")
 
 
-def run(args: argparse.Namespace) -> int:
-    def check(settings: RewardModelSettings) -> str | None:
-        # Said once, here, and not by each process.
-        return NO_BEST if args.launch == "fsdp2" and settings.keep == "best" else missing(settings)
-
-    return run_training(
-        args, "reward-model", RewardModelSettings, "text2grad.training.reward_model:RewardModelTrainer", check
-    )
-
-
-def missing(settings: RewardModelSettings) -> str | None:
-    """What a run cannot do without."""
-    if not settings.data and settings.task == "jsonl":
-        return "wants annotated completions to learn from: data=FILE.jsonl (made by `text2grad annotate`), or task=NAME"
-    return None
+_command = TrainingCommand(
+    "reward-model",
+    RewardModelSettings,
+    "text2grad.training.reward_model:RewardModelTrainer",
+    usage="data=FILE model=NAME",
+    wants="annotated completions to learn from: data=FILE.jsonl (made by `text2grad annotate`), or task=NAME",
+    check=check,
+)
+arguments, run = _command.arguments, _command.run

@@ -6,20 +6,24 @@ same weights and files as a run that was never interrupted.
 
 import argparse
 
-from text2grad.commands.training import add_training, run_training
+from text2grad.commands.training import TrainingCommand
 from text2grad.training.settings import TrainSettings
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "text2grad train RUN data=FILE critic=NAME model=NAME [key=value …] [--config FILE] [--launch ddp]"
-    add_training(parser, TrainSettings, sandbox=True)
+def check(_: argparse.Namespace, settings: TrainSettings) -> None:
+    from text2grad.feedback.critics.named import refuse_people
+
+    refuse_people(settings.critic)
+    refuse_people(settings.evaluation.critic)
 
 
-def run(args: argparse.Namespace) -> int:
-    return run_training(args, "train", TrainSettings, "text2grad.training.rl:Trainer", missing)
-
-
-def missing(settings: TrainSettings) -> str | None:
-    """What a run cannot do without."""
-    ready = settings.data or settings.task != "jsonl"
-    return None if ready else "wants examples to train on: data=FILE.jsonl, or task=NAME"
+_command = TrainingCommand(
+    "train",
+    TrainSettings,
+    "text2grad.training.rl:Trainer",
+    usage="data=FILE critic=NAME model=NAME",
+    wants="examples to train on: data=FILE.jsonl, or task=NAME",
+    sandbox=True,
+    check=check,
+)
+arguments, run = _command.arguments, _command.run

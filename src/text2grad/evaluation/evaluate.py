@@ -19,10 +19,10 @@ from text2grad.errors import ConfigError
 from text2grad.evaluation.evaluator import Evaluation, Evaluator
 from text2grad.evaluation.metrics import check_metrics, metric_infos
 from text2grad.evaluation.settings import EvaluateSettings
-from text2grad.feedback.critics.named import critic_named
+from text2grad.feedback.critics.named import critic_named, refuse_people
 from text2grad.feedback.critics.protocol import Critic, name_of
 from text2grad.feedback.judge import RewardFunction, columns_of
-from text2grad.feedback.rewards import Scoring
+from text2grad.feedback.settings import Scoring
 from text2grad.models.reward import open_critic
 from text2grad.models.writer import Writer
 from text2grad.runs.display import Display
@@ -138,6 +138,7 @@ def _counted(display: Display, processes: int) -> Callable[[int], None]:
 
 
 def _reward_function(critic: str | Critic, settings: EvaluateSettings) -> RewardFunction:
+    refuse_people(critic)
     if isinstance(critic, str):
         critic = critic_named(critic, settings.critics, open_critic)
     return RewardFunction(critic, settings.align, Scoring())

@@ -8,12 +8,24 @@ from annotated_types import Ge, Gt
 from text2grad._checked import Int, Real
 from text2grad.config import settings
 from text2grad.feedback.align.settings import AlignSettings
-from text2grad.feedback.critics.named import CriticSettings
+from text2grad.feedback.settings import CriticSettings
 from text2grad.models.sampling.settings import SamplingSettings
 
 
 @settings
-class EvaluateSettings:
+class ModelSettings:
+    """How a model is loaded and asked."""
+
+    device: str = "auto"
+    """cpu, cuda, …; auto: cuda where there is one."""
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """Of the weights."""
+    format: Literal["auto", "chat", "plain"] = "auto"
+    """chat: prompts go through the model's chat template. plain: as they are. auto: chat where there is a template."""
+
+
+@settings
+class EvaluateSettings(ModelSettings):
     task: str = "jsonl"
     """What to evaluate on: jsonl, bulletin, defacto, qa_feedback, or your own as package.module:object."""
     data: str = ""
@@ -36,12 +48,6 @@ class EvaluateSettings:
     """Who picks it; null: the critic that scores. Another one shows what its choice is worth."""
     seed: Annotated[Int, Ge(0)] = 0
     """Of the samples."""
-    device: str = "auto"
-    """cpu, cuda, …; auto: cuda where there is one."""
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    """Of the weights."""
-    format: Literal["auto", "chat", "plain"] = "auto"
-    """chat: prompts go through the model's chat template. plain: as they are. auto: chat where there is a template."""
     sampling: SamplingSettings = field(default_factory=SamplingSettings)
     """How completions are sampled."""
     critics: CriticSettings = field(default_factory=CriticSettings)
@@ -50,28 +56,14 @@ class EvaluateSettings:
     """How quotes are located."""
 
     COMMON: ClassVar = (
-        "task",
-        "data",
-        "held_out",
-        "task_options",
-        "split",
-        "examples",
-        "critic",
-        "samples",
-        "best_of",
-        "best_of_critic",
-        "seed",
-        "device",
-        "dtype",
-        "format",
-        "sampling.max_new_tokens",
-        "sampling.temperature",
-        "sampling.batch",
+        *("task", "data", "held_out", "task_options", "split", "examples", "critic", "samples", "best_of"),
+        *("best_of_critic", "seed", "device", "dtype", "format", "sampling.max_new_tokens"),
+        *("sampling.temperature", "sampling.batch"),
     )
 
 
 @settings
-class GenerateSettings:
+class GenerateSettings(ModelSettings):
     temperature: Annotated[Real, Ge(0)] = 0.0
     """0: the likeliest token each time. Above 0: sample at this temperature."""
     max_new_tokens: Annotated[Int, Gt(0)] | None = None
@@ -80,9 +72,3 @@ class GenerateSettings:
     """Of the samples: the same seed gives the same text."""
     batch: Annotated[Int, Gt(0)] = 16
     """Prompts of a file that are completed at once."""
-    device: str = "auto"
-    """cpu, cuda, …; auto: cuda where there is one."""
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    """Of the weights."""
-    format: Literal["auto", "chat", "plain"] = "auto"
-    """chat: prompts go through the model's chat template. plain: as they are. auto: chat where there is a template."""

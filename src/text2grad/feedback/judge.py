@@ -19,18 +19,18 @@ from text2grad.errors import InvalidData
 from text2grad.feedback.align import Pair, align_many
 from text2grad.feedback.align.overlap import project
 from text2grad.feedback.align.settings import AlignSettings
-from text2grad.feedback.critics.named import CriticSettings, critic_named
+from text2grad.feedback.critics.named import critic_named
 from text2grad.feedback.critics.protocol import Critic, Critiques, ask
 from text2grad.feedback.critics.words import prompt_text
 from text2grad.feedback.rewards import (
     RunningScale,
     RunningSpread,
-    Scoring,
     on_last_token,
     scale_pairs,
     token_rewards,
     total_of,
 )
+from text2grad.feedback.settings import CriticSettings, Scoring
 from text2grad.runs.folder import Closable
 from text2grad.runs.world import ALONE, World
 from text2grad.types import Alignment, Completion, Critique, Example, Rollout

@@ -17,35 +17,17 @@ The last token is the decision to stop, or, where a completion was cut off, the 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
-from annotated_types import Ge
 from numpy.typing import NDArray
 
-from text2grad._checked import Flag, Real
-from text2grad.config import settings
-from text2grad.feedback.align.overlap import SIGN, project
+from text2grad.errors import InvalidData
+from text2grad.feedback.align.overlap import SIGN, project, standing
+from text2grad.feedback.settings import Scoring
 from text2grad.types import Alignment, Completion, Critique
 
 Rewards = NDArray[np.float64]
-
-
-@settings
-class Scoring:
-    """How spans become token rewards."""
-
-    rule: Literal["return_equivalent", "paper"] = "return_equivalent"
-    """return_equivalent: token rewards sum to the critic's score. paper: +1 on good spans, −1 on poor ones, 0
-    elsewhere; the sum grows with the length, so it is easy to hack."""
-    placement: Literal["last", "even"] = "last"
-    """Put a segment's reward on its last token, or spread it evenly over its tokens."""
-    scale: Annotated[Real, Ge(0)] | None = None
-    """Reward of one verdict where the critic gives a score as well; null: the running least-squares slope of score on
-    verdicts, shrunk towards half a standard deviation of the score."""
-    normalize: Flag = True
-    """Divide rewards by the running standard deviation of the score, so that one KL coefficient means the same for
-    every critic. Logged rewards stay in the critic's units. Only with return_equivalent."""
 
 
 PRIOR_SHARE, PRIOR_COUNT = 0.5, 16.0
@@ -176,8 +158,9 @@ def scale_pairs(judged: Iterable[tuple[Critique, Alignment]]) -> list[tuple[floa
 
 
 def verdict_sum(alignment: Alignment) -> float:
-    """Σ ±severity over the spans."""
-    return float(sum(SIGN[span.verdict] * (span.severity or 1.0) for span in alignment.spans))
+    """Σ ±severity over the spans that count (`align.overlap`)."""
+    spans = [alignment.spans[index] for index in standing(alignment.spans)]
+    return float(sum(SIGN[span.verdict] * (span.severity or 1.0) for span in spans))
 
 
 def total_of(critique: Critique, alignment: Alignment, text: str) -> float:
@@ -203,8 +186,8 @@ def token_rewards(
     >>> token_rewards(said, where, Completion("Nine cars", (1, 2, 0), ((0, 4), (4, 9), (9, 9))), Scoring()).tolist()
     [0.5, -0.25, 0.0]
     """
-    tokens = len(completion.token_ids)
-    if not tokens:
+    _check_ends(critique, alignment, completion.text)
+    if not completion.token_ids:
         return np.zeros(0)
     offsets = np.asarray(completion.offsets, dtype=np.int64).reshape(-1, 2)
     if scoring.rule == "paper":
@@ -222,6 +205,16 @@ def token_rewards(
     return earned
 
 
+def _check_ends(critique: Critique, alignment: Alignment, text: str) -> None:
+    """Refuse spans and prefixes that reach beyond the text: they are about another one."""
+    for span in alignment.spans:
+        span.slice(text)
+    if critique.quality and critique.quality[-1][0] > len(text):
+        raise InvalidData(
+            f"critique.quality should end within the text of {len(text)} characters, got {critique.quality[-1][0]}"
+        )
+
+
 def on_last_token(rewards: Rewards) -> Rewards:
     """The scalar switch: the same sum, all of it on the last token.
 
@@ -236,7 +229,8 @@ def on_last_token(rewards: Rewards) -> Rewards:
 
 def _remarks(alignment: Alignment) -> int:
     """How many things were called good, poor or missing; at least 1."""
-    return max(1, sum(span.verdict != "neutral" for span in alignment.spans) + len(alignment.omissions))
+    counted = [alignment.spans[index] for index in standing(alignment.spans)]
+    return max(1, sum(span.verdict != "neutral" for span in counted) + len(alignment.omissions))
 
 
 def empty_quality(critique: Critique) -> float:
@@ -264,15 +258,16 @@ def _by_quality(
 
 
 def _by_verdict(alignment: Alignment, offsets: NDArray[np.int64], scale: float, placement: str) -> Rewards:
-    earned = np.zeros(len(offsets))
-    last = _last_tokens(np.array([span.end for span in alignment.spans], dtype=np.int64), offsets)
-    # A special token between two pieces of a character ends before it: ends alone need not be in order.
-    reached = np.maximum.accumulate(offsets[:, 1])
-    for span, end in zip(alignment.spans, last, strict=True):
-        reward = scale * SIGN[span.verdict] * (span.severity or 1.0)
-        first = int(np.searchsorted(reached, span.start, side="right"))
-        begin = min(first, int(end)) if placement == "even" else int(end)
-        earned[begin : end + 1] += reward / (end + 1 - begin)
+    """Each span earns on those of its tokens that have its verdict (`align.overlap`). Where none has, what it earns
+    goes to the last token, with the rest of the sum."""
+    earned, signs = np.zeros(len(offsets)), project(alignment.spans, offsets)
+    first, end = offsets.T
+    for span in (alignment.spans[index] for index in standing(alignment.spans)):
+        sign = SIGN[span.verdict]
+        own = np.flatnonzero((first < end) & (first < span.end) & (end > span.start) & (signs == sign))
+        tokens = own if placement == "even" else own[-1:]
+        if len(tokens):
+            earned[tokens] += scale * sign * (span.severity or 1.0) / len(tokens)
     return earned
 
 

@@ -1,7 +1,7 @@
 """How a policy is held and computed; no torch, so that `--help` can list it at once."""
 
-from dataclasses import field
-from typing import Annotated, Literal
+from dataclasses import field, replace
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Lt
 
@@ -39,3 +39,31 @@ class PolicySettings:
     value_gradient: Flag = False
     """Let the value loss train the backbone as well as the value head. With scalar rewards it was 5–15 times larger
     than the policy's, and hurt."""
+
+
+@settings
+class Template:
+    """The words around the parts, and the room there is."""
+
+    before: str = "Prompt:\n"
+    """Before the prompt. Instructions for the model go here."""
+    between: str = "\n\nText:\n"
+    """Between the prompt and the completion."""
+    again: str = "\n\nAgain:\n"
+    """Between the two readings of the completion."""
+    after: str = "\n\nCritique:\n"
+    """Between the completion and its critique."""
+    gap: str = " […] "
+    """Stands for the middle of a prompt that is too long."""
+    max_tokens: Annotated[Int, Gt(16)] = 1024
+    """Tokens of everything together, critique included; at most the positions that the model has."""
+    writes: Literal["words", "quotes"] = "words"
+    """What the language head learns to write. words: the critique's own words. quotes: the paper's way, one JSON object
+    with the words and every quote. It takes several times as many tokens, and needs no span head."""
+    critique_tokens: Annotated[Int, Gt(0)] = 256
+    """Tokens reserved for the critique, and the most that are written."""
+
+    def within(self, model: Any) -> "Template":
+        """The same template, with no more room than the model has positions."""
+        positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        return replace(self, max_tokens=min(self.max_tokens, positions or self.max_tokens))

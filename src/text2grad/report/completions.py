@@ -68,6 +68,10 @@ def read_completions(path: Path, budget: int = BYTES) -> Shown:
             held_out.setdefault(identity, []).append((row["update"], place))
         else:
             during.append(place)
+    with path.open("rb") as file:
+        if not (during or held_out or shown.unreadable) and file.read(1) not in (b"", b"{"):
+            # A last line that is torn is passed over; this one never was a row.
+            shown.unreadable, shown.reason = 1, "line 1 is no row of an update"
     pairs = []
     for (first, place), (last, other) in ((min(looks), max(looks)) for looks in held_out.values()):
         pairs.append([place, other] if first < last else [place])
@@ -110,7 +114,10 @@ class _Shelf:
             return encode(parse_object(self.file.readline(), **USABLE))
         except InvalidData as problem:
             self.shown.unreadable += 1
-            self.shown.reason = self.shown.reason or str(problem)
+            if not self.shown.reason:
+                self.file.seek(0)
+                number = 1 + self.file.read(place).count(b"\n")
+                self.shown.reason = f"line {number}: {problem}"
             return None
 
 
@@ -160,7 +167,7 @@ def encode(row: dict[str, Any]) -> dict[str, Any]:
         scores = (rollout.score, rollout.critique.score, math.fsum(rollout.token_rewards or ()))
         made["score"] = _short(next(score for score in scores if score is not None), 4)
         made["critique"] = _critique(rollout.critique.feedback, completion.text, rollout.alignment)
-        made["spans"] = [_span(span, completion) for span in rollout.alignment.spans]
+        made["spans"] = [_span(span, completion, rollout.verdicts) for span in rollout.alignment.spans]
         made["missed"] = [[visible(missed.quote), visible(missed.reason)] for missed in rollout.alignment.missed]
         made["omissions"] = [visible(omission) for omission in rollout.alignment.omissions]
     return made
@@ -179,11 +186,14 @@ def pieces(completion: Completion) -> list[str]:
     return found
 
 
-def _span(span: Span, completion: Completion) -> list[Any]:
-    """[first token, token behind the last, verdict, comment, evidence]."""
+def _span(span: Span, completion: Completion, verdicts: Sequence[float] | None) -> list[Any]:
+    """[first token, token behind the last, verdict, comment, evidence, 1 if other spans decide all its tokens]."""
     ranges = enumerate(completion.offsets)
     touched = [i for i, (start, end) in ranges if start < end and start < span.end and end > span.start]
-    return [touched[0], touched[-1] + 1, span.verdict, visible(span.comment), evidence(span, ", confidence")]
+    sign = {"good": 1, "poor": -1, "neutral": 0}[span.verdict]
+    overruled = verdicts is not None and all(verdicts[i] != sign for i in touched)
+    shown = [touched[0], touched[-1] + 1, span.verdict, visible(span.comment), evidence(span, ", confidence")]
+    return [*shown, 1] if overruled else shown
 
 
 def _critique(feedback: str, completion: str, alignment: Alignment) -> list[list[Any]]:

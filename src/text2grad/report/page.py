@@ -21,7 +21,7 @@ from text2grad.report.arms import Arm, arms_of
 from text2grad.report.charts import Chart, swatch
 from text2grad.report.completions import BYTES, Shown, embedded, read_completions
 from text2grad.report.folders import Run
-from text2grad.report.panels import LOCALITY, chart_of, panels_of, style_of, time_by_part
+from text2grad.report.panels import LOCALITY, chart_of, locality_gaps, panels_of, style_of, time_by_part
 from text2grad.report.words import Comparison, compare, counted, infos_of, number, ranged, signed
 
 _SCRIPTS = ("base.js", "charts.js", "completions.js")
@@ -34,6 +34,8 @@ class Page:
     comparison: Comparison
     completions: int
     """On the page, of all runs."""
+    unread: tuple[str, ...] = ()
+    """Files of which something could not be read, and what."""
 
 
 def build(runs: Sequence[Run], budget: int = BYTES) -> Page:
@@ -62,14 +64,17 @@ def build(runs: Sequence[Run], budget: int = BYTES) -> Page:
         key=[(swatch(style_of(index)), arm.name) for index, arm in enumerate(arms)],
         locality_key=[(swatch(style), key.partition("/")[2]) for key, style in LOCALITY.items()],
         drawing=_drawing(panels.known + panels.more),
+        gaps=locality_gaps(arms),
         time=time_by_part(arms),
-        runs=[_run(run, rows) for run, rows in zip(runs, shown, strict=True)],
+        runs=[_run(run, _trouble(run, rows)) for run, rows in zip(runs, shown, strict=True)],
         any_rows=any(rows.during or rows.pairs for rows in shown),
         version=__version__,
     )
     count = sum(len(rows.during) + sum(map(len, rows.pairs)) for rows in shown)
+    trouble = [f"{run.path}/{line}" for run, rows in zip(runs, shown, strict=True) for line in _trouble(run, rows)]
+    unread = [line for line in trouble if ".jsonl: " in line]
     # A path may hold bytes that are no text; they become question marks.
-    return Page(html.encode("utf-8", "replace"), comparison, count)
+    return Page(html.encode("utf-8", "replace"), comparison, count, tuple(unread))
 
 
 def _asset(name: str) -> str:
@@ -147,11 +152,15 @@ def _arm(index: int, arm: Arm, comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _run(run: Run, shown: Shown) -> dict[str, Any]:
-    trouble = list(run.trouble)
-    if shown.unreadable:
-        rows = counted(shown.unreadable, "row")
-        trouble.append(f"rollouts.jsonl: {rows} could not be read, the first because: {shown.reason}")
+def _trouble(run: Run, shown: Shown) -> list[str]:
+    """What is missing or unreadable, in words."""
+    if not shown.unreadable:
+        return list(run.trouble)
+    rows = counted(shown.unreadable, "row")
+    return [*run.trouble, f"rollouts.jsonl: {rows} could not be read, the first because: {shown.reason}"]
+
+
+def _run(run: Run, trouble: Sequence[str]) -> dict[str, Any]:
     data, command = run.facts.get("data"), run.facts.get("command")
     return {
         "name": run.name,

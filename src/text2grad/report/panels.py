@@ -6,10 +6,11 @@ metrics of tasks and users beside the comparison, those that everybody looks at 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import fmean, stdev
 
 from text2grad.report.arms import Arm
 from text2grad.report.charts import Chart, Line
-from text2grad.report.words import infos_of, number
+from text2grad.report.words import counted, infos_of, number, signed
 from text2grad.types import MetricInfo
 
 STYLES = 6
@@ -82,6 +83,33 @@ def _locality(arms: Sequence[Arm]) -> list[Chart]:
         drawn[arm.name] = [Line(*line) for line in series if line[1]]
     everything = [line for lines in drawn.values() for line in lines]
     return [Chart(name, "", lines, everything) for name, lines in drawn.items() if lines]
+
+
+def locality_gaps(arms: Sequence[Arm]) -> tuple[list[str], list[list[str]]] | None:
+    """(header, rows): by how much more an update raised good tokens than poor ones, per arm and between the arms. The
+    order alone proves little: good tokens are often the likelier ones, so scalar rewards mostly keep it as well."""
+    gaps = {arm.name: gap for arm in arms if (gap := _gaps(arm))}
+    rows = [[name, *_summary(list(gap.values()))] for name, gap in gaps.items()]
+    (first, own), *others = gaps.items() or [("", {})]
+    for other, theirs in others:
+        differences = [own[update] - theirs[update] for update in own if update in theirs]
+        rows += [[f"{first} minus {other}", *_summary(differences)]] if differences else []
+    return (["good − poor", "mean", "spread over updates", "above 0"], rows) if rows else None
+
+
+def _gaps(arm: Arm) -> dict[int, float]:
+    """Update → change of log-prob on good tokens minus that on poor ones."""
+    poor = {point.update: point.mean for point in arm.series("locality/poor")}
+    return {
+        point.update: point.mean - poor[point.update] for point in arm.series("locality/good") if point.update in poor
+    }
+
+
+def _summary(values: Sequence[float]) -> list[str]:
+    """Mean, standard deviation, and how many are above 0."""
+    spread = number(stdev(values)) if len(values) > 1 else "–"
+    above = sum(value > 0 for value in values)
+    return [signed(fmean(values)), spread, f"{above / len(values):.0%} of {counted(len(values), 'update')}"]
 
 
 def time_by_part(arms: Sequence[Arm]) -> tuple[list[str], list[list[str]]] | None:

@@ -37,8 +37,25 @@ class LossWatch:
         self.lowest = min(self.lowest, metrics[self.key])
         return lower
 
-    def diverged(self, metrics: dict[str, Any], run: Run) -> str | None:
-        """Why nothing more will come of this run, if so. Takes numbers that are not finite out of the metrics."""
+    def after(self, metrics: dict[str, Any], run: Run, learning_rate: float, kept: int = 0) -> bool:
+        """After an update: whether the loss is lower than ever before. Stops a run that is out of patience, or that has
+        diverged: an error, unless the weights of the update `kept` are still there. Takes numbers that are not finite
+        out of the metrics."""
+        if (problem := self._diverged(metrics, run)) is not None:
+            rate = f"ower update.learning_rate={learning_rate:g}"
+            if not kept:
+                raise RunError(f"{problem}. L{rate}, and start in another folder")
+            run.stop(f"{problem}. The model is that of update {kept}; l{rate}")
+            return False
+        lower = self.see(metrics)
+        if self.patience and self.above >= self.patience:
+            loss = metrics[self.key]
+            reason = f"the held-out loss is {loss:.4g}, and was {self.lowest:.4g} (patience={self.patience})"
+            run.stop(reason, status=0)
+        return lower
+
+    def _diverged(self, metrics: dict[str, Any], run: Run) -> str | None:
+        """Why nothing more will come of this run, if so."""
         lost = not _finite(metrics.get(self.key, 0.0))
         for name in [name for name, value in metrics.items() if not _finite(value)]:
             del metrics[name]
@@ -52,12 +69,6 @@ class LossWatch:
             what = "the loss is not a number" if lost else f"{MOST_SKIPS} steps in a row were skipped"
             return f"update {metrics['update']}: {what}; the weights have run away"
         return None
-
-    def out_of_patience(self, metrics: Mapping[str, Any]) -> str | None:
-        """Why to stop, if the loss has not been this low for too long."""
-        if not self.patience or self.above < self.patience:
-            return None
-        return f"the held-out loss is {metrics[self.key]:.4g}, and was {self.lowest:.4g} (patience={self.patience})"
 
     def state(self) -> dict[str, Any]:
         return {"lowest": self.lowest, "above": self.above, "skips": self.skips}

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from text2grad.errors import ConfigError, InvalidData, RunError
+from text2grad.errors import ConfigError, InvalidData
 from text2grad.evaluation.evaluator import Evaluator
 from text2grad.evaluation.metrics import RUNNING, describe, metric_infos
 from text2grad.feedback.critics.protocol import Critic
@@ -31,7 +31,7 @@ from text2grad.models.writer import Writer
 from text2grad.optim import update as optim_update
 from text2grad.optim.batch import Batch, blank, collate_ids
 from text2grad.optim.losses import find_preference_loss
-from text2grad.optim.update import learning_rate_factor, preference_update
+from text2grad.optim.update import preference_update
 from text2grad.runs import Closable
 from text2grad.runs.run import Outcome
 from text2grad.tasks.examples import Stream
@@ -43,11 +43,13 @@ from text2grad.training.setup import (
     Callback,
     Clock,
     critic_digests,
+    learning,
     load_data,
     make_optimizer,
     model_writer,
     reward_function_of,
     set_rate,
+    share_of,
     start,
 )
 from text2grad.training.sft import Encoded, Encoder
@@ -64,7 +66,7 @@ METRICS = {
     ),
     "pairs/frac": MetricInfo("Prompts with a pair", "Share of prompts with two different scores among its samples."),
 }
-Pair = tuple[Encoded, Encoded]
+Pair = tuple[Encoded, ...]
 """The chosen and the rejected completion of a prompt."""
 
 
@@ -133,7 +135,9 @@ class DPOTrainer(Closable):
 
     def _build(self, model: Any) -> None:
         settings, world = self.settings, self.world
-        self.policy = Policy(model, settings.policy, value_head=False, temperature=settings.sampling.temperature)
+        # Given pairs were not sampled here: they are compared under the plain model.
+        temperature = settings.sampling.temperature if self.reward_function is not None else 1.0
+        self.policy = Policy(model, settings.policy, value_head=False, temperature=temperature)
         self.reference = self.policy.reference()
         self.policy.eval()
         self.module = world.prepare(self.policy)
@@ -161,10 +165,8 @@ class DPOTrainer(Closable):
         """Pairs from the examples' columns."""
         settings = self.settings
         encoder = Encoder(self.tokenizer, model, settings.format, settings.max_tokens, settings.too_long)
-        for examples, pairs in ((self.examples, self.pairs), (self.held_out, self.held_pairs)):
-            pairs += [tuple(pair) for e in examples if (pair := encoder(e, *chosen_and_rejected(e))) is not None]
-            if examples and not pairs:
-                raise InvalidData(f"all {len(examples)} pairs are over {encoder.limit} tokens; raise max_tokens")
+        self.pairs = encoder.all(self.examples, chosen_and_rejected)
+        self.held_pairs = encoder.all(self.held_out, chosen_and_rejected)
         self.skipped, self.stream = encoder.skipped, Stream(self.pairs, settings.seed)
 
     def _sample_with(self, reward_function: RewardFunction) -> None:
@@ -182,10 +184,11 @@ class DPOTrainer(Closable):
             completions=settings.completions,
             seed=settings.seed,
         )
-        for example in (*self.examples, *self.held_out):
+        held_out = self.held_out[: settings.evaluate_examples]
+        for example in (*self.examples, *held_out):
             self.writer.prompt(example)
-        if self.held_out:
-            self.evaluator = Evaluator(self.held_out, reward_function, metrics=self.metrics, world=world)
+        if held_out:
+            self.evaluator = Evaluator(held_out, reward_function, metrics=self.metrics, world=world)
 
     def train(self) -> Outcome:
         """From where the folder stands to the end; once."""
@@ -198,27 +201,20 @@ class DPOTrainer(Closable):
                 run.log(metrics, held_out=held_out)
             for step in run.steps():
                 clock = Clock("sample", "critic", "align", "update")
-                factor = learning_rate_factor(step, self.updates, options)
-                set_rate(self.optimizer, factor)
+                rate = set_rate(self.optimizer, step, self.updates, options)
                 pairs, metrics, logged = self.next_pairs(step, clock)
                 with clock("update"):
-                    metrics |= self.update(pairs)
-                metrics["update/learning_rate"] = options.learning_rate * factor
+                    metrics |= self.update(pairs) | rate
                 held_out = []
                 if step % self.settings.evaluate_every == 0 or step == self.updates:
                     with clock("evaluate"):
                         measured, held_out = self.evaluate()
                     metrics |= measured
-                if (problem := self.watch.diverged(metrics, run)) is not None:
-                    rate = options.learning_rate
-                    raise RunError(f"{problem}. Lower update.learning_rate={rate:g}, and start in another folder")
-                self.watch.see(metrics)
+                self.watch.after(metrics, run, options.learning_rate)
                 if metrics.get("pairs/frac") == 0 and not self.warned.without_pairs:
                     self.warned.without_pairs = True
                     metrics["warnings"] = [NO_PAIR.format(step)]
                     run.note(NO_PAIR.format(step))
-                if (reason := self.watch.out_of_patience(metrics)) is not None:
-                    run.stop(reason, status=0)
                 run.log(metrics | clock.metrics(), logged, held_out)
             return run.finish(partial(model_writer, self.policy, self.tokenizer, self.world))
 
@@ -226,8 +222,7 @@ class DPOTrainer(Closable):
         """(this process's pairs, metrics of what they were made from, rollouts to log)."""
         size, each = self.settings.update.batch, self.settings.completions
         if self.reward_function is None:
-            places = range((step - 1) * size + self.world.rank, step * size, self.world.size)
-            return [self.stream.at(place) for place in places], {"update": step}, []
+            return share_of(self.stream, step, size, self.world), {"update": step}, []
         everybody, mine = self.sample_and_judge(step, clock)
         pairs = best_and_worst(mine)
         number = sum(self.world.all_gather(len(pairs)))
@@ -241,9 +236,8 @@ class DPOTrainer(Closable):
             return {"update/pairs": 0.0}
         options = self.settings.update
         batch = self._batch(pairs)
-        with memory_named("the update", "update.micro_batch, or set policy.gradient_checkpointing=true"):
-            self.module.train()
-            metrics = preference_update(
+        with learning(self.module):
+            return preference_update(
                 self.module,
                 self.optimizer,
                 batch,
@@ -253,8 +247,6 @@ class DPOTrainer(Closable):
                 max_grad_norm=options.max_grad_norm,
                 world=self.world,
             )
-            self.module.eval()
-        return metrics
 
     def evaluate(self) -> tuple[dict[str, Any], list[Rollout]]:
         """Held-out pairs: loss and accuracy. Or held-out examples, completed greedily and judged."""
@@ -297,7 +289,7 @@ class DPOTrainer(Closable):
 
     def _counts(self) -> dict[str, int]:
         counted = self.pairs or self.examples
-        held = self.held_pairs or self.held_out
+        held = self.evaluator.examples if self.evaluator is not None else self.held_pairs
         return {"data/examples": len(counted), "data/held_out": len(held), "data/skipped": self.skipped}
 
 
@@ -314,7 +306,7 @@ def best_and_worst(rollouts: Sequence[Rollout]) -> list[Pair]:
         worst = min(group, key=lambda rollout: (rollout.score, rollout.index))
         if best.score != worst.score:
             pairs.append(tuple(Encoded(list(r.prompt_ids), list(r.completion.token_ids)) for r in (best, worst)))
-    return pairs  # type: ignore[return-value]
+    return pairs
 
 
 def chosen_and_rejected(example: Example) -> tuple[str, str]:

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from text2grad.errors import ConfigError, InvalidData, RunError
+from text2grad.errors import ConfigError, InvalidData
 from text2grad.feedback.critics.learned import is_checkpoint
 from text2grad.feedback.labels import Calibration, TokenLabels, Words, kind_for, label_tokens
 from text2grad.feedback.people import Rejected
@@ -33,7 +33,6 @@ from text2grad.models.reward.template import Encoded, Reader, continued
 from text2grad.optim import update as optim_update
 from text2grad.optim.batch import Batch, blank, collate_ids, micro_batches
 from text2grad.optim.labels import LabelBatch, LossWeights, class_weights, counts_of, reward_update
-from text2grad.optim.update import learning_rate_factor
 from text2grad.runs import Closable
 from text2grad.runs.run import Outcome
 from text2grad.tasks.annotated import Annotated, digest_of, prompt_key, split_by_prompt
@@ -41,7 +40,17 @@ from text2grad.tasks.examples import Stream
 from text2grad.tasks.task import Task, open_task
 from text2grad.training.losswatch import LossWatch
 from text2grad.training.settings import NO_BEST, RewardModelSettings
-from text2grad.training.setup import Callback, Clock, file_digests, make_optimizer, model_writer, set_rate, start
+from text2grad.training.setup import (
+    Callback,
+    Clock,
+    file_digests,
+    learning,
+    make_optimizer,
+    model_writer,
+    set_rate,
+    share_of,
+    start,
+)
 from text2grad.training.state import TrainingState
 from text2grad.types import MetricInfo
 
@@ -210,32 +219,23 @@ class RewardModelTrainer(Closable):
                 run.log(metrics)
             for step in run.steps():
                 clock = Clock("update")
-                factor = learning_rate_factor(step, self.updates, options)
-                set_rate(self.optimizer, factor)
-                places = range((step - 1) * options.batch + self.world.rank, step * options.batch, self.world.size)
+                rate = set_rate(self.optimizer, step, self.updates, options)
                 with clock("update"):
-                    metrics = {"update": step, **self.update([self.stream.at(place) for place in places])}
-                metrics["update/learning_rate"] = options.learning_rate * factor
+                    items = share_of(self.stream, step, options.batch, self.world)
+                    metrics = {"update": step, **self.update(items), **rate}
                 if step % settings.evaluate_every == 0 or step == self.updates:
                     with clock("evaluate"):
                         metrics |= self.evaluate()
-                if (problem := self.watch.diverged(metrics, run)) is not None:
-                    rate = f"ower update.learning_rate={options.learning_rate:g}"
-                    if not self.best.update:
-                        raise RunError(f"{problem}. L{rate}, and start in another folder")
-                    run.stop(f"{problem}. The model is that of update {self.best.update}; l{rate}")
-                elif self.watch.see(metrics) and settings.keep == "best":
+                lower = self.watch.after(metrics, run, options.learning_rate, self.best.update)
+                if lower and settings.keep == "best":
                     self.best.keep(step)
-                elif (reason := self.watch.out_of_patience(metrics)) is not None:
-                    run.stop(reason, status=0)
                 run.log(metrics | clock.metrics())
             return run.finish(self._finished)
 
     def update(self, items: Sequence[Item]) -> dict[str, float]:
         options = self.settings.update
-        with memory_named("the update", "update.micro_batch, or set policy.gradient_checkpointing=true"):
-            self.module.train()
-            losses = reward_update(
+        with learning(self.module):
+            return reward_update(
                 self.module,
                 self.optimizer,
                 *self._batch(items),
@@ -244,8 +244,6 @@ class RewardModelTrainer(Closable):
                 max_grad_norm=options.max_grad_norm,
                 world=self.world,
             )
-            self.module.eval()
-        return losses
 
     def evaluate(self) -> dict[str, float]:
         """Losses on the held-out prompts, and how well their tokens are told apart."""

@@ -41,7 +41,7 @@ from text2grad.optim.batch import Batch, blank, collate
 from text2grad.optim.estimators import Advantages, find_estimator
 from text2grad.optim.losses import approximate_kl, find_policy_loss
 from text2grad.optim.reduce import masked_mean
-from text2grad.optim.update import learning_rate_factor, update
+from text2grad.optim.update import update
 from text2grad.runs import Closable
 from text2grad.runs.run import Outcome
 from text2grad.tasks.examples import Stream
@@ -54,6 +54,7 @@ from text2grad.training.setup import (
     Callback,
     Clock,
     critic_digests,
+    learning,
     load_data,
     make_optimizer,
     model_writer,
@@ -231,12 +232,9 @@ class Trainer(Closable):
 
     def update(self, step: int, batch: Batch, advantages: Advantages, clock: Clock) -> dict[str, float]:
         options = self.settings.update
-        factor = learning_rate_factor(step, self.settings.updates, options)
-        set_rate(self.optimizer, factor)
+        rate = set_rate(self.optimizer, step, self.settings.updates, options)
         seed = int(np.random.SeedSequence([self.settings.seed, step]).generate_state(1)[0])
-        advice = "update.micro_batch, or set policy.gradient_checkpointing=true"
-        with clock("update"), memory_named("the update", advice):
-            self.module.train()
+        with clock("update"), learning(self.module):
             stats = update(
                 self.module,
                 self.optimizer,
@@ -247,8 +245,7 @@ class Trainer(Closable):
                 groups=self.settings.prompts,
                 world=self.world,
             )
-            self.module.eval()
-        return stats.means() | {"update/learning_rate": options.learning_rate * factor}
+        return stats.means() | rate
 
     def look_back(
         self,

@@ -8,11 +8,9 @@ from annotated_types import Ge, Gt, Le, Lt
 from text2grad._checked import Int, Real
 from text2grad.config import Renamed, settings
 from text2grad.feedback.align.settings import AlignSettings
-from text2grad.feedback.critics.named import CriticSettings
-from text2grad.feedback.rewards import Scoring
-from text2grad.models.reward.template import Template
+from text2grad.feedback.settings import CriticSettings, Scoring
 from text2grad.models.sampling.settings import SamplingSettings
-from text2grad.models.settings import PolicySettings
+from text2grad.models.settings import PolicySettings, Template
 from text2grad.optim.settings import AdvantageSettings, KLSettings, UpdateSettings
 
 NO_BEST = "keep=best wants whole weights in each process; with --launch fsdp2 set keep=last"
@@ -52,7 +50,15 @@ class EvaluationSettings:
 
 
 @settings
-class LogSettings:
+class TrackerSettings:
+    """Where the metrics go beside metrics.jsonl."""
+
+    trackers: tuple[str, ...] = ()
+    """Also send the metrics to these, through accelerate: tensorboard, wandb, trackio."""
+
+
+@settings
+class LogSettings(TrackerSettings):
     """What is written beside the metrics."""
 
     rollouts: Annotated[Int, Ge(0)] = 16
@@ -63,35 +69,41 @@ class LogSettings:
     hindsight: Annotated[Int, Ge(0)] = 8
     """Completions per evaluation that are cut at a random token, written anew from there and judged again, to see
     whether the critic judges in hindsight (`reward/hindsight`). 0: not measured."""
-    trackers: tuple[str, ...] = ()
-    """Also send the metrics to these, through accelerate: tensorboard, wandb, trackio."""
 
 
 @settings
-class TrainSettings:
-    COMMON: ClassVar = (
-        "model",
-        "task",
-        "data",
-        "held_out",
-        "critic",
-        "reward",
-        "updates",
-        "prompts",
-        "completions",
-        "seed",
-        "device",
-        "sampling.max_new_tokens",
-        "sampling.temperature",
-        "advantage.estimator",
-        "kl.coefficient",
-        "update.learning_rate",
-        "update.epochs",
-        "update.micro_batch",
-        "policy.lora.rank",
-        "policy.precision",
-        "evaluation.every",
-        "log.trackers",
+class RunSettings:
+    """What every training run has."""
+
+    model: str = "smollm2-135m"
+    """The model to start from: an alias, a folder, a .gguf file or a hub id."""
+    task: str = "jsonl"
+    """jsonl: examples from files. bulletin, defacto, qa_feedback: a data set. Or your own as package.module:object."""
+    data: str = ""
+    """File of examples."""
+    held_out: str = ""
+    """File of examples that are only evaluated; empty: none, unless the task brings its own."""
+    task_options: dict[str, Any] = field(default_factory=dict)
+    """Options of the task, as task_options.NAME=value."""
+    seed: Annotated[Int, Ge(0)] = 0
+    """Seed of everything that is random."""
+    device: str = "auto"
+    """cpu, cuda, …; auto: cuda where there is one."""
+    checkpoint_every: Annotated[Int, Gt(0)] = 100
+    """Updates between checkpoints."""
+    keep_checkpoints: Annotated[Int, Gt(0)] = 2
+    """How many of the newest checkpoints stay on the disk."""
+    policy: PolicySettings = field(default_factory=PolicySettings)
+    """How the model is held and computed."""
+
+
+@settings
+class TrainSettings(RunSettings):
+    COMMON: ClassVar[tuple[str, ...]] = (
+        *("model", "task", "data", "held_out", "critic", "reward", "updates", "prompts", "completions", "seed"),
+        *("device", "sampling.max_new_tokens", "sampling.temperature", "advantage.estimator", "kl.coefficient"),
+        *("update.learning_rate", "update.epochs", "update.micro_batch", "policy.lora.rank", "policy.precision"),
+        *("evaluation.every", "log.trackers"),
     )
     RENAMED: ClassVar = {
         "credit.kind": Renamed("advantage.estimator", {"group": "span_rloo"}),
@@ -101,14 +113,8 @@ class TrainSettings:
     }
     model: str = "smollm2-135m"
     """The policy to start from: an alias, a folder, a .gguf file or a hub id. `text2grad sft` gives it a start."""
-    task: str = "jsonl"
-    """jsonl: examples from files. bulletin, defacto, qa_feedback: a data set. Or your own as package.module:object."""
     data: str = ""
     """File of examples to train on. JSONL: prompt, and what the critic needs (reference, tests, passages, …)."""
-    held_out: str = ""
-    """File of examples that are only evaluated; empty: no evaluation, unless the task brings its own."""
-    task_options: dict[str, Any] = field(default_factory=dict)
-    """Options of the task, as task_options.NAME=value."""
     critic: str | None = None
     """Who writes the critiques, as in `text2grad annotate`; null: the task's own critic, or `reference`."""
     reward: Literal["span", "scalar"] = "span"
@@ -119,18 +125,10 @@ class TrainSettings:
     """Prompts per update."""
     completions: Annotated[Int, Gt(0)] = 4
     """Completions per prompt; rloo, grpo and span_rloo need at least 2."""
-    seed: Annotated[Int, Ge(0)] = 0
-    """Seed of everything that is random."""
-    device: str = "auto"
-    """cpu, cuda, …; auto: cuda where there is one."""
     format: Literal["auto", "chat", "plain"] = "auto"
     """chat: prompts go through the model's chat template. plain: as they are. auto: chat where there is a template."""
     checkpoint_every: Annotated[Int, Gt(0)] = 10
     """Updates between checkpoints. What is sampled and judged in between is kept as well, and not paid for twice."""
-    keep_checkpoints: Annotated[Int, Gt(0)] = 2
-    """How many of the newest checkpoints stay on the disk."""
-    policy: PolicySettings = field(default_factory=PolicySettings)
-    """How the policy is held and computed."""
     sampling: SamplingSettings = field(default_factory=SamplingSettings)
     """How completions are sampled."""
     scoring: Scoring = field(default_factory=Scoring)
@@ -177,69 +175,19 @@ class SupervisedSettings:
 
 
 @settings
-class TrackerSettings:
-    """Where the metrics go beside metrics.jsonl."""
+class SupervisedRunSettings(RunSettings):
+    """What runs that learn from given items have in common."""
 
-    trackers: tuple[str, ...] = ()
-    """Through accelerate: tensorboard, wandb, trackio."""
-
-
-@settings
-class SFTSettings:
-    COMMON: ClassVar = (
-        "model",
-        "task",
-        "data",
-        "held_out",
-        "epochs",
-        "updates",
-        "max_tokens",
-        "seed",
-        "device",
-        "update.learning_rate",
-        "update.batch",
-        "update.micro_batch",
-        "policy.lora.rank",
-        "policy.precision",
-        "evaluate_every",
-        "checkpoint_every",
-        "log.trackers",
-    )
-    model: str = "smollm2-135m"
-    """The model to start from: an alias, a folder, a .gguf file or a hub id."""
-    task: str = "jsonl"
-    """jsonl: examples from files. bulletin, defacto, qa_feedback: a data set. Or your own as package.module:object."""
-    data: str = ""
-    """File of examples. JSONL: prompt with completion or reference, or messages that end with the assistant's turn."""
-    held_out: str = ""
-    """File of examples whose loss is only measured; empty: none, unless the task brings its own."""
-    task_options: dict[str, Any] = field(default_factory=dict)
-    """Options of the task, as task_options.NAME=value."""
     updates: Annotated[Int, Gt(0)] | None = None
     """Optimizer steps; null: as many as `epochs` takes."""
     epochs: Annotated[Real, Gt(0)] = 1.0
     """Passes over the examples, each in a new order, if `updates` is not given."""
-    max_tokens: Annotated[Int, Gt(1)] = 1024
-    """Longest example, prompt and completion together. Nothing is cut off: see `too_long`."""
     too_long: Literal["error", "skip"] = "error"
-    """What to do with an example over `max_tokens`: stop and name it, or leave it out and count it."""
+    """What to do with an example or a pair that is too long: stop and name it, or leave it out and count it."""
     evaluate_every: Annotated[Int, Gt(0)] = 20
-    """Updates between evaluations of the held-out loss; the start and the end are always evaluated."""
+    """Updates between evaluations; the start and the end are always evaluated."""
     patience: Annotated[Int, Ge(0)] = 0
-    """Stop after this many evaluations in a row above the lowest held-out loss. 0: never. The saved weights are those
-    of the last update, not of the lowest loss."""
-    seed: Annotated[Int, Ge(0)] = 0
-    """Seed of everything that is random."""
-    device: str = "auto"
-    """cpu, cuda, …; auto: cuda where there is one."""
-    format: Literal["auto", "chat", "plain"] = "auto"
-    """chat: prompts go through the model's chat template. plain: as they are. auto: chat where there is a template."""
-    checkpoint_every: Annotated[Int, Gt(0)] = 100
-    """Updates between checkpoints."""
-    keep_checkpoints: Annotated[Int, Gt(0)] = 2
-    """How many of the newest checkpoints stay on the disk."""
-    policy: PolicySettings = field(default_factory=PolicySettings)
-    """How the model is held and computed."""
+    """Stop after this many evaluations in a row above the lowest held-out loss. 0: never."""
     update: SupervisedSettings = field(default_factory=SupervisedSettings)
     """How a batch changes the weights."""
     log: TrackerSettings = field(default_factory=TrackerSettings)
@@ -247,49 +195,42 @@ class SFTSettings:
 
 
 @settings
-class DPOLogSettings:
+class SFTSettings(SupervisedRunSettings):
+    COMMON: ClassVar[tuple[str, ...]] = (
+        *("model", "task", "data", "held_out", "epochs", "updates", "max_tokens", "seed", "device"),
+        *("update.learning_rate", "update.batch", "update.micro_batch", "policy.lora.rank", "policy.precision"),
+        *("evaluate_every", "checkpoint_every", "log.trackers"),
+    )
+    data: str = ""
+    """File of examples. JSONL: prompt with completion or reference, or messages that end with the assistant's turn."""
+    max_tokens: Annotated[Int, Gt(1)] = 1024
+    """Longest example, prompt and completion together. Nothing is cut off: see `too_long`."""
+    patience: Annotated[Int, Ge(0)] = 0
+    """Stop after this many evaluations in a row above the lowest held-out loss. 0: never. The saved weights are those
+    of the last update, not of the lowest loss."""
+    format: Literal["auto", "chat", "plain"] = "auto"
+    """chat: prompts go through the model's chat template. plain: as they are. auto: chat where there is a template."""
+
+
+@settings
+class DPOLogSettings(TrackerSettings):
     """What is written beside the metrics."""
 
     rollouts: Annotated[Int, Ge(0)] = 16
     """With pairs=samples: completions per update that go to rollouts.jsonl."""
-    trackers: tuple[str, ...] = ()
-    """Also send the metrics to these, through accelerate: tensorboard, wandb, trackio."""
 
 
 @settings
-class DPOSettings:
-    COMMON: ClassVar = (
-        "model",
-        "task",
-        "data",
-        "held_out",
-        "pairs",
-        "critic",
-        "completions",
-        "loss",
-        "beta",
-        "epochs",
-        "updates",
-        "max_tokens",
-        "seed",
-        "device",
-        "update.learning_rate",
-        "update.batch",
-        "update.micro_batch",
-        "policy.lora.rank",
-        "policy.precision",
-        "evaluate_every",
+class DPOSettings(SFTSettings):
+    COMMON: ClassVar[tuple[str, ...]] = (
+        *("model", "task", "data", "held_out", "pairs", "critic", "completions", "loss", "beta", "epochs", "updates"),
+        *("max_tokens", "seed", "device", "update.learning_rate", "update.batch", "update.micro_batch"),
+        *("policy.lora.rank", "policy.precision", "evaluate_every"),
     )
     model: str = "smollm2-135m"
     """The policy to start from, and the reference: an alias, a folder, a .gguf file or a hub id."""
-    task: str = "jsonl"
-    """jsonl: examples from files. bulletin, defacto, qa_feedback: a data set. Or your own as package.module:object."""
     data: str = ""
     """File of examples. With pairs=file, JSONL with prompt, chosen and rejected."""
-    held_out: str = ""
-    """File of examples that are only evaluated; empty: none, unless the task brings its own."""
-    task_options: dict[str, Any] = field(default_factory=dict)
-    """Options of the task, as task_options.NAME=value."""
     pairs: Literal["file", "samples"] = "file"
     """file: `chosen` and `rejected` of each example. samples: the policy's own completions of each prompt, the one with
     the critic's highest score against the one with the lowest."""
@@ -301,30 +242,14 @@ class DPOSettings:
     """dpo: log-sigmoid. ipo: squared. Or your own as package.module:object."""
     beta: Annotated[Real, Gt(0)] = 0.1
     """How strongly the policy is held to its reference: larger stays nearer."""
-    updates: Annotated[Int, Gt(0)] | None = None
-    """Optimizer steps; null: as many as `epochs` takes."""
-    epochs: Annotated[Real, Gt(0)] = 1.0
-    """Passes over the examples, each in a new order, if `updates` is not given."""
     max_tokens: Annotated[Int, Gt(1)] = 1024
     """With pairs=file: longest prompt and completion together. Nothing is cut off: see `too_long`."""
-    too_long: Literal["error", "skip"] = "error"
-    """What to do with a pair over `max_tokens`: stop and name it, or leave it out and count it."""
-    evaluate_every: Annotated[Int, Gt(0)] = 20
-    """Updates between evaluations; the start and the end are always evaluated."""
     patience: Annotated[Int, Ge(0)] = 0
     """With pairs=file: stop after this many evaluations in a row above the lowest held-out loss. 0: never."""
-    seed: Annotated[Int, Ge(0)] = 0
-    """Seed of everything that is random."""
-    device: str = "auto"
-    """cpu, cuda, …; auto: cuda where there is one."""
-    format: Literal["auto", "chat", "plain"] = "auto"
-    """chat: prompts go through the model's chat template. plain: as they are. auto: chat where there is a template."""
+    evaluate_examples: Annotated[Int, Gt(0)] = 64
+    """With pairs=samples: how many of the first held-out examples are completed, greedily."""
     checkpoint_every: Annotated[Int, Gt(0)] = 50
     """Updates between checkpoints."""
-    keep_checkpoints: Annotated[Int, Gt(0)] = 2
-    """How many of the newest checkpoints stay on the disk."""
-    policy: PolicySettings = field(default_factory=PolicySettings)
-    """How the policy is held and computed."""
     sampling: SamplingSettings = field(default_factory=SamplingSettings)
     """How completions are sampled."""
     scoring: Scoring = field(default_factory=Scoring)
@@ -357,29 +282,11 @@ class LossSettings:
 
 
 @settings
-class RewardModelSettings:
-    COMMON: ClassVar = (
-        "model",
-        "task",
-        "data",
-        "held_out",
-        "validation",
-        "epochs",
-        "updates",
-        "keep",
-        "patience",
-        "seed",
-        "device",
-        "update.learning_rate",
-        "update.batch",
-        "update.micro_batch",
-        "policy.lora.rank",
-        "policy.precision",
-        "loss.span",
-        "loss.reward",
-        "loss.language",
-        "evaluate_every",
-        "log.trackers",
+class RewardModelSettings(SupervisedRunSettings):
+    COMMON: ClassVar[tuple[str, ...]] = (
+        *("model", "task", "data", "held_out", "validation", "epochs", "updates", "keep", "patience", "seed"),
+        *("device", "update.learning_rate", "update.batch", "update.micro_batch", "policy.lora.rank"),
+        *("policy.precision", "loss.span", "loss.reward", "loss.language", "evaluate_every", "log.trackers"),
     )
     RENAMED: ClassVar = {"loss.worth": Renamed("loss.reward")}
     model: str = "smollm2-135m"
@@ -392,40 +299,22 @@ class RewardModelSettings:
     held_out: str = ""
     """File of annotated completions that are only measured; empty: `validation` of the prompts in `data`, unless the
     task brings its own."""
-    task_options: dict[str, Any] = field(default_factory=dict)
-    """Options of the task, as task_options.NAME=value."""
     validation: Annotated[Real, Gt(0), Lt(1)] = 0.1
     """Share of the prompts that is held out of `data`, each with all its completions, if `held_out` is empty."""
-    updates: Annotated[Int, Gt(0)] | None = None
-    """Optimizer steps; null: as many as `epochs` takes."""
     epochs: Annotated[Real, Gt(0)] = 3.0
     """Passes over the completions, each in a new order, if `updates` is not given."""
     too_long: Literal["error", "skip"] = "skip"
     """What to do with a completion that does not fit the template: stop and name it, or leave it out and count it."""
     evaluate_every: Annotated[Int, Gt(0)] = 50
-    """Updates between evaluations of the held-out completions; the start and the end are always evaluated."""
+    """Updates between evaluations; the start and the end are always evaluated."""
     patience: Annotated[Int, Ge(0)] = 0
     """Stop after this many evaluations in a row above the lowest held-out loss. 0: never. Watched is the loss of the
     span head, or, if it is not trained, of the language head."""
     keep: Literal["best", "last"] = "best"
     """Which weights become the model: those with the lowest held-out loss (see `patience`), or the last ones."""
-    seed: Annotated[Int, Ge(0)] = 0
-    """Seed of everything that is random."""
-    device: str = "auto"
-    """cpu, cuda, …; auto: cuda where there is one."""
-    checkpoint_every: Annotated[Int, Gt(0)] = 100
-    """Updates between checkpoints."""
-    keep_checkpoints: Annotated[Int, Gt(0)] = 2
-    """How many of the newest checkpoints stay on the disk."""
     template: Template = field(default_factory=Template)
     """What the model reads. Stored with the model."""
     loss: LossSettings = field(default_factory=LossSettings)
     """Weights of the parts of the loss."""
     head_learning_rate: Annotated[Real, Gt(0)] = 1e-3
     """Peak learning rate of the span head, which starts at 0."""
-    policy: PolicySettings = field(default_factory=PolicySettings)
-    """How the model is held and computed."""
-    update: SupervisedSettings = field(default_factory=SupervisedSettings)
-    """How a batch changes the weights."""
-    log: TrackerSettings = field(default_factory=TrackerSettings)
-    """Where the metrics go beside metrics.jsonl."""

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -21,18 +21,25 @@ from torch import Tensor
 from text2grad import __version__, config
 from text2grad.errors import ConfigError, InvalidData, RunError, UsageError
 from text2grad.feedback.critics.learned import is_checkpoint
-from text2grad.feedback.critics.named import critic_named, sources_of
+from text2grad.feedback.critics.named import critic_named, refuse_people, sources_of
 from text2grad.feedback.critics.protocol import Critic
 from text2grad.feedback.judge import RewardFunction
 from text2grad.models.load import fingerprint, load_model
 from text2grad.models.memory import memory_named
 from text2grad.models.parallel import Processes, whole_weights
 from text2grad.models.reward import open_critic
+from text2grad.optim.settings import UpdateSettings
+from text2grad.optim.update import learning_rate_factor
 from text2grad.runs.run import Run
+from text2grad.tasks.examples import Stream
 from text2grad.tasks.task import Task, open_task
+from text2grad.training.settings import SupervisedSettings
 from text2grad.training.state import disk_errors, seed_everything
 from text2grad.types import Example, MetricInfo
 
+T = TypeVar("T")
+Rated = SupervisedSettings | UpdateSettings
+"""Settings with a learning rate and its schedule."""
 FREE = (
     "update.micro_batch",
     "sampling.batch",
@@ -113,18 +120,7 @@ def device_named(name: str) -> str:
     return name
 
 
-class AdamSettings(Protocol):
-    """The settings that the optimizer wants."""
-
-    @property
-    def learning_rate(self) -> float: ...
-    @property
-    def beta2(self) -> float: ...
-    @property
-    def weight_decay(self) -> float: ...
-
-
-def make_optimizer(policy: Any, options: AdamSettings, head_rate: float | None = None) -> torch.optim.AdamW:
+def make_optimizer(policy: Any, options: Rated, head_rate: float | None = None) -> torch.optim.AdamW:
     """AdamW, with a rate of its own for the value or span head if one is set. `peak` is what the schedule multiplies.
     Call it after weights have been sharded: sharding replaces them."""
     groups: dict[float, list[Any]] = {}
@@ -139,9 +135,26 @@ def make_optimizer(policy: Any, options: AdamSettings, head_rate: float | None =
     )
 
 
-def set_rate(optimizer: torch.optim.Optimizer, factor: float) -> None:
+def set_rate(optimizer: torch.optim.Optimizer, step: int, updates: int, options: Rated) -> dict[str, float]:
+    """The learning rate of this update, by the schedule; as a metric."""
+    factor = learning_rate_factor(step, updates, options)
     for group in optimizer.param_groups:
         group["lr"] = group["peak"] * factor
+    return {"update/learning_rate": options.learning_rate * factor}
+
+
+def share_of(stream: Stream[T], step: int, batch: int, world: Processes) -> list[T]:
+    """This process's items of an update."""
+    return [stream.at(place) for place in range((step - 1) * batch + world.rank, step * batch, world.size)]
+
+
+@contextmanager
+def learning(module: Any) -> Iterator[None]:
+    """The module in training mode, for an update."""
+    with memory_named("the update", "update.micro_batch, or set policy.gradient_checkpointing=true"):
+        module.train()
+        yield
+        module.eval()
 
 
 def model_writer(policy: Any, tokenizer: Any, world: Processes) -> Callable[[Path], None]:
@@ -226,6 +239,7 @@ def file_digests(*paths: str) -> dict[str, str]:
 
 def reward_function_of(critic: Critic | str, settings: Any, *, scalar: bool = False) -> RewardFunction:
     """A critic, or its name, with the settings of a run."""
+    refuse_people(critic)
     if isinstance(critic, str):
         critic = critic_named(critic, settings.critics, open_critic)
     return RewardFunction(critic, settings.align, settings.scoring, scalar=scalar)

@@ -5,12 +5,12 @@ Only completions are trained, their end token included: never a prompt, never an
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from text2grad.errors import InvalidData, RunError
+from text2grad.errors import InvalidData
 from text2grad.models.chat import Format, completion_ids, end_ids, prompt_ids, turn_end
 from text2grad.models.memory import memory_named
 from text2grad.models.modes import evaluating
@@ -18,13 +18,23 @@ from text2grad.models.policy import Policy
 from text2grad.optim import update as optim_update
 from text2grad.optim.batch import Batch, blank, collate_ids
 from text2grad.optim.reduce import masked_mean
-from text2grad.optim.update import learning_rate_factor, supervised_update
+from text2grad.optim.update import supervised_update
 from text2grad.runs import Closable
 from text2grad.runs.run import Outcome
 from text2grad.tasks.examples import Stream
 from text2grad.training.losswatch import LossWatch
 from text2grad.training.settings import SFTSettings
-from text2grad.training.setup import Callback, Clock, load_data, make_optimizer, model_writer, set_rate, start
+from text2grad.training.setup import (
+    Callback,
+    Clock,
+    learning,
+    load_data,
+    make_optimizer,
+    model_writer,
+    set_rate,
+    share_of,
+    start,
+)
 from text2grad.training.state import TrainingState
 from text2grad.types import Example, Message, MetricInfo
 
@@ -79,14 +89,9 @@ class SFTTrainer(Closable):
     def _build(self, model: Any) -> None:
         settings = self.settings
         encoder = Encoder(self.tokenizer, model, settings.format, settings.max_tokens, settings.too_long)
-        self.rows = [row for example in self.examples if (row := encoder(example, target_of(example))) is not None]
-        self.held_rows = [row for example in self.held_out if (row := encoder(example, target_of(example))) is not None]
+        self.rows = [row for (row,) in encoder.all(self.examples, lambda example: (target_of(example),))]
+        self.held_rows = [row for (row,) in encoder.all(self.held_out, lambda example: (target_of(example),))]
         self.skipped = encoder.skipped
-        for rows, examples in ((self.rows, self.examples), (self.held_rows, self.held_out)):
-            if examples and not rows:
-                raise InvalidData(
-                    f"all {len(examples)} examples are over the limit of {encoder.limit} tokens; raise max_tokens"
-                )
         self.stream = Stream(self.rows, settings.seed)
         self.updates = settings.updates or math.ceil(settings.epochs * len(self.rows) / settings.update.batch)
         self.policy = Policy(model, settings.policy, value_head=False)
@@ -106,29 +111,21 @@ class SFTTrainer(Closable):
                 run.log(metrics)
             for step in run.steps():
                 clock = Clock("update")
-                factor = learning_rate_factor(step, self.updates, options)
-                set_rate(self.optimizer, factor)
-                places = range((step - 1) * options.batch + self.world.rank, step * options.batch, self.world.size)
+                rate = set_rate(self.optimizer, step, self.updates, options)
                 with clock("update"):
-                    metrics = {"update": step, **self.update([self.stream.at(place) for place in places])}
-                metrics["update/learning_rate"] = options.learning_rate * factor
+                    rows = share_of(self.stream, step, options.batch, self.world)
+                    metrics = {"update": step, **self.update(rows), **rate}
                 if step % self.settings.evaluate_every == 0 or step == self.updates:
                     with clock("evaluate"):
                         metrics |= self.evaluate()
-                if (problem := self.watch.diverged(metrics, run)) is not None:
-                    rate = options.learning_rate
-                    raise RunError(f"{problem}. Lower update.learning_rate={rate:g}, and start in another folder")
-                self.watch.see(metrics)
-                if (reason := self.watch.out_of_patience(metrics)) is not None:
-                    run.stop(reason, status=0)
+                self.watch.after(metrics, run, options.learning_rate)
                 run.log(metrics | clock.metrics())
             return run.finish(partial(model_writer, self.policy, self.tokenizer, self.world))
 
     def update(self, rows: Sequence[Encoded]) -> dict[str, float]:
         options = self.settings.update
-        with memory_named("the update", "update.micro_batch, or set policy.gradient_checkpointing=true"):
-            self.module.train()
-            metrics = supervised_update(
+        with learning(self.module):
+            return supervised_update(
                 self.module,
                 self.optimizer,
                 self._batch(rows),
@@ -136,8 +133,6 @@ class SFTTrainer(Closable):
                 max_grad_norm=options.max_grad_norm,
                 world=self.world,
             )
-            self.module.eval()
-        return metrics
 
     def evaluate(self) -> dict[str, float]:
         """The mean loss per token of the held-out examples."""
@@ -174,21 +169,32 @@ class Encoder:
         """Examples that were too long."""
         self._closing: dict[bool, int] = {}
 
-    def __call__(self, example: Example, *targets: str) -> Any:
-        """`Encoded`, or several for several targets; None where one of them is too long."""
+    def all(
+        self, examples: Sequence[Example], targets_of: Callable[[Example], Sequence[str]]
+    ) -> list[tuple[Encoded, ...]]:
+        """One `Encoded` for each target of each example, without the examples that are too long."""
+        rows = [row for example in examples if (row := self(example, targets_of(example)))]
+        if examples and not rows:
+            raise InvalidData(
+                f"all {len(examples)} examples are over the limit of {self.limit} tokens; raise max_tokens"
+            )
+        return rows
+
+    def __call__(self, example: Example, targets: Sequence[str]) -> tuple[Encoded, ...]:
+        """One for each target; none where one of them is too long."""
         prompt = prompt_ids(self.tokenizer, example.prompt, self.form)
         end = self._end(example.prompt)
-        encoded = [Encoded(prompt, completion_ids(self.tokenizer, target, end)) for target in targets]
+        encoded = tuple(Encoded(prompt, completion_ids(self.tokenizer, target, end)) for target in targets)
         length = len(prompt) + max(len(row.completion) for row in encoded)
         if length <= self.limit:
-            return encoded[0] if len(targets) == 1 else encoded
+            return encoded
         if self.too_long == "error":
             raise InvalidData(
                 f"example {example.id!r} has {length} tokens and the limit is {self.limit}: raise max_tokens (the "
                 f"model has {self.positions} positions), shorten it, or set too_long=skip to leave out all longer ones"
             )
         self.skipped += 1
-        return None
+        return ()
 
     def _end(self, prompt: str | Sequence[Message]) -> int:
         """The token that closes a completion: asked of the template once for texts and once for conversations."""

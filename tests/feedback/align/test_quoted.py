@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from text2grad import Alignment, AlignSettings, Critique, Quote, align
 from text2grad.config import build
 from text2grad.feedback.align.locate import exact, normalised
-from text2grad.feedback.align.overlap import precedence, segments
+from text2grad.feedback.align.overlap import precedence, segments, standing
 from text2grad.feedback.text import Text, fold
 from text2grad.types import Span, Verdict
 
@@ -178,7 +178,7 @@ _SPANS = st.tuples(st.integers(0, 30), st.integers(1, 12), st.sampled_from(_VERD
 def test_segments_give_every_covered_character_to_the_span_that_wins(spans: list[Span]) -> None:
     owners = {place: index for start, end, index in segments(spans) for place in range(start, end)}
     for place in range(45):
-        covering = [index for index, span in enumerate(spans) if span.start <= place < span.end]
+        covering = [index for index in standing(spans) if spans[index].start <= place < spans[index].end]
         best = min(covering, key=lambda index: precedence(spans[index]), default=None)
         assert (best is None) == (place not in owners)
         if best is not None:

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from tests.conftest import Start
 from text2grad.errors import BudgetSpent, InvalidData
-from text2grad.feedback.critics.budget import Budget, BudgetSettings, Cost, most_of
-from text2grad.feedback.critics.openai import OpenAICritic, OpenAISettings
+from text2grad.feedback.critics.budget import Budget, Cost, most_of
+from text2grad.feedback.critics.openai import OpenAICritic
 from text2grad.feedback.critics.protocol import ask_now
+from text2grad.feedback.settings import BudgetSettings, OpenAISettings
 from text2grad.runs import read_jsonl
 
 COSTS = st.builds(Cost, st.integers(0, 50), st.integers(0, 50))

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from tests.conftest import Start
 from text2grad.feedback.critics.cache import ResponseCache, key_of
-from text2grad.feedback.critics.openai import OpenAICritic, OpenAISettings
+from text2grad.feedback.critics.openai import OpenAICritic
 from text2grad.feedback.critics.protocol import ask_now
+from text2grad.feedback.settings import OpenAISettings
 
 QUESTION = key_of({"model": "m", "messages": []})
 

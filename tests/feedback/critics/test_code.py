@@ -14,9 +14,10 @@ from text2grad.errors import ConfigError, SandboxError
 from text2grad.feedback.align import AlignSettings, align
 from text2grad.feedback.annotation import annotate
 from text2grad.feedback.critics import ask_now
-from text2grad.feedback.critics.code import CodeCritic, CodeSettings, _job
+from text2grad.feedback.critics.code import CodeCritic, _job
 from text2grad.feedback.critics.source import find
 from text2grad.feedback.rows import Row
+from text2grad.feedback.settings import CodeSettings
 from text2grad.sandbox import Frame, Report, TestResult
 from text2grad.types import Critique, Message
 

@@ -9,8 +9,9 @@ import pytest
 
 from text2grad.errors import CriticError
 from text2grad.feedback.critics.compose import FirstThatAnswers, Weighted, merged
-from text2grad.feedback.critics.named import CriticSettings, critic_named, sources_of
+from text2grad.feedback.critics.named import critic_named, sources_of
 from text2grad.feedback.critics.protocol import Critiques, ask_now
+from text2grad.feedback.settings import CriticSettings
 from text2grad.types import Critique, Quote
 
 

@@ -12,9 +12,9 @@ from tests.feedback.critics.fault_server import BODIES
 from text2grad import config
 from text2grad.errors import BudgetSpent, CriticError
 from text2grad.feedback.align import align
-from text2grad.feedback.critics.budget import BudgetSettings
-from text2grad.feedback.critics.openai import OpenAICritic, OpenAISettings, _read
+from text2grad.feedback.critics.openai import OpenAICritic, _read
 from text2grad.feedback.critics.protocol import Critiques, ask_now
+from text2grad.feedback.settings import BudgetSettings, OpenAISettings
 from text2grad.types import Critique
 
 COMPLETIONS = [f"Ship number {index} left the harbour at noon." for index in range(6)]

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from text2grad import align
 from text2grad.errors import InvalidData
 from text2grad.feedback.critics import ask_now
-from text2grad.feedback.critics.reference import ReferenceCritic, ReferenceSettings
+from text2grad.feedback.critics.reference import ReferenceCritic
+from text2grad.feedback.settings import ReferenceSettings
 from text2grad.types import Critique, Message
 
 HARBOUR = "Nine ships left the harbour on Monday."

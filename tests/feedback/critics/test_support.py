@@ -11,7 +11,8 @@ from text2grad.errors import InvalidData
 from text2grad.feedback.critics import ask_now
 from text2grad.feedback.critics import support as held
 from text2grad.feedback.critics.facts import facts_of, same_value
-from text2grad.feedback.critics.support import SupportCritic, SupportSettings
+from text2grad.feedback.critics.support import SupportCritic
+from text2grad.feedback.settings import SupportSettings
 from text2grad.types import Critique
 
 FJORD = (

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.models.reward.made import FULL, TEMPLATE, rows
-from text2grad.models.reward.template import Template
+from text2grad.models.settings import Template
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.tasks.annotated import Annotated
 from text2grad.training.reward_model import RewardModelTrainer

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from text2grad.models.reward.model import RewardModel
-from text2grad.models.reward.template import Template
-from text2grad.models.settings import LoraSettings, PolicySettings
+from text2grad.models.settings import LoraSettings, PolicySettings, Template
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.runs import encode_row
 from text2grad.tasks.annotated import Annotated

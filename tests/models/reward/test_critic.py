@@ -12,10 +12,11 @@ import torch
 
 from tests.models.reward.made import rows, untrained
 from text2grad.errors import CriticError, ModelError
-from text2grad.feedback.critics.learned import LearnedSettings, digest_of, is_checkpoint
-from text2grad.feedback.critics.named import CriticSettings, critic_named, sources_of
+from text2grad.feedback.critics.learned import digest_of, is_checkpoint
+from text2grad.feedback.critics.named import critic_named, sources_of
 from text2grad.feedback.critics.protocol import Critiques, ask
 from text2grad.feedback.labels import confidence_of
+from text2grad.feedback.settings import CriticSettings, LearnedSettings
 from text2grad.models.reward import open_critic
 from text2grad.models.reward.critic import RewardCritic
 from text2grad.models.reward.model import RewardModel

@@ -12,7 +12,8 @@ from text2grad.errors import ConfigError, InvalidData
 from text2grad.feedback.align import align
 from text2grad.feedback.replies import read_reply
 from text2grad.models.reward.model import label_batch
-from text2grad.models.reward.template import LEAST, Reader, Template, continued, written
+from text2grad.models.reward.template import LEAST, Reader, continued, written
+from text2grad.models.settings import Template
 from text2grad.models.tiny import tiny_tokenizer
 from text2grad.types import Alignment, Critique, Message, Quote, Span
 

@@ -7,7 +7,6 @@ from annotated_types import Ge, Gt, Le
 
 from text2grad._checked import Int, Real
 from text2grad.config import settings
-from text2grad.types import Verdict
 
 Boundary = Literal["strict", "expand", "contract"]
 Fraction = Annotated[Real, Ge(0), Le(1)]
@@ -89,7 +88,7 @@ class AlignSettings:
     """Settings of `text2grad align` and `text2grad.align`."""
 
     RENAMED: ClassVar = {"revision.boundary": None, "code.certain": None}
-    verdict: Verdict = "neutral"
+    verdict: Literal["good", "poor", "neutral"] = "neutral"
     """Of what is said without praise or blame, where the rest of the critique does not settle it."""
     embedder: str | None = None
     """Folder or hub id of a sentence-embedding model such as all-MiniLM-L6-v2, to find a sentence by its meaning where

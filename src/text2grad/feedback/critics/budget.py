@@ -16,39 +16,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from annotated_types import Ge
-
-from text2grad._checked import Int, Real
-from text2grad.config import settings
 from text2grad.errors import BudgetSpent, InvalidData, RunError
+from text2grad.feedback.settings import BudgetSettings
 from text2grad.runs import Jsonl, read_jsonl
 
 CHARACTERS_PER_TOKEN = 3.5
 """For estimates, on the safe side of English prose; the server's own counts are used where it gives them."""
 _HEADER = {"text2grad": "spent"}
-
-
-@settings
-class BudgetSettings:
-    requests: Annotated[Int, Ge(0)] | None = None
-    """Requests at most for one output file, retries, repairs and earlier runs included; none: no limit."""
-    tokens: Annotated[Int, Ge(0)] | None = None
-    """Tokens at most, in and out together, likewise; none: no limit."""
-    money: Annotated[Real, Ge(0)] | None = None
-    """Money at most, in the currency of the prices, likewise; none: no limit."""
-    price_in: Annotated[Real, Ge(0)] = 0.0
-    """Price of a million tokens that are sent."""
-    price_out: Annotated[Real, Ge(0)] = 0.0
-    """Price of a million tokens that come back."""
-
-    def __post_init__(self) -> None:
-        if self.money is not None and not self.price_in and not self.price_out:
-            raise ValueError(
-                "money: limits nothing without prices; set price_in and price_out to what a million tokens cost, or "
-                "limit requests or tokens"
-            )
 
 
 @dataclass(frozen=True, slots=True)

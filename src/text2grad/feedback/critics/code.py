@@ -12,42 +12,16 @@ Counts of tests, values and messages are no words about lines: a critique says `
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Any
 
-from annotated_types import Ge, Gt
-
-from text2grad._checked import Int, Real, shorten
-from text2grad.config import settings
+from text2grad._checked import shorten
 from text2grad.feedback.critics.lint import syntax_error, undefined_names
 from text2grad.feedback.critics.protocol import Critiques, Prompt
 from text2grad.feedback.critics.source import Place, Source, find
 from text2grad.feedback.critics.spectrum import Suspect, blamed
+from text2grad.feedback.settings import CodeSettings
 from text2grad.sandbox import Job, Limits, Report, Sandbox, TestResult, UnusableTests, plan
 from text2grad.types import Critique, Isolation, Quote
-
-
-@settings
-class CodeSettings:
-    """Settings of the critic `code`."""
-
-    seconds: Annotated[Real, Gt(0)] = 2.0
-    """Of the processor, for one test; published tests of this kind take milliseconds."""
-    wall: Annotated[Real, Gt(0)] = 10.0
-    """Seconds by the clock, for all tests of one program."""
-    memory: Annotated[Int, Gt(0)] = 512
-    """Megabytes of address space."""
-    workers: Annotated[Int, Ge(0)] = 0
-    """Programs that run at a time; 0: one more than the machine has cores."""
-    packages: tuple[str, ...] = ()
-    """Folders that programs and tests may import from besides the standard library."""
-    in_process: bool = False
-    """Run and count tests that need live objects, too. The program shares a process with them and can cheat there, so
-    leave this off in training; such tests are then left out of the score."""
-    most_suspects: Annotated[Int, Ge(1)] = 3
-    """Statements that may share the highest suspicion; where more do, none is quoted."""
-    unsafe: bool = False
-    """Run without a sandbox, as you, with your files and your network: only on a machine that can be thrown away."""
-
 
 _WITHOUT_RESULT = {"died", "not_run", "timeout", "load", "syntax"}
 """Kinds of failure after which there is no value to compare."""

@@ -14,38 +14,25 @@ import inspect
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import field
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from text2grad.config import settings
 from text2grad.errors import ConfigError, CriticError
 from text2grad.feedback.critics.budget import Budget
-from text2grad.feedback.critics.code import CodeCritic, CodeSettings
+from text2grad.feedback.critics.code import CodeCritic
 from text2grad.feedback.critics.compose import FirstThatAnswers, Weighted, merged
-from text2grad.feedback.critics.learned import CARD, LearnedSettings, digest_of, is_checkpoint
-from text2grad.feedback.critics.openai import OpenAICritic, OpenAISettings
+from text2grad.feedback.critics.learned import CARD, digest_of, is_checkpoint
+from text2grad.feedback.critics.openai import OpenAICritic
 from text2grad.feedback.critics.people import people
 from text2grad.feedback.critics.protocol import DEBUG, Critic, described
-from text2grad.feedback.critics.reference import ReferenceCritic, ReferenceSettings
-from text2grad.feedback.critics.support import SupportCritic, SupportSettings
+from text2grad.feedback.critics.reference import ReferenceCritic
+from text2grad.feedback.critics.support import SupportCritic
+from text2grad.feedback.settings import (
+    CriticSettings,
+    LearnedSettings,
+)
 from text2grad.plugins import import_object
-
-
-@settings
-class CriticSettings:
-    openai: OpenAISettings = field(default_factory=OpenAISettings)
-    """Of `openai:MODEL`."""
-    reference: ReferenceSettings = field(default_factory=ReferenceSettings)
-    """Of `reference`."""
-    support: SupportSettings = field(default_factory=SupportSettings)
-    """Of `support`."""
-    code: CodeSettings = field(default_factory=CodeSettings)
-    """Of `code`."""
-    learned: LearnedSettings = field(default_factory=LearnedSettings)
-    """Of reward models."""
-
 
 CRITICS: dict[str, Callable[[CriticSettings], Critic]] = {
     "people": lambda _: people,
@@ -100,14 +87,36 @@ def sources_of(name: str) -> dict[str, str]:
     >>> sources_of("first(people, openai:m)")
     {}
     """
-    name = name.strip()
-    if call := _CALL.fullmatch(name):
-        parts = [part.partition("*")[2] if call[1] == "weighted" else part for part in _parts(call[2])]
-        return {key: value for part in parts for key, value in sources_of(part).items()}
-    if is_checkpoint(name):
-        return {name: digest_of(name)}
-    match = _OBJECT.fullmatch(name)
-    return {match[0]: _hash_of_source(match[1], match[2])} if match and match[1] != "openai" else {}
+    sources = {}
+    for part in names_in(name):
+        if is_checkpoint(part):
+            sources[part] = digest_of(part)
+        elif (match := _OBJECT.fullmatch(part)) and match[1] != "openai":
+            sources[part] = _hash_of_source(match[1], match[2])
+    return sources
+
+
+def names_in(name: str) -> list[str]:
+    """The critics that a name is made of.
+
+    >>> names_in("weighted(0.5*people, 0.5*first(code, openai:m))")
+    ['people', 'code', 'openai:m']
+    """
+    if not (call := _CALL.fullmatch(name.strip())):
+        return [name.strip()]
+    parts = [part.partition("*")[2] if call[1] == "weighted" else part for part in _parts(call[2])]
+    return [inner for part in parts for inner in names_in(part)]
+
+
+def refuse_people(critic: "Critic | str | None") -> None:
+    """Refuse the critic `people` for text that a model has just written."""
+    if critic is people or (isinstance(critic, str) and "people" in names_in(critic)):
+        raise ConfigError(
+            f"critic={critic if isinstance(critic, str) else 'people'}: what people wrote in a file is about the "
+            f"completions of that file, not about text that a model has just written. Train a critic on it first: "
+            f"text2grad annotate IN.jsonl OUT.jsonl --critic people; text2grad reward-model RUN data=OUT.jsonl; then "
+            f"critic=RUN/model"
+        )
 
 
 def _hash_of_source(module: str, path: str) -> str:

@@ -13,20 +13,17 @@ import random
 import re
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Self
 from weakref import WeakValueDictionary
 
-from annotated_types import Ge, Gt
-from pydantic import Field, SecretStr
-
-from text2grad._checked import Int, Real, shorten
-from text2grad.config import settings
+from text2grad._checked import shorten
 from text2grad.errors import BudgetSpent, CriticError, MissingExtra
 from text2grad.feedback import prompts as words
-from text2grad.feedback.critics.budget import Budget, BudgetSettings, Cost, cost_of, most_of, tokens
+from text2grad.feedback.critics.budget import Budget, Cost, cost_of, most_of, tokens
 from text2grad.feedback.critics.cache import ResponseCache, key_of
 from text2grad.feedback.critics.protocol import Critiques, Prompt
 from text2grad.feedback.replies import Reply, read_reply
+from text2grad.feedback.settings import OpenAISettings
 from text2grad.runs import cache_folder
 
 PASSING = {408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529}
@@ -35,41 +32,6 @@ _CUT = ("length", "max_tokens", "content_filter", "error", "abort")
 """What servers say of a reply that is not whole."""
 _FORMAT = {"type": "json_schema", "json_schema": {"name": "critique", "strict": True, "schema": words.SCHEMA}}
 _FORMAT_LENGTH = len(json.dumps(_FORMAT))
-
-
-@settings
-class OpenAISettings:
-    base_url: str | None = None
-    """Address of the server, ending in /v1; none: OPENAI_BASE_URL from the environment, else OpenAI's own."""
-    api_key: SecretStr | None = None
-    """Better left to OPENAI_API_KEY in the environment. Never written down: it prints as stars."""
-    task: Literal["summarization", "code", "qa", "general"] = "general"
-    """Which instruction the model gets."""
-    show: tuple[str, ...] = ("source", "passages", "reference")
-    """Columns of the data that the model is shown beside prompt and completion, where they are there."""
-    most_quotes: Annotated[Int, Gt(0)] = 6
-    """Quotes asked for at most: a critic that quotes everything says nothing."""
-    temperature: Annotated[Real, Ge(0)] = 0.0
-    """Of the critic's own sampling; 0 makes its critiques repeatable on most servers."""
-    max_tokens: Annotated[Int, Gt(0)] = 1200
-    """Length of a reply at most, reasoning included; a reply that hits it is asked for again once."""
-    structured: bool = True
-    """Ask for the reply's JSON schema to be enforced; given up by itself where the server does not know it."""
-    concurrency: Annotated[Int, Gt(0)] = 32
-    """Requests in flight at once."""
-    timeout: Annotated[Real, Gt(0)] = 120.0
-    """Seconds until a request counts as lost."""
-    retries: Annotated[Int, Ge(0)] = 6
-    """Times that a request is sent again after a failure that may pass (429, 5xx, time-outs, lost connections)."""
-    longest_wait: Annotated[Real, Gt(0)] = 60.0
-    """Seconds between two tries at most, also where the server asks for more."""
-    drain: Annotated[Real, Ge(0)] = 60.0
-    """Seconds to wait for requests in flight when a run ends early (an error, a spent budget, Ctrl-C): they are paid
-    for, and their replies are kept. A second Ctrl-C stops at once."""
-    cache: str | None = None
-    """SQLite file of the replies; none: `critiques.sqlite` in the cache folder of text2grad."""
-    budget: BudgetSettings = Field(default_factory=BudgetSettings)
-    """Where to stop."""
 
 
 class OpenAICritic:

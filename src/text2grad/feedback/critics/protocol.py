@@ -12,10 +12,13 @@ import traceback
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from text2grad._checked import shorten
 from text2grad.errors import CriticError, Text2GradError
 from text2grad.types import Critique, Message
 
 Prompt = str | Sequence[Message]
+LARGEST = 1e6
+"""No score is larger: one of 1e30 among others would make zeros of all differences between them."""
 
 
 class Critiques(list[Critique | None]):
@@ -69,13 +72,27 @@ async def ask(
             f"{name_of(critic)} should return a list with one Critique or None for each of {len(completions)} "
             f"completions, got {came}"
         )
-    for index, critique in enumerate(critiques):
-        if critique is not None and not isinstance(critique, Critique):
-            raise CriticError(
-                f"{name_of(critic)}, item {index}: should be a text2grad.Critique or None, got "
-                f"{type(critique).__name__}"
-            )
+    for index, (critique, completion) in enumerate(zip(critiques, completions, strict=True)):
+        if critique is not None and (wrong := _wrong_with(critique, completion)) is not None:
+            raise CriticError(f"{name_of(critic)}, item {index}: {wrong}; the completion is {shorten(completion, 40)}")
     return critiques if isinstance(critiques, Critiques) else Critiques(critiques)
+
+
+def _wrong_with(critique: Any, completion: str) -> str | None:
+    """What is wrong with what a critic returned for a completion."""
+    if not isinstance(critique, Critique):
+        return f"should be a text2grad.Critique or None, got {type(critique).__name__}"
+    quality = critique.quality or ()
+    if quality and quality[-1][0] > len(completion):
+        return (
+            f"quality should end within the {len(completion)} characters of the completion, got a prefix that ends at "
+            f"{quality[-1][0]}; count characters of the completion as it was given, not tokens or bytes"
+        )
+    numbers = {"score": critique.score or 0.0, **{f"quality at {end}": value for end, value in quality}}
+    for name, value in numbers.items():
+        if abs(value) > LARGEST:
+            return f"{name} should lie within ±{LARGEST:g}, got {value:g}; scale it down, or return None if it failed"
+    return None
 
 
 def _is_ours(problem: BaseException) -> bool:

@@ -16,12 +16,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, Literal
 
-from annotated_types import Ge
-
-from text2grad._checked import Int
-from text2grad.config import settings
 from text2grad.feedback.critics.protocol import Critiques, Prompt
 from text2grad.feedback.critics.words import (
     UNENCODABLE,
@@ -36,6 +32,7 @@ from text2grad.feedback.critics.words import (
     unspaced,
     words_of,
 )
+from text2grad.feedback.settings import ReferenceSettings
 from text2grad.feedback.text import Text
 from text2grad.types import Critique, Quote, Verdict
 
@@ -50,18 +47,6 @@ _FUNCTION_WEIGHT = 0.25
 """Of "the", "of" and the like, against 1 for a content word. At 0, padding with them would cost nothing."""
 _BREAK = re.compile(r"[.!?…:;。！？；\n]")
 """Between two words: what a quote does not reach across."""
-
-
-@settings
-class ReferenceSettings:
-    """How a completion is compared with its reference."""
-
-    RENAMED: ClassVar = {"beta": None, "pairs": None, "function_weight": None}
-    repeat: Annotated[Int, Ge(2)] = 4
-    """So many words in a row that were said before are a repetition (twice as many characters in scripts without
-    spaces). Names of three words do come back in good text."""
-    thin: Annotated[Int, Ge(0)] = 20
-    """With fewer different words of source than this, nothing is called unsupported: an instruction is no source."""
 
 
 class ReferenceCritic:

@@ -19,8 +19,7 @@ from typing import Annotated, Any, TypeVar
 import numpy as np
 from annotated_types import Ge, Le
 
-from text2grad._checked import Int, Real
-from text2grad.config import settings
+from text2grad._checked import Real
 from text2grad.feedback.critics.facts import Date, Fact, Number, facts_of, same_value
 from text2grad.feedback.critics.protocol import Critiques, Prompt
 from text2grad.feedback.critics.words import (
@@ -35,6 +34,7 @@ from text2grad.feedback.critics.words import (
     texts_in,
     words_of,
 )
+from text2grad.feedback.settings import SupportSettings
 from text2grad.feedback.text import Text, stem
 from text2grad.types import Critique, Quote
 
@@ -49,28 +49,6 @@ _ROUNDED = re.compile(
 )
 _MOST_FACTS = 40
 """A sentence with more numbers than this is a table: what a passage says instead of one of them is not looked for."""
-
-
-@settings
-class SupportSettings:
-    """When a sentence counts as supported or not. How they were chosen: docs/critics.md."""
-
-    supported: Share = 0.85
-    """A sentence is supported if the passages have at least this share of its content words, and nothing in it is
-    poor."""
-    together: Share = 0.7
-    """And if one sentence of theirs has at least this share by itself: words from all over prove nothing."""
-    unsupported: Share = 0.5
-    """Below this share of content words in the passages, the words that they lack are poor. Above it, only numbers,
-    dates and names are: other words may be paraphrase."""
-    least: Annotated[Int, Ge(0)] = 3
-    """A sentence with fewer content words gets no verdict from its words, only from its numbers, dates and names."""
-    thin: Annotated[Int, Ge(0)] = 20
-    """Where there are no passages and no source, a prompt of fewer words than this counts for none: then there is no
-    score."""
-    prompt_known: bool = True
-    """Words, names and numbers of the prompt are not called unsupported: a question may use words that the
-    passages do not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The reward model: one backbone, a language head that writes the critique, a span head that judges every token."""
 
-from text2grad.feedback.critics.learned import LearnedSettings
 from text2grad.feedback.critics.protocol import Critic
+from text2grad.feedback.settings import LearnedSettings
 
 
 def open_critic(name: str, options: LearnedSettings) -> Critic:

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 
 from text2grad.errors import CriticError, InvalidData
-from text2grad.feedback.critics.learned import LearnedSettings
 from text2grad.feedback.critics.protocol import Critiques, Prompt
 from text2grad.feedback.labels import Numbers, confidence_of, critique_of
 from text2grad.feedback.replies import Reply, read_reply
+from text2grad.feedback.settings import LearnedSettings
 from text2grad.models.chat import end_ids
 from text2grad.models.reward.model import RewardModel
 from text2grad.models.reward.template import Encoded

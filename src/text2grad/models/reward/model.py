@@ -26,8 +26,8 @@ from text2grad.feedback.labels import Calibration, TokenLabels
 from text2grad.models.backbone import Backbone, at_positions
 from text2grad.models.load import load_model
 from text2grad.models.modes import evaluating
-from text2grad.models.reward.template import Encoded, Reader, Template
-from text2grad.models.settings import LoraSettings, PolicySettings
+from text2grad.models.reward.template import Encoded, Reader
+from text2grad.models.settings import LoraSettings, PolicySettings, Template
 from text2grad.optim.batch import Batch, sent, unlearned
 from text2grad.optim.head import token_losses
 from text2grad.optim.labels import LabelBatch, LossWeights, read_out, span_losses

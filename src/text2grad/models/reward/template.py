@@ -8,52 +8,23 @@ so that training, RL and evaluation read the same. A prompt that is too long los
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
-from annotated_types import Gt
 from numpy.typing import NDArray
 
-from text2grad._checked import Int
-from text2grad.config import plain, settings
+from text2grad.config import plain
 from text2grad.errors import ConfigError, InvalidData
 from text2grad.feedback.critics.protocol import Prompt
 from text2grad.feedback.critics.words import UNENCODABLE, cite, encodable, prompt_text
 from text2grad.models.offsets import decode_all
+from text2grad.models.settings import Template
 from text2grad.types import Alignment, Critique
 
 LEAST = 16
 """Tokens that must be left of a shortened prompt; with fewer a completion is not scored."""
 NOTHING = "Nothing stands out."
 """The critique of a completion that nobody said anything about."""
-
-
-@settings
-class Template:
-    """The words around the parts, and the room there is."""
-
-    before: str = "Prompt:\n"
-    """Before the prompt. Instructions for the model go here."""
-    between: str = "\n\nText:\n"
-    """Between the prompt and the completion."""
-    again: str = "\n\nAgain:\n"
-    """Between the two readings of the completion."""
-    after: str = "\n\nCritique:\n"
-    """Between the completion and its critique."""
-    gap: str = " […] "
-    """Stands for the middle of a prompt that is too long."""
-    max_tokens: Annotated[Int, Gt(16)] = 1024
-    """Tokens of everything together, critique included; at most the positions that the model has."""
-    writes: Literal["words", "quotes"] = "words"
-    """What the language head learns to write. words: the critique's own words. quotes: the paper's way, one JSON object
-    with the words and every quote. It takes several times as many tokens, and needs no span head."""
-    critique_tokens: Annotated[Int, Gt(0)] = 256
-    """Tokens reserved for the critique, and the most that are written."""
-
-    def within(self, model: Any) -> "Template":
-        """The same template, with no more room than the model has positions."""
-        positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-        return replace(self, max_tokens=min(self.max_tokens, positions or self.max_tokens))
 
 
 def continued(wanted: Template, stored: Template, model: str) -> Template:

@@ -52,8 +52,9 @@ function showCompletions(list, data) {
 
   function kindOf(row, index) {
     const kinds = ["t"];
-    // Of several spans that cover a token the shortest is underlined: it is more specific.
-    const nearest = spansOf(row, index).sort((a, b) => lengthOf(row, a) - lengthOf(row, b))[0];
+    // Of several spans that cover a token the shortest is underlined: it is more specific. Not one that was overruled.
+    const counted = spansOf(row, index).filter((number) => !row.spans[number][5]);
+    const nearest = counted.sort((a, b) => lengthOf(row, a) - lengthOf(row, b))[0];
     if (nearest !== undefined) kinds.push(`s-${row.spans[nearest][2]}`);
     if (!row.pieces[index]) kinds.push("bare");
     if (!row.pieces[index] && !isEmpty(row, index)) kinds.push("byte");

@@ -1,0 +1,178 @@
+"""The settings of critics and of token rewards. Imports neither numpy nor a critic, so that `--help` answers at once.
+A critic's own module says what it does with them."""
+
+from dataclasses import field
+from typing import Annotated, ClassVar, Literal
+
+from annotated_types import Ge, Gt, Le
+from pydantic import SecretStr
+
+from text2grad._checked import Flag, Int, Real
+from text2grad.config import settings
+
+Share = Annotated[Real, Ge(0), Le(1)]
+
+
+@settings
+class Scoring:
+    """How spans become token rewards."""
+
+    rule: Literal["return_equivalent", "paper"] = "return_equivalent"
+    """return_equivalent: token rewards sum to the critic's score. paper: +1 on good spans, −1 on poor ones, 0
+    elsewhere; the sum grows with the length, so it is easy to hack."""
+    placement: Literal["last", "even"] = "last"
+    """Put a segment's reward on its last token, or spread it evenly over its tokens."""
+    scale: Annotated[Real, Ge(0)] | None = None
+    """Reward of one verdict where the critic gives a score as well; null: the running least-squares slope of score on
+    verdicts, shrunk towards half a standard deviation of the score."""
+    normalize: Flag = True
+    """Divide rewards by the running standard deviation of the score, so that one KL coefficient means the same for
+    every critic. Logged rewards stay in the critic's units. Only with return_equivalent."""
+
+
+@settings
+class ReferenceSettings:
+    """How a completion is compared with its reference."""
+
+    RENAMED: ClassVar = {"beta": None, "pairs": None, "function_weight": None}
+    repeat: Annotated[Int, Ge(2)] = 4
+    """So many words in a row that were said before are a repetition (twice as many characters in scripts without
+    spaces). Names of three words do come back in good text."""
+    thin: Annotated[Int, Ge(0)] = 20
+    """With fewer different words of source than this, nothing is called unsupported: an instruction is no source."""
+
+
+@settings
+class SupportSettings:
+    """When a sentence counts as supported or not. How they were chosen: docs/critics.md."""
+
+    supported: Share = 0.85
+    """A sentence is supported if the passages have at least this share of its content words, and nothing in it is
+    poor."""
+    together: Share = 0.7
+    """And if one sentence of theirs has at least this share by itself: words from all over prove nothing."""
+    unsupported: Share = 0.5
+    """Below this share of content words in the passages, the words that they lack are poor. Above it, only numbers,
+    dates and names are: other words may be paraphrase."""
+    least: Annotated[Int, Ge(0)] = 3
+    """A sentence with fewer content words gets no verdict from its words, only from its numbers, dates and names."""
+    thin: Annotated[Int, Ge(0)] = 20
+    """Where there are no passages and no source, a prompt of fewer words than this counts for none: then there is no
+    score."""
+    prompt_known: bool = True
+    """Words, names and numbers of the prompt are not called unsupported: a question may use words that the
+    passages do not."""
+
+
+@settings
+class CodeSettings:
+    """Settings of the critic `code`."""
+
+    seconds: Annotated[Real, Gt(0)] = 2.0
+    """Of the processor, for one test; published tests of this kind take milliseconds."""
+    wall: Annotated[Real, Gt(0)] = 10.0
+    """Seconds by the clock, for all tests of one program."""
+    memory: Annotated[Int, Gt(0)] = 512
+    """Megabytes of address space."""
+    workers: Annotated[Int, Ge(0)] = 0
+    """Programs that run at a time; 0: one more than the machine has cores."""
+    packages: tuple[str, ...] = ()
+    """Folders that programs and tests may import from besides the standard library."""
+    in_process: bool = False
+    """Run and count tests that need live objects, too. The program shares a process with them and can cheat there, so
+    leave this off in training; such tests are then left out of the score."""
+    most_suspects: Annotated[Int, Ge(1)] = 3
+    """Statements that may share the highest suspicion; where more do, none is quoted."""
+    unsafe: bool = False
+    """Run without a sandbox, as you, with your files and your network: only on a machine that can be thrown away."""
+
+
+@settings
+class LearnedSettings:
+    """Settings of a reward model as a critic."""
+
+    RENAMED: ClassVar = {"caution": None}
+    by: Literal["head", "generation"] = "head"
+    """head: the span head judges every token in one forward pass. generation: the language head writes a critique,
+    which is aligned like any other; a completion whose critique cannot be parsed is not scored."""
+    write: Flag = False
+    """Also write the feedback of every critique with the language head, which is slow. False: the feedback is one
+    sentence that lists the spans, and `train` writes it in full only for the completions that it logs."""
+    device: str = "auto"
+    """Where the model runs: cpu, cuda, …; auto takes cuda if there is one."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """bfloat16 halves the memory and is faster on a GPU; the span head stays in float32."""
+    batch_tokens: Annotated[Int, Gt(0)] = 16384
+    """Tokens per forward pass, padding included. Lower it if memory runs out."""
+    confidence: Annotated[Real, Ge(0), Le(1)] | None = None
+    """Completions with a confidence below this are not scored; none: the threshold that was chosen in training."""
+
+
+@settings
+class BudgetSettings:
+    requests: Annotated[Int, Ge(0)] | None = None
+    """Requests at most for one output file, retries, repairs and earlier runs included; none: no limit."""
+    tokens: Annotated[Int, Ge(0)] | None = None
+    """Tokens at most, in and out together, likewise; none: no limit."""
+    money: Annotated[Real, Ge(0)] | None = None
+    """Money at most, in the currency of the prices, likewise; none: no limit."""
+    price_in: Annotated[Real, Ge(0)] = 0.0
+    """Price of a million tokens that are sent."""
+    price_out: Annotated[Real, Ge(0)] = 0.0
+    """Price of a million tokens that come back."""
+
+    def __post_init__(self) -> None:
+        if self.money is not None and not self.price_in and not self.price_out:
+            raise ValueError(
+                "money: limits nothing without prices; set price_in and price_out to what a million tokens cost, or "
+                "limit requests or tokens"
+            )
+
+
+@settings
+class OpenAISettings:
+    base_url: str | None = None
+    """Address of the server, ending in /v1; none: OPENAI_BASE_URL from the environment, else OpenAI's own."""
+    api_key: SecretStr | None = None
+    """Better left to OPENAI_API_KEY in the environment. Never written down: it prints as stars."""
+    task: Literal["summarization", "code", "qa", "general"] = "general"
+    """Which instruction the model gets."""
+    show: tuple[str, ...] = ("source", "passages", "reference")
+    """Columns of the data that the model is shown beside prompt and completion, where they are there."""
+    most_quotes: Annotated[Int, Gt(0)] = 6
+    """Quotes asked for at most: a critic that quotes everything says nothing."""
+    temperature: Annotated[Real, Ge(0)] = 0.0
+    """Of the critic's own sampling; 0 makes its critiques repeatable on most servers."""
+    max_tokens: Annotated[Int, Gt(0)] = 1200
+    """Length of a reply at most, reasoning included; a reply that hits it is asked for again once."""
+    structured: bool = True
+    """Ask for the reply's JSON schema to be enforced; given up by itself where the server does not know it."""
+    concurrency: Annotated[Int, Gt(0)] = 32
+    """Requests in flight at once."""
+    timeout: Annotated[Real, Gt(0)] = 120.0
+    """Seconds until a request counts as lost."""
+    retries: Annotated[Int, Ge(0)] = 6
+    """Times that a request is sent again after a failure that may pass (429, 5xx, time-outs, lost connections)."""
+    longest_wait: Annotated[Real, Gt(0)] = 60.0
+    """Seconds between two tries at most, also where the server asks for more."""
+    drain: Annotated[Real, Ge(0)] = 60.0
+    """Seconds to wait for requests in flight when a run ends early (an error, a spent budget, Ctrl-C): they are paid
+    for, and their replies are kept. A second Ctrl-C stops at once."""
+    cache: str | None = None
+    """SQLite file of the replies; none: `critiques.sqlite` in the cache folder of text2grad."""
+    budget: BudgetSettings = field(default_factory=BudgetSettings)
+    """Where to stop."""
+
+
+@settings
+class CriticSettings:
+    openai: OpenAISettings = field(default_factory=OpenAISettings)
+    """Of `openai:MODEL`."""
+    reference: ReferenceSettings = field(default_factory=ReferenceSettings)
+    """Of `reference`."""
+    support: SupportSettings = field(default_factory=SupportSettings)
+    """Of `support`."""
+    code: CodeSettings = field(default_factory=CodeSettings)
+    """Of `code`."""
+    learned: LearnedSettings = field(default_factory=LearnedSettings)
+    """Of reward models."""
