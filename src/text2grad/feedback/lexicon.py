@@ -38,7 +38,7 @@ _BLAME = (
     r"missing|lacks?|lacking|leaves? out|left out|leaving out|omit\w*|unnecessar\w+|irrelevan\w+|superfluous|"
     r"extraneous|unrelated|contradict\w*|inconsisten\w+|conflict\w*|inefficient|should(?:n['’]t| not)?|must(?:n['’]t|"
     r" not)?|needs?(?: to)?|needed to|ought to|supposed to|had to|have to|instead|rather than|remov\w+|replac\w+|"
-    r"delet\w+|chang(?:e|es|ed|ing)|fix(?:es|ed|ing)?|correct(?:ed|ing|ion)|rewrit\w+|rephras\w+|avoid\w*|"
+    r"delet\w+|chang(?:e|es|ed|ing)|fix(?:es|ed|ing)?|correct(?:ed|ing|ion)?|rewrit\w+|rephras\w+|avoid\w*|"
     r"drop(?:ped)?|bad|badly|poor|poorly|weak\w*|worse|worst|odd\w*|strange\w*|weird\w*|boring|dull|bland|stilted|"
     r"cliché\w*|clich[eé]s?|generic|overused|overstat\w+|understat\w+|exaggerat\w+|speculat\w+|assum(?:es|ed|ption)|"
     r"opinionated|biased|unfair|offensive|rude|harmful|dangerous|nit|nitpick|prefer|arbitrary|arbitrarily|silly|"
@@ -58,7 +58,8 @@ _BLAME = (
 )
 _PRAISE = (
     r"(?:should|must|can) (?:stay|remain|be kept)|keep (?:it|this|that)|worth keeping|good|great|nice|nicely|"
-    r"excellent\w*|well|correct|correctly|accurate|accurately|clear|concise|concisely|crisp|love|loved|loves|lovely|"
+    r"excellent\w*|well|correct(?! (?:\x00|(?:the|this|these|those|it|your)\b))|correctly|accurate|"
+    r"accurately|clear|concise|concisely|crisp|love|loved|loves|lovely|"
     r"liked|(?<=\bI )(?:really )?like|enjoy\w*|strong|strongly|vivid\w*|perfect|perfectly|helpful|effective|"
     r"effectively|works|elegant\w*|beautiful\w*|right|rightly|charming|neat|neatly|solid|fine|impressive|best|superb|"
     r"wonderful\w*|delightful|memorable|engaging|insightful|informative|faithful\w*|supported by|true|valid|"
@@ -67,56 +68,25 @@ _PRAISE = (
     r"pleasing|satisf\w+|smooth\w*|precise\w*|compelling|touching|funny|witty|graceful\w*|sharp|tight|convincing\w*|"
     r"on point|lacks? nothing|brilliant\w*|flawless\w*"
 )
-_SURPASSED = (
-    rf"(?:could|can|would)(?: ?not|n['’]t) (?:be|have been|get|ask for|have asked for)(?: any(?:thing)?)? (?:better|"
-    rf"clearer|finer|nicer|stronger|simpler|more (?:{_PRAISE}))"
-)
-"""Nothing is above it: "couldn't be better"."""
 _NEGATION = (
     r"not|never|no|n['’]t|isnt|doesnt|wasnt|without|hardly|barely|far from|anything but|nothing|none|neither|nor|"
     r"rather than|instead of|lacks?|fails? to be|cannot|hard to"
 )
 
-_CUE = re.compile(
-    rf"(?<![\w])(?:(?P<praise>{_SURPASSED}|{_PRAISE})|(?P<blame>{_BLAME}))(?!\w)|(?P<nt>n['’]t)\b", re.IGNORECASE
-)
+_CUE = re.compile(rf"(?<![\w])(?:(?P<praise>{_PRAISE})|{_BLAME})(?!\w)|n['’]t\b", re.IGNORECASE)
 _NEGATED = re.compile(
     rf"(?:(?<!\w)(?:{_NEGATION})|n['’]t)\s+(?:(?:is|are|was|were|be|been|a|an|the|any|all|so|as|very|really|quite|"
     rf"entirely|fully|particularly|especially|always|longer|ever|that|too|of|real|actual|obvious|factual|major|minor|"
     rf"serious|glaring|single)\s+){{0,3}}$",
     re.IGNORECASE,
 )
-_COMPARATIVE = re.compile(
-    r"\b(?:could|should|would|might|can|needs? to|must)\s+(?:(?:\w+\s+){0,2}|(?:[\w\x00]+\s+){0,4}more\s+)$",
-    re.IGNORECASE,
-)
-_BARE_NEGATION = re.compile(
-    r"^(?:not|never|n['’]t|cannot|can['’]t|nor|neither|isnt|doesnt|didnt|wasnt|dont|wont|arent)$",
-    re.IGNORECASE,
-)
 _DEFECT = re.compile(
     r"^(?:errors?|mistakes?|bugs?|typos?|issues?|problems?|flaws?|wrong|incorrect|inaccura\w+|false|bad|confus\w+|"
     r"faults?|complaints?|dull|boring|bland|flat|stale|tedious|predictable|awkward\w*|clumsy|clunky|vague|unclear|"
-    r"wordy|verbose|rushed|forced|silly|shallow|heavy-handed|repetitive|clich[eé]s?)$",
+    r"wordy|verbose|rushed|forced|silly|shallow|heavy-handed|repetitive|clich[eé]s?|missing)$",
     re.IGNORECASE,
 )
 """Where one of these is denied, that is praise ("no errors", "never dull")."""
-_SPARED = re.compile(
-    r"\b(?:(?:I|we|you) would|do|should|must|need)(?: not|n['’]t)\s+(?:(?:be|to|really|ever|even)\s+)*$|\bno (?:need|"
-    r"reason) to (?:be )?$|\bnothing to (?:be )?$",
-    re.IGNORECASE,
-)
-_EDIT = re.compile(r"^(?:chang|fix|correct|remov|replac|rewrit|rephras|delet|drop)", re.IGNORECASE)
-"""Where one of these is ruled out, that is praise too ("I wouldn't change a thing")."""
-_IN_PRAISE = re.compile(
-    r"\b(?:nicely|beautifully|wonderfully|delightfully|charmingly|elegantly|gracefully|cleverly|brilliantly|"
-    r"pleasingly|pleasantly|superbly)\s+$",
-    re.IGNORECASE,
-)
-"""Adverbs that make praise of the adjective behind them ("nicely understated")."""
-_ASKED = re.compile(r"(?:^|[.,;:!?\n]|\b(?:please|to|and|should|must|kindly|just))\s*$", re.IGNORECASE)
-_ITS_OBJECT = re.compile(r"\s+(?:\x00|(?:the|this|that|these|those|it|its|your|all|any)\b)", re.IGNORECASE)
-
 _SEVERE = re.compile(
     r"\b(?:completely|totally|entirely|utterly|severe(?:ly)?|serious(?:ly)?|major|critical(?:ly)?|crucial|"
     r"fatal(?:ly)?|egregious|dangerous\w*|terrible|terribly|horribl[ey]|awful(?:ly)?|blatant(?:ly)?|grossly|very|"
@@ -131,46 +101,20 @@ _MILD = re.compile(
 
 
 def verdict_of(words: str) -> Verdict | None:
-    """Good, poor, or no verdict at all. The last clear cue wins where both occur: what a clause comes down to stands
-    last.
+    """Good, poor, or no verdict at all. Praise beside blame in one clause is mostly the standard that was not met
+    ("fails to be clear", "not the council that said it was good"), so that blame wins.
 
     >>> [verdict_of(words) for words in ("a lovely opening", "not accurate", "no errors", "in line two")]
     ['good', 'poor', 'good', None]
     """
-    found: Verdict | None = None
-    bare = False
-    negated = 0
+    verdict: Verdict | None = None
     for cue in _CUE.finditer(words):
-        before = words[max(0, cue.start() - 60) : cue.start()]
-        if _is_order(cue, before, words):
-            found, bare = "poor", False
-        elif cue["praise"]:
-            poor = bool(_NEGATED.search(before)) or bool(_COMPARATIVE.search(before))
-            # Praise behind blame in one clause is mostly the standard that was not met ("fails to be clear", "not the
-            # council that said it was good"); behind a comma it is another thought.
-            if poor or found is None or (bare and "," in words[negated : cue.start()]):
-                found, bare = ("poor" if poor else "good"), False
-        elif cue["nt"] or _BARE_NEGATION.match(cue[0]):
-            # A bare negation blames only where nothing clearer is said: "not wrong" is settled by "wrong".
-            if found is None:
-                found, bare, negated = "poor", True, cue.end()
-        elif _is_denied(cue[0], before):
-            found, bare = "good", False
-        elif not (found == "good" and cue[0].lower().startswith("correct")):
-            found, bare = "poor", False
-    return found
-
-
-def _is_order(cue: re.Match[str], before: str, words: str) -> bool:
-    """ "Correct" as something to do, not as something that is: "please correct the date"."""
-    return cue[0].lower() == "correct" and bool(_ASKED.search(before) and _ITS_OBJECT.match(words, cue.end()))
-
-
-def _is_denied(blame: str, before: str) -> bool:
-    """Whether the words in front turn a word of blame into praise."""
-    if _DEFECT.match(blame) and _NEGATED.search(before):
-        return True
-    return bool(_IN_PRAISE.search(before) or (_EDIT.match(blame) and _SPARED.search(before)))
+        denied = _NEGATED.search(words[max(0, cue.start() - 60) : cue.start()])
+        if cue["praise"]:
+            verdict = verdict or ("poor" if denied else "good")
+        else:
+            verdict = "good" if denied and _DEFECT.match(cue[0]) else "poor"
+    return verdict
 
 
 def severity_of(words: str) -> float | None:
@@ -235,49 +179,25 @@ LEADS_UP = re.compile(
     re.IGNORECASE,
 )
 """What may stand between "the source says" and its quote without another thing being said."""
-PREDICATE = re.compile(
-    r"(?:\s*,?\s*(?:(?:and|or|nor)\s+)?\x00+)*\s*,?\s*(?:(?:which|that)\s+)?(?:\w+ly\s+)?((?:(?:is|are|was|were|does|"
-    r"do|did|has|have|should|must|needs?|can|could)(?:n['’]t)?|cannot|seems?|sounds?|looks?|feels?|reads?|makes?|"
-    r"contradicts?)\b[^.,;:!?\n\x00]*)",
-    re.IGNORECASE,
-)
-"""What is said of a quote right behind it."""
-
 OFFERS_BEFORE = re.compile(
-    r"(?:\b(?:should|must|ought to|needs? to|ha(?:s|ve) to|could|would|can|had to|supposed to|better|to|just|simply|"
-    r"please|probably|rather)\s+(?:\w+\s+){0,2}?(?:be|say|read|have been|have said|use|return|write|print|become|"
-    r"state|call\w*|be changed to|look like|include|mention)|\b(?:change[ds]?|changing|convert\w*|turn\w*|correct\w*|"
-    r"updat\w+|renam\w+|switch\w*|modif\w+|fix\w*|edit\w*)\b[^.;]{0,120}?\b(?:to|into|as)|\b(?:replac\w+|swap\w*|"
-    r"substitut\w+)\b[^.;]{0,120}?\b(?:with|by|for)|(?:^|[.,;:!?(\n]\s*|\b(?:to|please|just|instead|simply|rather|"
-    r"then|or|and)\s+)(?:use|try|write|say|add|insert|prefer|consider)|\b(?:expected|expects?|"
-    r"correct (?:\w+ ){0,3}?(?:is|are|would be|was|being)|right (?:\w+ ){0,2}?(?:is|was)|(?:in fact|in reality|"
-    r"actually|really|instead),? (?:(?:it|he|she|they|that|this) )?(?:is|was|are|were)|in fact|in reality|actually|"
-    r"something like|such as writing))(?:\s+(?:the|a|an|it|this|them|word|words|phrase|simply|just|something|like|"
-    r"value|string|text|as|be|only|written))*\s*[:,]?\s*$",
+    r"(?:\b(?:should|must|ought to|needs? to|ha(?:s|ve) to|supposed to|better|please)\s+(?:\w+\s+){0,2}?(?:be|say|read|"
+    r"have been|have said|use|return|write|print|become|state|call\w*|look like|include|mention)|\b(?:change[ds]?|"
+    r"changing|convert\w*|turn\w*|correct\w*|updat\w+|renam\w+|switch\w*|modif\w+|fix\w*|edit\w*)\b[^.;]{0,120}?\b"
+    r"(?:to|into|as)|\b(?:replac\w+|swap\w*|substitut\w+)\b[^.;]{0,120}?\b(?:with|by|for)|(?:^|[.,;:!?(\n]\s*|\b"
+    r"(?:please|instead|then|or|and)\s+)(?:use|try|write|say|add|insert|prefer)|\b(?:expected|expects?|"
+    r"correct (?:\w+ ){0,3}?(?:is|are|would be|was|being)|something like))"
+    r"(?:\s+(?:the|a|an|it|this|them|word|words|phrase|simply|just|something|like|value|string|text|as|be|only|"
+    r"written))*\s*[:,]?\s*$",
     re.IGNORECASE,
 )
+"""What follows is demanded in the place of something else."""
 OFFERS_AFTER = re.compile(
-    r"^\s*[,.]?\s*(?:instead\b(?! of)|would (?:be|have been|read|work|suit|sound)|might be better|is better|"
-    r"is (?:what is )?expected)",
+    r"\s*[,.]?\s*(?:is (?:what is )?expected|(?:would|might) \w+ (?:been )?(?:\w+ly )?(?:better|best|clearer|nicer|"
+    r"preferable|more \w+)\b(?! (?:as|if|with|without|in|at|when|after|before)\b))",
     re.IGNORECASE,
 )
-FIRM_AFTER = re.compile(
-    r"\s*[,.]?\s*(?:instead\b|is (?:what is )?expected|(?:would|might) \w+ (?:been )?(?:\w+ly )?(?:better|best|"
-    r"clearer|nicer|preferable|more \w+)\b(?! (?:as|if|with|without|in|at|when|after|before)\b))",
-    re.IGNORECASE,
-)
-LOOSE_OFFER = re.compile(
-    r"\W*(?:(?:could|would|can|to|just|simply|probably|rather|had to)\s|(?:consider|in fact|in reality|actually)\W*$)",
-    re.IGNORECASE,
-)
-"""Offers that are as often none: "I would say “…” is wrong", "actually, “…” …"."""
 INSTEAD_OF = re.compile(
     r"^\s*,?\s*(?:instead of|rather than|and not|, not|not)\s*(?:the |a |an |just |using |saying |writing )*(?:word |"
     r"phrase )?$",
-    re.IGNORECASE,
-)
-CLAIMS_BEFORE = re.compile(
-    r"\b(?:says|said|states|stated|uses|used|using|reads|writes|wrote|has|had|gives|claims|mentions|returns|prints|"
-    r"calls|contains|puts|is|was)\s*(?:that |the |a |an |word |phrase |it |is |of )*[:,]?\s*$",
     re.IGNORECASE,
 )

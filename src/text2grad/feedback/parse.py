@@ -15,8 +15,9 @@ from text2grad.feedback.quotes import Quoted, find_quotes
 from text2grad.feedback.text import ABBREVIATION
 from text2grad.types import Verdict
 
-Role = Literal["meant", "offered", "source"]
-"""What a quote is there for: the words that are meant, words offered in their stead, or words of the source."""
+Role = Literal["meant", "offered", "source", "either"]
+"""What a quote is there for: the words that are meant, words offered in their stead, words of the source; or nobody can
+say from the critique alone ("A instead of B"), and the texts decide."""
 
 _SENTENCE_END = re.compile(
     # Possessive, and begun only where a run of blanks begins: a run is read once, however long.
@@ -50,9 +51,6 @@ class CitedQuote:
     start: int
     end: int
     role: Role
-    firm: bool = True
-    """The words leave no choice ("should be …", "the source says …"); loose ones ("actually, …", "A instead of B") give
-    way to the texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +223,7 @@ def _cite(masked: str, index: int, quotes: list[Quoted]) -> CitedQuote:
     # Back to the sentence's beginning at most: what was said of an earlier quote does not reach over a full stop.
     before = _tail(masked[max(0, quote.start - 160) : quote.start])
     after = masked[quote.end : quote.end + 100]
-    return CitedQuote(quote.text, quote.start, quote.end, *_role(before, after))
+    return CitedQuote(quote.text, quote.start, quote.end, _role(before, after))
 
 
 def _tail(before: str) -> str:
@@ -237,29 +235,23 @@ def _tail(before: str) -> str:
     return before[cut:]
 
 
-def _role(before: str, after: str) -> tuple[Role, bool]:
-    """(role, whether that is firm) of a quote between these words; other quotes in them are \\x00."""
-    mark = before.rfind("\x00")
-    near = before[mark + 1 :]
-    if claim := _source_says(near):
-        return _sourced(near, claim, after)
-    if mark >= 0 and lexicon.INSTEAD_OF.match(near):
+def _role(before: str, after: str) -> Role:
+    """What a quote between these words is there for; other quotes in them are \\x00."""
+    claim = _source_says(before)
+    if claim and claim["says"] and lexicon.LEADS_UP.fullmatch(before, claim.end()):
+        return "source"
+    earlier, mark, near = before.rpartition("\x00")
+    if mark and lexicon.INSTEAD_OF.match(near):
         # "A instead of B": B is what stands there if A is asked for, and what was wanted if the text has A.
-        start = before[: mark + 1].rstrip("\x00")
-        wanted = lexicon.CLAIMS_BEFORE.search(start) and not _source_says(start)
-        return "offered" if wanted else "meant", False
+        earlier = earlier.rstrip("\x00")
+        return "meant" if lexicon.OFFERS_BEFORE.search(earlier) or _source_says(earlier) else "either"
     offer = lexicon.OFFERS_BEFORE.search(before)
-    claims = lexicon.CLAIMS_BEFORE.search(near) and not offer
-    if lexicon.INSTEAD_OF.match(after.partition("\x00")[0]) and "\x00" in after:
-        return "meant" if claims else "offered", False
+    if offer and not lexicon.NEGATED_CLAIM.search(before, max(0, offer.start() - 24)):
+        return "offered"
     if lexicon.OFFERS_AFTER.match(after):
-        return "meant" if claims else "offered", bool(lexicon.FIRM_AFTER.match(after))
-    if claim := _source_says(before):
-        return _sourced(before, claim, after)
-    if offer and not lexicon.NEGATED_CLAIM.search(before, max(0, offer.start() - 24), len(before)):
-        firm = not lexicon.LOOSE_OFFER.match(offer[0])
-        return "meant" if not firm and _judged(after) else "offered", firm
-    return "meant", True
+        return "offered"
+    # "According to the source, “…” is wrong" quotes no source; "…, “…” died" does.
+    return "either" if claim else "meant"
 
 
 def _source_says(before: str) -> re.Match[str] | None:
@@ -270,16 +262,3 @@ def _source_says(before: str) -> re.Match[str] | None:
     # In front of a mere mention there is room for a verb: "cannot be gathered from the source that …".
     room = 12 if claims[-1]["says"] else 24
     return None if lexicon.NEGATED_CLAIM.search(before, max(0, claims[-1].start() - room)) else claims[-1]
-
-
-def _sourced(before: str, claim: re.Match[str], after: str) -> tuple[Role, bool]:
-    """Firm if the verb leads right up to the quote. "According to the source, “…” is wrong" quotes no source."""
-    between = before[claim.end() :]
-    firm = bool(lexicon.LEADS_UP.fullmatch(between)) if claim["says"] else between.strip() == ":"
-    return "meant" if not firm and _judged(after) == "poor" else "source", firm
-
-
-def _judged(after: str) -> Verdict | None:
-    """The verdict of a predicate right behind a quote: "“…” is wrong", "“…”, which is a nice touch"."""
-    predicate = lexicon.PREDICATE.match(after)
-    return lexicon.verdict_of(predicate[1]) if predicate else None

@@ -6,7 +6,7 @@ Stems and function words are English; words of other scripts are compared as the
 
 import re
 import unicodedata
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -62,14 +62,6 @@ class Text:
         return [start for start, _, _ in self.words]
 
     @cached_property
-    def word_places(self) -> dict[str, list[int]]:
-        """Word → its indices in `words`."""
-        places: dict[str, list[int]] = {}
-        for index, (_, _, word) in enumerate(self.words):
-            places.setdefault(word, []).append(index)
-        return places
-
-    @cached_property
     def sentences(self) -> list[Place]:
         return sentences(self.raw)
 
@@ -92,6 +84,12 @@ class Text:
     def words_between(self, start: int, end: int) -> range:
         """Indices of the words that begin in [start, end)."""
         return range(bisect_left(self.word_starts, start), bisect_left(self.word_starts, end))
+
+    def words_touching(self, start: int, end: int) -> range:
+        """Indices of the words that have a character in [start, end)."""
+        first = bisect_right(self.word_starts, start) - 1
+        first += first < 0 or self.words[first][1] <= start
+        return range(first, max(first, bisect_left(self.word_starts, end)))
 
 
 def sentences(raw: str) -> list[Place]:

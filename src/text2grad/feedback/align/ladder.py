@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from text2grad.errors import InvalidData
 from text2grad.feedback.align import code, locate
-from text2grad.feedback.align.evidence import Support
+from text2grad.feedback.align.evidence import stems_of
 from text2grad.feedback.align.omissions import split_omissions
 from text2grad.feedback.align.paraphrase import Prose, Similarity, paraphrases
 from text2grad.feedback.align.revision import changed
@@ -144,15 +144,13 @@ class Ready:
 
     text: Text
     critique: str
-    functions: frozenset[str]
-    """Functions that the prompt begins and the completion goes on with."""
     parsed: list[Clause]
     spans: list[Span]
     missed: list[Missed]
     omissions: list[str]
     clauses: list[Clause]
-    support: Support | None
-    """What the source supports."""
+    source: frozenset[str] | None
+    """The stems of the source."""
 
     @property
     def quoted(self) -> list[Place]:
@@ -166,12 +164,12 @@ def prepare(
     text, origin = Text(completion), Text(source) if source else None
     parsed = parse(critique, completion, verdict)
     spans, missed, settled = _from_quotes(text, parsed, verdict or settings.verdict, settings, origin)
-    support = Support.of(source) if source else None
+    stems = stems_of(source) if source else None
     traces = tracebacks(critique)
     own = [c for c in parsed if not any(start <= c.start and c.end <= end + 1 for start, end in traces)]
     clauses = [part for clause in own for part in (remainders(clause) if clause in settled else [clause])]
-    there, missing = split_omissions(clauses, completion, support)
-    return Ready(text, critique, code.functions_in(source or ""), parsed, spans, missed, missing, there, support)
+    there, missing = split_omissions(clauses, completion, stems)
+    return Ready(text, critique, parsed, spans, missed, missing, there, stems)
 
 
 def _given_quotes(text: Text, critique: Critique, settings: AlignSettings, source: Text | None) -> Alignment:
@@ -204,6 +202,7 @@ def _from_quotes(
         for (clause, quote), reason in zip(cited, refused, strict=True):
             if reason is not None:
                 missed.append(Missed(quote.text, reason))
+                settled |= {clause} if reason == locate.QUOTES_SOURCE else set()
                 continue
             wanted = locate.Wanted.of(clause, quote, clause.verdict or default)
             _add(locate.place(text, wanted, settings.quotes, source), spans, missed)
@@ -242,13 +241,13 @@ def _about(parsed: list[Clause], words: str) -> str:
     return clauses[shared.index(max(shared))].text
 
 
-def regions_of(text: Text, functions: frozenset[str]) -> tuple[list[code.Line], list[Place]]:
+def regions_of(text: Text) -> tuple[list[code.Line], list[Place]]:
     """The completion's lines of code and its sentences of prose. Fenced code makes a completion both."""
     fences = list(_FENCE.finditer(text.raw))
     if not fences:
-        lines = code.code_lines(text.raw, functions=functions)
+        lines = code.code_lines(text.raw)
         return (lines, []) if lines else ([], text.sentences)
-    blocks = [code.code_lines(fence[1], fence.start(1), certain=True, functions=functions) for fence in fences]
+    blocks = [code.code_lines(fence[1], fence.start(1), certain=True) for fence in fences]
     outside = [
         place for place in text.sentences if not any(place[0] < f.end() and f.start() < place[1] for f in fences)
     ]
@@ -260,7 +259,7 @@ def _from_clauses(
 ) -> list[Span]:
     """Clauses that quote nothing → spans; blame and praise apart, so that neither lends the other its words."""
     clauses = clauses[: settings.paraphrase.longest]
-    lines, sentences = regions_of(ready.text, ready.functions)
+    lines, sentences = regions_of(ready.text)
     groups: list[tuple[Verdict, list[Clause]]] = [
         ("poor" if default == "good" else default, [clause for clause in clauses if clause.verdict != "good"]),
         ("good", [clause for clause in clauses if clause.verdict == "good"]),
@@ -273,9 +272,9 @@ def _from_clauses(
         for verdict, group in groups:
             spans += code.in_code(lines, group, verdict, settings.code, ready.quoted)
     if sentences and settings.paraphrase.use and groups:
-        prose = Prose(ready.text.raw, sentences, ready.support)
+        prose = Prose(ready.text.raw, sentences, ready.source)
         for verdict, group in groups:
-            spans += paraphrases(prose, group, verdict, settings.paraphrase, ready.quoted, _similarity(embed))
+            spans += paraphrases(prose, group, verdict, settings.paraphrase, _similarity(embed))
     # One span per place and verdict: the surest.
     surest: dict[tuple[int, int, str], Span] = {}
     for span in sorted(spans, key=lambda span: span.confidence):
