@@ -149,7 +149,8 @@ def check_writable(row: Mapping[str, Any], *, numbers: bool = True) -> None:
             json.dumps([name, value], ensure_ascii=False, allow_nan=not numbers).encode()
         except UnicodeEncodeError:
             raise InvalidData(
-                "holds half of a surrogate pair, which is no character; write the escape in full or leave it out"
+                f"{name}: holds half of a surrogate pair, or a byte that is no text in the file's encoding; write the "
+                "escape in full, save the file as UTF-8, or set its encoding"
             ) from None
         except ValueError:
             raise InvalidData(

@@ -7,7 +7,6 @@ expected encoding is rejected by its line, not guessed at.
 
 import csv
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +17,7 @@ from text2grad.errors import InvalidData
 from text2grad.feedback.people.argilla import ARGILLA, is_record
 from text2grad.feedback.people.common import Found, PeopleSettings, finish, rows_of
 from text2grad.feedback.people.label_studio import LABEL_STUDIO, is_task
-from text2grad.feedback.rows import Ids, Rejected, identity
+from text2grad.feedback.rows import Ids, Rejected
 from text2grad.runs import parse_object
 
 _OURS = ("id", "prompt", "completion", "critique", "revision", "spans", "annotator")
@@ -105,7 +104,6 @@ def _lines(path: Path, encoding: str) -> Iterator[Item]:
             if not text:
                 continue
             try:
-                _check_decoded(text, encoding)
                 yield number, parse_object(text)
             except InvalidData as problem:
                 yield Rejected(number, None, str(problem))
@@ -113,11 +111,7 @@ def _lines(path: Path, encoding: str) -> Iterator[Item]:
 
 def _list(path: Path, encoding: str) -> Iterator[Item]:
     try:
-        text = path.read_bytes().decode(encoding, "surrogateescape").lstrip("\ufeff")
-        _check_decoded(text, encoding)
-        items = json.loads(text)
-    except InvalidData as problem:
-        raise InvalidData(f"{path}: {problem}") from None
+        items = json.loads(path.read_bytes().decode(encoding, "surrogateescape").lstrip("\ufeff"))
     except UnicodeError:
         raise InvalidData(f"{path}: is not {encoding}; {_MEND}") from None
     except json.JSONDecodeError as problem:
@@ -132,7 +126,7 @@ def _list(path: Path, encoding: str) -> Iterator[Item]:
 def _table(path: Path, encoding: str, settings: PeopleSettings) -> Iterator[Item]:
     """The records below the header, by column name; empty fields are left out."""
     csv.field_size_limit(max(csv.field_size_limit(), _LONGEST))
-    # Bytes that are no text become half surrogates, which no text has: they are found again line by line.
+    # Bytes that are no text become half surrogates, which no text has: their row is rejected for them.
     with path.open(encoding=encoding, errors="surrogateescape", newline="") as stream:
         try:
             first = stream.readline()
@@ -154,7 +148,7 @@ def _table(path: Path, encoding: str, settings: PeopleSettings) -> Iterator[Item
                 yield Rejected(line, None, f"is not text: {problem}; nothing behind it can be read")
                 return
             if record:
-                yield _record(line, header, record, encoding, settings)
+                yield _record(line, header, record, settings)
 
 
 def _header(path: Path, reader: Any, settings: PeopleSettings) -> list[str]:
@@ -174,15 +168,10 @@ def _header(path: Path, reader: Any, settings: PeopleSettings) -> list[str]:
     return header
 
 
-def _record(line: int, header: list[str], record: list[str], encoding: str, settings: PeopleSettings) -> Item:
+def _record(line: int, header: list[str], record: list[str], settings: PeopleSettings) -> Item:
     if len(record) != len(header):
         return Rejected(line, None, f"should have {len(header)} fields like the header, got {len(record)}")
     fields: dict[str, Any] = {name: value for name, value in zip(header, record, strict=True) if value != ""}
-    for name, value in fields.items():
-        try:
-            _check_decoded(value, encoding)
-        except InvalidData as problem:
-            return Rejected(line, identity({"id": fields.get(settings.columns.id)}), f"{name}: {problem}")
     for name in (*_LISTS, settings.columns.spans):
         if isinstance(fields.get(name), str) and fields[name].lstrip().startswith("["):
             # What is no JSON stays the text that it is; where a list is a must, the row is rejected for it.
@@ -192,14 +181,6 @@ def _record(line: int, header: list[str], record: list[str], encoding: str, sett
 
 
 _MEND = "save the file as UTF-8, or set encoding to its own"
-
-
-def _check_decoded(value: str, encoding: str) -> None:
-    """Refuse what Python has escaped, because it is no text in the file's encoding."""
-    if byte := re.search("[\udc80-\udcff]", value):
-        line = value.count("\n", 0, byte.start()) + 1
-        where = f" (line {line} of it)" if line > 1 else ""
-        raise InvalidData(f"is not {encoding.removesuffix('-sig')}: byte {ord(byte[0]) - 0xDC00:#04x}{where}; {_MEND}")
 
 
 def _delimiter(header: str, settings: PeopleSettings) -> str:
