@@ -6,19 +6,10 @@ and no data set. What it cannot see (irony, other languages) has no verdict, whi
 
 import re
 
-from text2grad.feedback.text import FUNCTION_WORDS, WORD, stem, word_set
+from text2grad.feedback.text import ENGLISH, FUNCTION_WORDS, WORD, pattern, stem, word_set
 from text2grad.types import Verdict
 
-CRITIC_WORDS = word_set("""
-summary summaries text source article original information info fact facts detail details mention mentions mentioned
-mentioning state states stated stating say says said claim claims claimed include includes included including
-contain contains incorrect incorrectly correct correctly wrong wrongly error errors mistake add adds added adding
-remove removed replace replaced present support supported unsupported hallucinates hallucinated hallucination
-invented made makes up accurate inaccurate inconsistent consistent completion response answer code function method
-program model sentence word phrase words line critique feedback issue problem should need needs needed instead
-change changed fix fixed specify specified indicate indicates indicated describe described reference refer refers
-implies implied suggest suggests provide provided given gives give refers found written reads read
-""")
+CRITIC_WORDS = word_set(ENGLISH["critic_words"])
 """Words by which critics speak about texts: evidence of nothing when a completion happens to hold them too."""
 
 
@@ -28,46 +19,7 @@ def content_stems(words: str) -> set[str]:
     return {stem(word) for word in lowered - FUNCTION_WORDS - CRITIC_WORDS}
 
 
-_BLAME = (
-    r"wrong\w*|incorrect\w*|inaccura\w+|erroneous\w*|errors?|mistakes?|mistaken\w*|false\w*|untrue|fault[sy]?|"
-    r"complaints?|flaws?|flawed|fabricat\w+|hallucinat\w+|invent(?:s|ed|ing)|ma[dk]es? (?:\w+ )?up|made[- ]up|"
-    r"making up|unsupported|unverifi\w+|unfounded|baseless|mislead\w*|misrepresent\w*|misstat\w+|misinterpret\w*|"
-    r"misunderst\w+|misattribut\w+|misquot\w+|misspel\w+|misplac\w+|typos?|confus\w+|unclear\w*|vague\w*|ambigu\w+|"
-    r"awkward\w*|clumsy|clunky|repetit\w+|repeat(?:s|ed)|redundan\w+|verbose|wordy|rambl\w+|bugs?|buggy|fails?|failed|"
-    r"failing|failure|broken|breaks?|crash\w*|throws?|raises? an? \w*error|off by one|off-by-one|infinite loop|"
-    r"missing|lacks?|lacking|leaves? out|left out|leaving out|omit\w*|unnecessar\w+|irrelevan\w+|superfluous|"
-    r"extraneous|unrelated|contradict\w*|inconsisten\w+|conflict\w*|inefficient|should(?:n['’]t| not)?|must(?:n['’]t|"
-    r" not)?|needs?(?: to)?|needed to|ought to|supposed to|had to|have to|instead|rather than|remov\w+|replac\w+|"
-    r"delet\w+|chang(?:e|es|ed|ing)|fix(?:es|ed|ing)?|correct(?:ed|ing|ion)?|rewrit\w+|rephras\w+|avoid\w*|"
-    r"drop(?:ped)?|bad|badly|poor|poorly|weak\w*|worse|worst|odd\w*|strange\w*|weird\w*|boring|dull|bland|stilted|"
-    r"cliché\w*|clich[eé]s?|generic|overused|overstat\w+|understat\w+|exaggerat\w+|speculat\w+|assum(?:es|ed|ption)|"
-    r"opinionated|biased|unfair|offensive|rude|harmful|dangerous|nit|nitpick|prefer|arbitrary|arbitrarily|silly|"
-    r"stupid\w*|ridiculous\w*|lazy|lazily|ugly|messy|sloppy|sloppily|one short|falls? short|stops? short|is off|"
-    r"are off|rushed|slow|drags?|dragging|myth|predictable|flat|cheesy|forced|unearned|heavy-handed|underdeveloped|"
-    r"undeveloped|shallow|excludes?|by zero|overflows?|leaks?|never explained|does nothing|loses?|lost|stereotyp\w+|"
-    r"purple prose|tedious|stale|issues?|problems?|problematic|concern\w*|nonsens\w+|meaningless|pointless|useless|"
-    r"illogical|implausible|unrealistic|disjointed|abrupt\w*|too (?!bad|good)\w+|overly|"
-    r"adds? (?:\w+ ){0,3}?(?:info\w*|facts?|details?|claims?)|unknown|unproven|doubtful|hardly|barely|fluff|filler|"
-    r"disagree\w*|dislike\w*|hate\w*|annoy\w+|distract\w*|jarring|undermin\w+|spoil\w*|let down|could (?:be|have)|"
-    r"would (?:be|have been) better|except(?: for| that)?|apart from|contrary to|at odds|only (?:says|states|mentions|"
-    r"said)|no (?:mention|proof|evidence|support|information|indication|reference|basis|source)|nowhere|none of|"
-    r"nothing(?! short of| less than| but\b)|no(?= (?:such )?(?:\w+ )?\x00)|(?:not|n['’]t|"
-    r"never)(?: \w+){0,2} (?:found|mentioned|stated|present|included|supported|specified|given|confirmed|true|clear|"
-    r"defined|listed|known|explained|said|shown|proven)|not (?:in|from|by) the|neither|nor|cannot|can['’]t|"
-    r"not(?! only\b| merely\b)|never|n['’]t|isnt|doesnt|didnt|wasnt|dont|wont|arent"
-)
-_PRAISE = (
-    r"(?:should|must|can) (?:stay|remain|be kept)|keep (?:it|this|that)|worth keeping|good|great|nice|nicely|"
-    r"excellent\w*|well|correct(?! (?:\x00|(?:the|this|these|those|it|your)\b))|correctly|accurate|"
-    r"accurately|clear|concise|concisely|crisp|love|loved|loves|lovely|"
-    r"liked|(?<=\bI )(?:really )?like|enjoy\w*|strong|strongly|vivid\w*|perfect|perfectly|helpful|effective|"
-    r"effectively|works|elegant\w*|beautiful\w*|right|rightly|charming|neat|neatly|solid|fine|impressive|best|superb|"
-    r"wonderful\w*|delightful|memorable|engaging|insightful|informative|faithful\w*|supported by|true|valid|"
-    r"appropriate\w*|apt|aptly|useful|readable|efficient\w*|thorough\w*|captures?|succeeds?|handles? (?:\w+ )?(?:well|"
-    r"correctly)|fluent\w*|coherent\w*|polished|clever\w*|thoughtful\w*|appreciat\w+|bravo|spot on|kudos|praiseworthy|"
-    r"pleasing|satisf\w+|smooth\w*|precise\w*|compelling|touching|funny|witty|graceful\w*|sharp|tight|convincing\w*|"
-    r"on point|lacks? nothing|brilliant\w*|flawless\w*"
-)
+_BLAME, _PRAISE = pattern(ENGLISH["blame"]), pattern(ENGLISH["praise"])
 _NEGATION = (
     r"not|never|no|n['’]t|isnt|doesnt|wasnt|without|hardly|barely|far from|anything but|nothing|none|neither|nor|"
     r"rather than|instead of|lacks?|fails? to be|cannot|hard to"

@@ -14,7 +14,7 @@ from text2grad.feedback.align.ordinals import picks
 from text2grad.feedback.align.scorer import span_of
 from text2grad.feedback.align.settings import CodeSettings
 from text2grad.feedback.parse import Clause
-from text2grad.feedback.text import Place, word_set
+from text2grad.feedback.text import ENGLISH, Place, word_set
 from text2grad.types import Span, Verdict
 
 _SIGNS = re.compile(
@@ -27,12 +27,7 @@ _DOCSTRING = re.compile(r"\"\"\".*?(?:\"\"\"|\Z)|'''.*?(?:'''|\Z)", re.DOTALL)
 _STRING = re.compile(r"\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'")
 _NAME = re.compile(r"[A-Za-z_]\w*|\d+(?:\.\d+)?")
 """A name or a number."""
-_KEYWORDS = word_set("""
-and as assert async await bool break case catch char class const continue def del dict do double elif else enum
-except false finally float fn for foreach from func function global if impl import in int is lambda let list match
-new nil none not null or package pass print private public raise return self set static str string struct super
-switch this throw true try tuple var void while with yield
-""")
+_KEYWORDS = word_set(ENGLISH["keywords"])
 _KINDS = {
     "return": (r"\b(?:return|yield)\b", r"returns?|returned|returning"),
     "loop": (r"\b(?:for(?:each)?|while)\b", r"(?:for|while)[- ]statements?|loops?"),
@@ -57,6 +52,8 @@ _SHORT = re.compile(
 _PER_POINT = 0.4
 """Confidence per point of a line's score. On people's feedback (ILF), lines of one to one and a half points are meant
 in 57 of 100 cases, of one and a half to two in 82, of more in 90."""
+_LEAST = 0.2
+"""Abstain below this confidence that a line is meant."""
 _FRAME = re.compile(r"File \"[^\"\n]*\", line (\d+)(?:, in (\S+))?(?:\n(?![ \t]*File \")[ \t]+([^\n]*))?")
 
 
@@ -166,7 +163,7 @@ def _by_what_it_holds(
     spans = []
     for line, score in zip(lines, scores, strict=True):
         confidence = min(0.9, _PER_POINT * score)
-        if score >= least and confidence >= settings.threshold:
+        if score >= least and confidence >= _LEAST:
             cause = max(range(len(clauses)), key=lambda k: len(line.things & said[k]))
             spans.append(_span(line, clauses[cause], verdict, confidence))
     return spans

@@ -18,56 +18,15 @@ from numpy.typing import NDArray
 
 from text2grad.feedback.lexicon import content_stems
 from text2grad.feedback.parse import Clause
-from text2grad.feedback.text import COMPOUND, FUNCTION_WORDS, stem, word_set
+from text2grad.feedback.text import COMPOUND, ENGLISH, FUNCTION_WORDS, pattern, stem, word_set
 
 # ---- Kinds of things that critics name instead of the words themselves -----------------------------------------------
 
-_NAMED = {
-    "first_name": r"(?:first|fore|given|full|christian|whole|complete)[- ]?names?|forenames?|names? in full",
-    "name": r"names?|named|identity|who (?:he|she|they|it)|title",
-    "role": r"position|job|titles?|roles?|occupation|profession|rank|status|career|former|ex-\w+|works? as|designation",
-    "place": r"locations?|located|places?|where|countr\w+|cit(?:y|ies)|towns?|count(?:y|ies)|regions?|areas?|venues?|"
-    r"nationalit\w+|province|address|set in|takes? place|geograph\w+|setting",
-    "time": r"when|dates?|days?|years?|months?|weeks?|times?|timing|seasons?|duration|how long|lengths?|periods?|"
-    r"centur\w+|hours?|minutes?|decades?|time ?frame|deadline",
-    "number": r"numbers?|how many|how much|amounts?|figures?|scores?|percent\w*|costs?|prices?|totals?|counts?|values?|"
-    r"statistics?|sizes?|sums?|quantit\w+|rate|margin|number of \w+|lengths?|distances?|measurements?",
-    "age": r"ages?|aged|years? old|how old|year-old",
-    "group": r"clubs?|teams?|part(?:y|ies)|compan\w+|organi[sz]ations?|leagues?|competitions?|tournaments?|events?|"
-    r"cups?|festivals?|shows?|programmes?|programs?|bands?|agenc\w+|division|affiliation|opponents?|brand|publisher",
-    "cause": r"why|reasons?|causes?|caused|motives?|because|due to|circumstances",
-}
-"""Kind → how a clause names it. General English: a kind that is missing here only means that a critique has to use the
-words themselves."""
+_NAMED = {kind: pattern(words) for kind, words in ENGLISH["kinds"].items()}
+"""Kind → how a clause names it."""
 _KINDS = re.compile("|".join(rf"(?P<{kind}>\b(?:{words})\b)" for kind, words in _NAMED.items()), re.IGNORECASE)
-_ROLES = word_set("""
-actor actress ambassador analyst artist author ballerina bishop boss bowler boxer broadcaster businessman
-businesswoman captain chairman chairwoman champion chancellor chef chief coach columnist comedian commander
-commissioner conductor constable councillor cricketer critic cyclist dancer defender deputy designer director doctor
-driver editor engineer executive ex fighter fisherman flanker footballer former forward founder fullback full-back
-gardener general goalkeeper golfer governor guard guitarist head host hooker inspector inventor jockey journalist
-judge keeper king lawyer lead leader lieutenant lock magician maker manager mayor midfielder minister model musician
-nurse officer official opener owner painter peer photographer pilot player poet politician presenter president
-priest prime prince princess principal producer professor prop queen racer rapper reporter researcher scientist
-scrum-half secretary senator sergeant singer singer-songwriter skipper soldier spinner spokesman spokeswoman star
-stowaway striker student superintendent swimmer teacher teenager trainer veteran vice winger winner writer
-centre-back full-time left-back right-back fly-half
-""")
-_TIMES = word_set("""
-monday tuesday wednesday thursday friday saturday sunday january february march april may june july august september
-october november december today yesterday tomorrow tonight week weeks month months year years day days hour hours
-minute minutes second seconds decade decades century season seasons weekend morning evening afternoon night noon
-midnight spring summer autumn winter annual daily weekly monthly yearly last next this ago since recent recently
-previous previously late early end start ever
-""")
-_NUMBERS = word_set("""
-zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
-eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred hundreds thousand thousands million
-millions billion billions dozen dozens half third quarter first second fourth fifth sixth seventh eighth ninth tenth
-once twice several many few more most least record number
-""")
-_IN_PLACE = word_set("in at near from outside inside around across off into to")
-_CAUSES = word_set("because due over after following since amid as for by")
+_MEMBERS = {kind: word_set(words) for kind, words in ENGLISH["members"].items()}
+_CLASSES = {name: word_set(words) for name, words in ENGLISH["classes"].items()}
 
 
 def kinds_in(words: str) -> set[str]:
@@ -131,16 +90,6 @@ def stems_of(text: str) -> frozenset[str]:
 Rows = NDArray[np.float32]
 Flags = NDArray[np.bool_]
 
-_CLASSES = {
-    "determiner": word_set("a an the his her its their this that these those some any"),
-    "preposition": word_set(
-        "in on at to for from by with of into over after before during against about between under through as"
-    ),
-    "verb": word_set(
-        "is are was were be been being has have had will would can could may might says said say did does do"
-    ),
-}
-
 
 def evidence(raw: str, tokens: Sequence[Token], clauses: Sequence[Clause], source: Collection[str] | None) -> Rows:
     """One row per word of a sentence, one column per name in `COLUMNS`. `source`: the stems of the source."""
@@ -166,10 +115,13 @@ def _columns(
     looks, kinds, cues = _looks(raw, tokens, lower), _kinds(raw, tokens, lower), kinds_in(said)
     named = {f"kind_{kind}": flags & (kind in cues) for kind, flags in kinds.items()}
     total = max(1, int(content.sum()))
+    before, behind = _pairs(tokens, content, clauses)
     return {
         "meant": met,
         "meant_count": count,
         "surface": content & _among(lower, words),
+        "pair_left": before,
+        "pair_right": behind,
         "unsupported": lone,
         "supported": content & ~lone & (source is not None),
         "no_source": source is None,
@@ -191,6 +143,18 @@ def _columns(
         "said_words": min(len(words), 40) / 20,
         "denies_source": bool(_DENIES.search(said)),
     }
+
+
+def _pairs(tokens: Sequence[Token], content: Flags, clauses: Sequence[Clause]) -> tuple[Flags, Flags]:
+    """Whether each content word and the one before it, or behind it, follow each other in the critique, too."""
+    said: set[tuple[str, str]] = set()
+    for clause in clauses:
+        words = COMPOUND.findall(clause.plain.lower())
+        said.update(pairwise(stem(word) for word in words if word not in FUNCTION_WORDS))
+    before, behind = np.zeros((2, len(tokens)), dtype=bool)
+    for left, right in pairwise(np.flatnonzero(content).tolist()):
+        behind[left] = before[right] = (tokens[left].stems[-1], tokens[right].stems[-1]) in said
+    return before, behind
 
 
 def _among(words: Sequence[str], known: Collection[str]) -> Flags:
@@ -228,21 +192,21 @@ def _kinds(raw: str, tokens: Sequence[Token], lower: Sequence[str]) -> dict[str,
     capital, after_capital, before_capital = _capitals(raw, tokens)
     content = ~_among(lower, FUNCTION_WORDS)
     hyphen_behind = [*("-" in raw[a.end : b.start] for a, b in pairwise(tokens)), False]
-    in_place = capital & np.append(False, _among(lower, _IN_PLACE)[:-1])
+    in_place = capital & np.append(False, _among(lower, _MEMBERS["in_place"])[:-1])
     year = np.array([bool(re.fullmatch(r"(?:18|19|20)\d\d", word)) for word in lower], dtype=bool)
     digits = np.array([word[0].isdigit() or word[0] in "£$€" for word in lower], dtype=bool)
-    number = (digits & ~year) | _among(lower, _NUMBERS)
+    number = (digits & ~year) | _among(lower, _MEMBERS["number"])
     name = capital & ((np.arange(len(tokens)) > 0) | before_capital | after_capital)
     return {
         "first_name": capital & before_capital & ~after_capital,
         "name": name,
-        "role": ~capital & (_among(lower, _ROLES) | (before_capital & content)),
+        "role": ~capital & (_among(lower, _MEMBERS["role"]) | (before_capital & content)),
         "place": in_place | name,
-        "time": year | _among(lower, _TIMES),
+        "time": year | _among(lower, _MEMBERS["time"]),
         "number": number,
         "age": ["year-old" in word for word in lower] | (number & hyphen_behind),
         "group": capital,
-        "cause": _among(lower, _CAUSES),
+        "cause": _among(lower, _MEMBERS["cause"]),
     }
 
 

@@ -32,6 +32,8 @@ Embedder = Callable[[Sequence[str]], NDArray[np.float32]]
 """Texts → one row each, of length one. Lives in `models`; here it is only called."""
 _AT_ONCE = 256
 """Pairs that `align_many` reads before their texts are embedded together."""
+_MOST_CLAUSES = 400
+"""Clauses of a critique that are searched for paraphrases: cost grows with their number."""
 _DEFAULT = AlignSettings()
 _FENCE = re.compile(r"^```[^\n]*\n(.*?)(?:^```[^\n]*$|\Z)", re.DOTALL | re.MULTILINE)
 
@@ -70,7 +72,7 @@ def align(
     # A quote or a correction says better what is meant than anything that was only gathered from words.
     loose = [span for span in loose if not any(span.start < at.end and at.start < span.end for at in known)]
     omissions = tuple(dict.fromkeys((*critique.omissions, *ready.omissions)))
-    return Alignment(_ordered([*known, *loose]), tuple(ready.missed), omissions)
+    return Alignment(*_sorted([*known, *loose, *ready.missed]), omissions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +147,8 @@ class Ready:
     text: Text
     critique: str
     parsed: list[Clause]
-    spans: list[Span]
-    missed: list[Missed]
+    spans: tuple[Span, ...]
+    missed: tuple[Missed, ...]
     omissions: list[str]
     clauses: list[Clause]
     source: frozenset[str] | None
@@ -163,21 +165,19 @@ def prepare(
     """Read the critique, locate its quotes, set its omissions apart. The scorers are trained on what is left."""
     text, origin = Text(completion), Text(source) if source else None
     parsed = parse(critique, completion, verdict)
-    spans, missed, settled = _from_quotes(text, parsed, verdict or settings.verdict, settings, origin)
+    found, settled = _from_quotes(text, parsed, verdict or settings.verdict, settings, origin)
     stems = stems_of(source) if source else None
     traces = tracebacks(critique)
     own = [c for c in parsed if not any(start <= c.start and c.end <= end + 1 for start, end in traces)]
     clauses = [part for clause in own for part in (remainders(clause) if clause in settled else [clause])]
     there, missing = split_omissions(clauses, completion, stems)
-    return Ready(text, critique, parsed, spans, missed, missing, there, stems)
+    return Ready(text, critique, parsed, *_sorted(found), missing, there, stems)
 
 
 def _given_quotes(text: Text, critique: Critique, settings: AlignSettings, source: Text | None) -> Alignment:
     """Quotes that came as data. The same text quoted several times means its places one after the other."""
-    spans: list[Span] = []
-    missed: list[Missed] = []
-    counts = Counter(quote.text for quote in critique.quotes)
-    turns: Counter[str] = Counter()
+    found: list[Span | Missed] = []
+    counts, turns = Counter(quote.text for quote in critique.quotes), Counter[str]()
     for quote in critique.quotes:
         turn, hint = turns[quote.text], quote.start
         turns[quote.text] += 1
@@ -185,37 +185,36 @@ def _given_quotes(text: Text, critique: Critique, settings: AlignSettings, sourc
             places = locate.locate(text, quote.text, settings.quotes)[0]
             hint = places[turn][0] if turn < len(places) else None
         wanted = locate.Wanted(quote.text, quote.verdict, quote.severity, quote.comment, f"{quote.comment} \x00", hint)
-        _add(locate.place(text, wanted, settings.quotes, source), spans, missed)
-    return Alignment(_ordered(spans), tuple(missed), critique.omissions)
+        found += locate.place(text, wanted, settings.quotes, source)
+    return Alignment(*_sorted(found), critique.omissions)
 
 
 def _from_quotes(
     text: Text, parsed: list[Clause], default: Verdict, settings: AlignSettings, source: Text | None
-) -> tuple[list[Span], list[Missed], set[Clause]]:
-    """Spans, missed quotes, and the clauses that have a quote of what they mean."""
-    spans: list[Span] = []
-    missed: list[Missed] = []
+) -> tuple[list[Span | Missed], set[Clause]]:
+    """Spans and missed quotes, and the clauses that have a quote of what they mean."""
+    found: list[Span | Missed] = []
     settled: set[Clause] = set()
     for _, sentence in groupby(parsed, key=lambda clause: clause.sentence):
         cited = [(clause, quote) for clause in sentence for quote in clause.quotes]
         refused = locate.refusals(text, [quote for _, quote in cited], source, settings.quotes)
         for (clause, quote), reason in zip(cited, refused, strict=True):
-            if reason is not None:
-                missed.append(Missed(quote.text, reason))
-                settled |= {clause} if reason == locate.QUOTES_SOURCE else set()
-                continue
-            wanted = locate.Wanted.of(clause, quote, clause.verdict or default)
-            _add(locate.place(text, wanted, settings.quotes, source), spans, missed)
-            # Found or not, the quote is what the clause is about: its other words are about the quote.
-            settled.add(clause)
-    return spans, missed, settled
+            if reason is None:
+                wanted = locate.Wanted.of(clause, quote, clause.verdict or default)
+                found += locate.place(text, wanted, settings.quotes, source)
+            else:
+                found.append(Missed(quote.text, reason))
+            # Found or not, a quote that is meant is what the clause is about: its other words are about the quote.
+            if reason in (None, locate.QUOTES_SOURCE):
+                settled.add(clause)
+    return found, settled
 
 
-def _add(placed: list[Span] | Missed, spans: list[Span], missed: list[Missed]) -> None:
-    if isinstance(placed, Missed):
-        missed.append(placed)
-    else:
-        spans.extend(placed)
+def _sorted(found: Iterable[Span | Missed]) -> tuple[tuple[Span, ...], tuple[Missed, ...]]:
+    """Spans in the order of the text, and missed quotes in that of the critique."""
+    found = list(found)
+    spans = sorted((each for each in found if isinstance(each, Span)), key=lambda span: (span.start, span.end))
+    return tuple(spans), tuple(each for each in found if isinstance(each, Missed))
 
 
 def _from_revision(ready: Ready, revision: str | None, settings: AlignSettings) -> list[Span]:
@@ -223,7 +222,7 @@ def _from_revision(ready: Ready, revision: str | None, settings: AlignSettings) 
         return []
     raw = ready.text.raw
     spans = []
-    for start, end in changed(raw, revision, settings.revision)[0]:
+    for start, end in changed(raw, revision)[0]:
         # Where it was both said and corrected, what was said is the closer description.
         if not any(span.start <= start and end <= span.end for span in ready.spans):
             comment = _about(ready.parsed, raw[start:end])
@@ -258,7 +257,7 @@ def _from_clauses(
     ready: Ready, clauses: Sequence[Clause], default: Verdict, settings: AlignSettings, embed: Embedder | None
 ) -> list[Span]:
     """Clauses that quote nothing → spans; blame and praise apart, so that neither lends the other its words."""
-    clauses = clauses[: settings.paraphrase.longest]
+    clauses = clauses[:_MOST_CLAUSES]
     lines, sentences = regions_of(ready.text)
     groups: list[tuple[Verdict, list[Clause]]] = [
         ("poor" if default == "good" else default, [clause for clause in clauses if clause.verdict != "good"]),
@@ -293,7 +292,3 @@ def _similarity(embed: Embedder | None) -> Similarity | None:
         return alike
 
     return similar
-
-
-def _ordered(spans: list[Span]) -> tuple[Span, ...]:
-    return tuple(sorted(spans, key=lambda span: (span.start, span.end)))

@@ -16,7 +16,7 @@ from rapidfuzz.distance import OSA
 from rapidfuzz.fuzz import partial_ratio_alignment
 
 from text2grad.feedback.align.ordinals import ORDINAL, ordinal, picks
-from text2grad.feedback.align.settings import Boundary, QuoteSettings
+from text2grad.feedback.align.settings import QuoteSettings
 from text2grad.feedback.lexicon import content_stems
 from text2grad.feedback.parse import CitedQuote, Clause
 from text2grad.feedback.text import BLOCK, Place, Text, fold, splits_word, stem
@@ -140,7 +140,7 @@ Located = tuple[list[Place], Provenance, float]
 def locate(text: Text, quote: str, settings: QuoteSettings) -> Located:
     """All places of the quote on the strongest rung that has any, with the confidence of that rung. Looked for once,
     however often a critique comes back to it."""
-    key = (quote, settings.normalise, settings.fuzzy, settings.shortest_fuzzy)
+    key = (quote, settings.fuzzy, settings.shortest_fuzzy)
     if key not in text.located:
         text.located[key] = _locate(text, quote, settings)
     located: Located = text.located[key]
@@ -150,7 +150,7 @@ def locate(text: Text, quote: str, settings: QuoteSettings) -> Located:
 def _locate(text: Text, quote: str, settings: QuoteSettings) -> Located:
     if places := exact(text, quote):
         return places, "exact", 1.0
-    if settings.normalise and (places := normalised(text, quote)):
+    if places := normalised(text, quote):
         return places, "normalised", 0.97
     places, right = fuzzy(text, quote, settings)
     return places, "fuzzy", 0.95 * right
@@ -179,21 +179,21 @@ class Wanted:
         return cls(quote.text, verdict, clause.severity, clause.text, f"{before} \x00 {after}")
 
 
-def place(text: Text, wanted: Wanted, settings: QuoteSettings, source: Text | None) -> list[Span] | Missed:
+def place(text: Text, wanted: Wanted, settings: QuoteSettings, source: Text | None) -> Sequence[Span | Missed]:
     """The quote's spans, or why there are none."""
     places, provenance, confidence = locate(text, wanted.text, settings)
     if not places:
         in_source = source is not None and locate(source, wanted.text, settings)[0]
-        return Missed(wanted.text, QUOTES_SOURCE if in_source else NOT_THERE)
+        return [Missed(wanted.text, QUOTES_SOURCE if in_source else NOT_THERE)]
     chosen, occurrence = choose(text, places, wanted, settings)
     if not chosen:
-        return Missed(wanted.text, f"occurs {len(places)} times, and nothing says which is meant")
+        return [Missed(wanted.text, f"occurs {len(places)} times, and nothing says which is meant")]
     if occurrence == "ambiguous" and settings.ambiguous == "first":
         # All places are equally likely; the setting picks, the confidence admits it.
         confidence /= len(places)
     return [
         Span(
-            *settle(text.raw, spot, settings.boundary),
+            *spot,
             verdict=wanted.verdict,
             severity=wanted.severity,
             provenance=provenance,
@@ -203,31 +203,6 @@ def place(text: Text, wanted: Wanted, settings: QuoteSettings, source: Text | No
         )
         for spot in chosen
     ]
-
-
-def settle(raw: str, place: Place, boundary: Boundary) -> Place:
-    """Begin and end as the setting says: `strict` keeps the characters; `expand` widens to whole words; `contract`
-    narrows to the words inside, and keeps the place where there are none: a quote that was found must not vanish.
-
-    >>> [settle("on Tuesday noon", (4, 12), policy) for policy in ("strict", "expand", "contract")]
-    [(4, 12), (3, 15), (4, 12)]
-    >>> settle("on Tuesday noon", (1, 12), "contract")
-    (3, 10)
-    """
-    start, end = place
-    if boundary == "expand":
-        while splits_word(raw, start):
-            start -= 1
-        while splits_word(raw, end):
-            end += 1
-    elif boundary == "contract":
-        while start < end and (splits_word(raw, start) or raw[start].isspace()):
-            start += 1
-        while end > start and (splits_word(raw, end) or raw[end - 1].isspace()):
-            end -= 1
-        if not any(character.isalnum() for character in raw[start:end]):
-            return place
-    return start, end
 
 
 # ---- Which of several places -----------------------------------------------------------------------------------------
@@ -312,7 +287,7 @@ def refusals(
 def _refusal(text: Text, quote: CitedQuote, source: Text | None, landed: bool, settings: QuoteSettings) -> str | None:
     if quote.role == "meant":
         return None
-    in_text = bool(exact(text, quote.text) or (settings.normalise and normalised(text, quote.text)))
+    in_text = bool(exact(text, quote.text) or normalised(text, quote.text))
     in_source = source is not None and _lands(source, quote, settings)
     # A demand stays one; words that leave it open, or that name a source which is here to be asked, give way.
     loose = quote.role == "either" or (quote.role == "source" and source is not None)
