@@ -64,10 +64,11 @@ def align(
     if critique.quotes or critique.quotes_only:
         return _given_quotes(Text(text), critique, settings, Text(source) if source else None)
     ready = prepare(text, critique.feedback, source, settings, verdict)
-    revised = _from_revision(ready, revision or critique.revision, settings)
+    corrected = (revision or critique.revision) if settings.revision.use else None
+    places = changed(text, corrected)[0] if corrected else []
     # A correction says what was wrong better than any paraphrase of the blame; praise it does not know.
-    clauses = [clause for clause in ready.clauses if clause.verdict == "good" or not revised]
-    known = [*ready.spans, *revised]
+    clauses = [clause for clause in ready.clauses if clause.verdict == "good" or not places]
+    known = [*ready.spans, *_from_revision(ready, places)]
     loose = _from_clauses(ready, clauses, verdict or settings.verdict, settings, embed)
     # A quote or a correction says better what is meant than anything that was only gathered from words.
     loose = [span for span in loose if not any(span.start < at.end and at.start < span.end for at in known)]
@@ -217,17 +218,12 @@ def _sorted(found: Iterable[Span | Missed]) -> tuple[tuple[Span, ...], tuple[Mis
     return tuple(spans), tuple(each for each in found if isinstance(each, Missed))
 
 
-def _from_revision(ready: Ready, revision: str | None, settings: AlignSettings) -> list[Span]:
-    if not revision or not settings.revision.use:
-        return []
-    raw = ready.text.raw
-    spans = []
-    for start, end in changed(raw, revision)[0]:
+def _from_revision(ready: Ready, places: Sequence[Place]) -> Iterator[Span]:
+    for start, end in places:
         # Where it was both said and corrected, what was said is the closer description.
         if not any(span.start <= start and end <= span.end for span in ready.spans):
-            comment = _about(ready.parsed, raw[start:end])
-            spans.append(Span(start, end, "poor", provenance="revision", confidence=0.9, comment=comment))
-    return spans
+            comment = _about(ready.parsed, ready.text.raw[start:end])
+            yield Span(start, end, "poor", provenance="revision", confidence=0.9, comment=comment)
 
 
 def _about(parsed: list[Clause], words: str) -> str:

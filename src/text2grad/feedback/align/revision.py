@@ -7,7 +7,6 @@ correction and are left out where anything else changed.
 
 import re
 from difflib import SequenceMatcher
-from os.path import commonprefix
 
 from rapidfuzz.distance import LCSseq
 
@@ -55,20 +54,17 @@ def _weighs(token: str) -> bool:
 
 def _differences(ours: list[str], theirs: list[str]) -> list[tuple[int, int, int, int]]:
     """(start, end) in ours and in theirs of every stretch that is not common to both."""
-    first = len(commonprefix([ours, theirs]))
-    last = len(commonprefix([ours[first:][::-1], theirs[first:][::-1]]))
-    inner, outer = ours[first : len(ours) - last], theirs[first : len(theirs) - last]
     codes: list[tuple[str, int, int, int, int]]
-    if max(len(inner), len(outer)) <= _CLOSE_READING:
-        codes = list(SequenceMatcher(None, inner, outer, autojunk=False).get_opcodes())
+    if max(len(ours), len(theirs)) <= _CLOSE_READING:
+        codes = list(SequenceMatcher(None, ours, theirs, autojunk=False).get_opcodes())
     else:
-        codes = [(c.tag, c.src_start, c.src_end, c.dest_start, c.dest_end) for c in LCSseq.opcodes(inner, outer)]
+        codes = [(c.tag, c.src_start, c.src_end, c.dest_start, c.dest_end) for c in LCSseq.opcodes(ours, theirs)]
     stretches: list[tuple[int, int, int, int]] = []
     for tag, a, b, c, d in codes:
         if tag == "equal":
             continue
-        if stretches and stretches[-1][1] == first + a and stretches[-1][3] == first + c:
-            stretches[-1] = (stretches[-1][0], first + b, stretches[-1][2], first + d)
+        if stretches and stretches[-1][1] == a and stretches[-1][3] == c:
+            stretches[-1] = (stretches[-1][0], b, stretches[-1][2], d)
         else:
-            stretches.append((first + a, first + b, first + c, first + d))
+            stretches.append((a, b, c, d))
     return stretches
