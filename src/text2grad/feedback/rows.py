@@ -18,7 +18,6 @@ from text2grad.feedback.align.settings import AlignSettings
 from text2grad.runs import Closable, parse_object
 from text2grad.types import Alignment, Completion, Critique, Span, Verdict
 
-
 _NOTHING = Critique("")
 """Of a row that is still to be judged."""
 
