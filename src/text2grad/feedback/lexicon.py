@@ -20,10 +20,7 @@ def content_stems(words: str) -> set[str]:
 
 
 _BLAME, _PRAISE = pattern(ENGLISH["blame"]), pattern(ENGLISH["praise"])
-_NEGATION = (
-    r"not|never|no|n['’]t|isnt|doesnt|wasnt|without|hardly|barely|far from|anything but|nothing|none|neither|nor|"
-    r"rather than|instead of|lacks?|fails? to be|cannot|hard to"
-)
+_NEGATION = pattern(ENGLISH["negation"])
 
 _CUE = re.compile(rf"(?<![\w])(?:(?P<praise>{_PRAISE})|{_BLAME})(?!\w)|n['’]t\b", re.IGNORECASE)
 _NEGATED = re.compile(
@@ -32,24 +29,9 @@ _NEGATED = re.compile(
     rf"serious|glaring|single)\s+){{0,3}}$",
     re.IGNORECASE,
 )
-_DEFECT = re.compile(
-    r"^(?:errors?|mistakes?|bugs?|typos?|issues?|problems?|flaws?|wrong|incorrect|inaccura\w+|false|bad|confus\w+|"
-    r"faults?|complaints?|dull|boring|bland|flat|stale|tedious|predictable|awkward\w*|clumsy|clunky|vague|unclear|"
-    r"wordy|verbose|rushed|forced|silly|shallow|heavy-handed|repetitive|clich[eé]s?|missing)$",
-    re.IGNORECASE,
-)
+_DEFECT = re.compile(f"^(?:{pattern(ENGLISH['defect'])})$", re.IGNORECASE)
 """Where one of these is denied, that is praise ("no errors", "never dull")."""
-_SEVERE = re.compile(
-    r"\b(?:completely|totally|entirely|utterly|severe(?:ly)?|serious(?:ly)?|major|critical(?:ly)?|crucial|"
-    r"fatal(?:ly)?|egregious|dangerous\w*|terrible|terribly|horribl[ey]|awful(?:ly)?|blatant(?:ly)?|grossly|very|"
-    r"extremely|badly|worst)\b",
-    re.IGNORECASE,
-)
-_MILD = re.compile(
-    r"\b(?:slight(?:ly)?|minor|small|a bit|a little|somewhat|perhaps|maybe|nitpick\w*|nit|tiny|marginal(?:ly)?|almost|"
-    r"nearly|mostly)\b",
-    re.IGNORECASE,
-)
+_SEVERE, _MILD = (re.compile(rf"\b(?:{pattern(ENGLISH[how])})\b", re.IGNORECASE) for how in ("severe", "mild"))
 
 
 def verdict_of(words: str) -> Verdict | None:
@@ -80,21 +62,8 @@ def severity_of(words: str) -> float | None:
     return 1.0 if _SEVERE.search(words) else None
 
 
-SOURCE_NOUN = (
-    r"(?:(?:source|original|input|reference|given|full|actual|news)[ -]?(?:text|article|document|material|story|post|"
-    r"passage|report|data|file)?|article|passages?|document|transcript|dialogue|prompt|question|context|post|docs?|"
-    r"documentation|spec(?:s|ifications?)?|unit tests?|tests?|assertions?)"
-)
-COMPLETION_NOUN = (
-    r"(?:summar(?:y|ies)|completion|response|answer|output|candidate|model(?:['’]s)?(?: \w+)?|text|draft|essay|story|"
-    r"poem|translation|code|function|method|program|implementation|solution|script|author|writer|it|this|he|she|they|"
-    r"you)"
-)
-_SAYS = (
-    r"(?:says?|said|states?|stated|mentions?|mentioned|reads?|reports?|reported|gives?|gave|describes?|described|"
-    r"indicates?|indicated|shows?|refers? to|referred to|tells?|told|notes?|noted|calls?|called|claims?|has|had|uses?|"
-    r"used|writes?|wrote|specif(?:y|ies|ied)|suggests?|contains?|includes?|expects?|expected|requires?|required|"
-    r"wants?)"
+SOURCE_NOUN, COMPLETION_NOUN, _SAYS = (
+    f"(?:{pattern(ENGLISH[name])})" for name in ("source_noun", "completion_noun", "says")
 )
 SOURCE_SAYS = re.compile(
     rf"\b{SOURCE_NOUN}\b(?:\s+(?:text|article|itself|only|just|actually|clearly|explicitly|in fact|also|which|that|"
