@@ -38,7 +38,6 @@ _CONTRAST = re.compile(
 _LONGEST = 2_000
 """Characters of a sentence; a longer one is cut at white space."""
 _GAP = re.compile(r"\s+")
-_WORD = re.compile(r"[^\W_]")
 _PIECE = re.compile(r",\s|\s(?:and|nor|also|or)\s", re.IGNORECASE)
 _STRONG = re.compile(_TURN, re.IGNORECASE)
 
@@ -85,8 +84,7 @@ def parse(critique: str, completion: str = "", default: Verdict | None = None) -
         for number, (first, last) in enumerate(_bounded(masked))
         for start, end in _clauses(masked, first, last)
     ]
-    judged = [(number, _verdict(masked[a:b]), bool(_STRONG.match(masked, a))) for number, a, b in pieces]
-    verdicts = _settle(_lend(masked, pieces, judged), default)
+    verdicts = _verdicts(masked, pieces, default)
     clauses = []
     position = 0
     for (number, start, end), verdict in zip(pieces, verdicts, strict=True):
@@ -170,52 +168,38 @@ def _clauses(masked: str, first: int, last: int) -> Iterator[tuple[int, int]]:
     yield start, last
 
 
+def _verdicts(masked: str, pieces: list[tuple[int, int, int]], default: Verdict | None) -> list[Verdict | None]:
+    """The verdict of each clause. One without its own takes that of its sentence (the last one said), turned where a
+    word of contrast turns praise; else blame, where the whole critique knows nothing but blame. Praise does not spread
+    so far: a clause that was not understood must never earn a reward."""
+    own = [_verdict(masked[start:end]) for _, start, end in pieces]
+    said = {number: verdict for (number, _, _), verdict in zip(pieces, own, strict=True) if verdict is not None}
+    overall: Verdict | None = "poor" if set(said.values()) == {"poor"} else default
+    verdicts: list[Verdict | None] = []
+    for index, (number, start, _) in enumerate(pieces):
+        near = said[number] if number in said else _lent(masked, pieces, own, index)
+        if near == "good" and own[index] is None and _STRONG.match(masked, start):
+            near = "poor"
+        verdicts.append(own[index] or near or overall)
+    return verdicts
+
+
 def _verdict(words: str) -> Verdict | None:
     """A clause that holds the source against what was said ("while the article says …") blames without a word of it."""
     held = _STRONG.match(words) and lexicon.SOURCE_SAYS.search(words)
     return "poor" if held else lexicon.verdict_of(words)
 
 
-Judged = tuple[int, Verdict | None, bool]
-"""A clause's sentence, its verdict, and whether it begins with a word of contrast."""
-
-
-def _lend(masked: str, pieces: list[tuple[int, int, int]], judged: list[Judged]) -> list[Judged]:
+def _lent(masked: str, pieces: list[tuple[int, int, int]], own: list[Verdict | None], index: int) -> Verdict | None:
     """Quotes that stand by themselves, or lead up to a colon, are what the next clause is about ("> …", then "This is
     lovely."); behind a colon, what the one before was about."""
-    lent = list(judged)
-    settled = {number for number, verdict, _ in judged if verdict is not None}
-    for index, (number, start, end) in enumerate(pieces):
-        words = masked[start:end]
-        if number in settled or "\x00" not in words:
-            continue
-        if index and masked[max(0, start - 8) : start].rstrip().endswith(":"):
-            other = index - 1
-        elif masked[end : end + 1] == ":" or not _WORD.search(words):
-            other = index + 1
-        else:
-            continue
-        if other < len(judged):
-            lent[index] = (number, judged[other][1], judged[index][2])
-    return lent
-
-
-def _settle(judged: list[Judged], default: Verdict | None) -> list[Verdict | None]:
-    """Give clauses without a verdict that of their sentence (the last one said), turned where a word of contrast turns
-    praise; else blame, where the whole critique knows nothing but blame. Praise does not spread so far: a clause that
-    was not understood must never earn a reward."""
-    by_sentence: dict[int, Verdict] = {}
-    for number, verdict, _ in judged:
-        if verdict is not None:
-            by_sentence[number] = verdict
-    overall: Verdict | None = "poor" if set(by_sentence.values()) == {"poor"} else default
-    settled: list[Verdict | None] = []
-    for number, verdict, contrasts in judged:
-        near = by_sentence.get(number)
-        if verdict is None and contrasts and near == "good":
-            near = "poor"
-        settled.append(verdict or near or overall)
-    return settled
+    _, start, end = pieces[index]
+    if "\x00" not in masked[start:end]:
+        return None
+    if index and masked[max(0, start - 8) : start].rstrip().endswith(":"):
+        return own[index - 1]
+    alone = masked[end : end + 1] == ":" or not any(map(str.isalnum, masked[start:end]))
+    return own[index + 1] if alone and index + 1 < len(own) else None
 
 
 def _cite(masked: str, index: int, quotes: list[Quoted]) -> CitedQuote:
