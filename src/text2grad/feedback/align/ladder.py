@@ -8,7 +8,7 @@ callable) and files. The rungs, strongest first: quotes (`locate`), a corrected 
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
 
@@ -19,7 +19,7 @@ from text2grad.errors import InvalidData
 from text2grad.feedback.align import code, locate
 from text2grad.feedback.align.evidence import stems_of
 from text2grad.feedback.align.omissions import split_omissions
-from text2grad.feedback.align.paraphrase import Prose, Similarity, paraphrases
+from text2grad.feedback.align.paraphrase import Embedder, Prose, paraphrases
 from text2grad.feedback.align.revision import changed
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.lexicon import content_stems
@@ -28,8 +28,6 @@ from text2grad.feedback.quotes import tracebacks
 from text2grad.feedback.text import Place, Text
 from text2grad.types import Alignment, Completion, Critique, Missed, Span, Verdict
 
-Embedder = Callable[[Sequence[str]], NDArray[np.float32]]
-"""Texts → one row each, of length one. Lives in `models`; here it is only called."""
 _AT_ONCE = 256
 """Pairs that `align_many` reads before their texts are embedded together."""
 _MOST_CLAUSES = 400
@@ -269,22 +267,9 @@ def _from_clauses(
     if sentences and settings.paraphrase.use and groups:
         prose = Prose(ready.text.raw, sentences, ready.source)
         for verdict, group in groups:
-            spans += paraphrases(prose, group, verdict, settings.paraphrase, _similarity(embed))
+            spans += paraphrases(prose, group, verdict, settings.paraphrase, embed)
     # One span per place and verdict: the surest.
     surest: dict[tuple[int, int, str], Span] = {}
     for span in sorted(spans, key=lambda span: span.confidence):
         surest[span.start, span.end, span.verdict] = span
     return list(surest.values())
-
-
-def _similarity(embed: Embedder | None) -> Similarity | None:
-    """How alike a clause and some windows are, from an embedder whose rows are of length one."""
-    if embed is None:
-        return None
-
-    def similar(clause: str, windows: Sequence[str]) -> NDArray[np.float32]:
-        rows = np.asarray(embed([clause, *windows]), dtype=np.float32)
-        alike: NDArray[np.float32] = rows[1:] @ rows[0]
-        return alike
-
-    return similar

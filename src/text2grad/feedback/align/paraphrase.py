@@ -23,8 +23,8 @@ from text2grad.feedback.parse import Clause
 from text2grad.feedback.text import BLOCK, FUNCTION_WORDS, Place
 from text2grad.types import Span, Verdict
 
-Similarity = Callable[[str, Sequence[str]], NDArray[np.float32]]
-"""(clause, windows) → how alike in meaning, −1 to 1."""
+Embedder = Callable[[Sequence[str]], NDArray[np.float32]]
+"""Texts → one row each, of length one. Lives in `models`; here it is only called."""
 
 _GLUE = frozenset(" \t\n-–—'’\"“”(),&/")
 _LONGEST_SENTENCE = 80
@@ -101,7 +101,7 @@ class Prose:
 
 
 def route(
-    prose: Prose, clauses: Sequence[Clause], settings: ParaphraseSettings, similar: Similarity | None = None
+    prose: Prose, clauses: Sequence[Clause], settings: ParaphraseSettings, embed: Embedder | None = None
 ) -> tuple[dict[int, list[Clause]], list[tuple[Place, Clause, float]]]:
     """Take each clause to the sentences that it is about: (sentence → the clauses about it, places that are meant as a
     whole with their clause and confidence: named outright, or nearest in meaning)."""
@@ -112,7 +112,7 @@ def route(
         if named := prose.named(clause.plain):
             numbers = [n for n in numbers if any(a <= prose.places[n][0] < b for a, b in named)]
             whole += [(place, clause, 0.7) for place in named if not numbers]
-        elif not numbers and similar and (near := _by_meaning(prose, clause, settings, similar)):
+        elif not numbers and embed and (near := _by_meaning(prose, clause, settings, embed)):
             whole.append(near)
         elif not numbers and len(prose.places) <= _FEW:
             says = source_says(clause.plain)
@@ -128,10 +128,10 @@ def paraphrases(
     clauses: Sequence[Clause],
     verdict: Verdict,
     settings: ParaphraseSettings,
-    similar: Similarity | None = None,
+    embed: Embedder | None = None,
 ) -> list[Span]:
     """Spans of the clauses, all of which carry the one verdict (or none, which is taken for it)."""
-    about, whole = route(prose, clauses, settings, similar)
+    about, whole = route(prose, clauses, settings, embed)
     spans = [span_of(place, verdict, confidence, clause) for place, clause, confidence in whole]
     # Praise is not compared with the source: what is well said may be well known.
     source = None if verdict == "good" else prose.source
@@ -143,12 +143,13 @@ def paraphrases(
 
 
 def _by_meaning(
-    prose: Prose, clause: Clause, settings: ParaphraseSettings, similar: Similarity
+    prose: Prose, clause: Clause, settings: ParaphraseSettings, embed: Embedder
 ) -> tuple[Place, Clause, float] | None:
     """The sentence that is nearest in meaning, if it is near, and nearer than any other."""
     if len(prose.places) < 2 or not content_stems(clause.plain):
         return None
-    scores = similar(clause.plain, prose.windows)
+    rows = np.asarray(embed([clause.plain, *prose.windows]), dtype=np.float32)
+    scores = rows[1:] @ rows[0]
     best, second = np.argsort(-scores)[:2].tolist()
     if scores[best] < settings.similarity or scores[best] - scores[second] < settings.margin:
         return None

@@ -220,7 +220,10 @@ class OpenAICritic:
                     self.structured = False
                     continue
                 if problem.status_code not in PASSING:
-                    raise self._refused(problem) from None
+                    raise (CriticError if problem.status_code in (401, 403, 404) else _Refused)(
+                        f"{self.__name__}: the server refused ({self._safe(problem)}). Check the model's name, "
+                        f"openai.base_url or OPENAI_BASE_URL, and OPENAI_API_KEY"
+                    ) from None
                 failed: Exception = problem
             except BudgetSpent:
                 raise
@@ -279,13 +282,6 @@ class OpenAICritic:
         asked = re.fullmatch(r"\d+(\.\d+)?", headers.get("retry-after", ""))
         wait = float(asked[0]) if asked else 0.25 * 2**tried * random.uniform(0.75, 1.25)
         return min(wait, self.options.longest_wait)
-
-    def _refused(self, problem: Exception) -> CriticError:
-        status = getattr(problem, "status_code", 0)
-        return (CriticError if status in (401, 403, 404) else _Refused)(
-            f"{self.__name__}: the server refused ({self._safe(problem)}). Check the model's name, openai.base_url or "
-            f"OPENAI_BASE_URL, and OPENAI_API_KEY"
-        )
 
     def _safe(self, problem: Exception) -> str:
         """A server's message may quote the key back; ours does not."""

@@ -245,8 +245,5 @@ def as_text(prompt: Any) -> str:
 
 
 def to_file(data: Any) -> bytes:
-    """Readable JSON; halves of surrogate pairs, from somebody's file, as escapes, since UTF-8 cannot hold them."""
-    try:
-        return json.dumps(data, ensure_ascii=False, indent=1).encode() + b"\n"
-    except UnicodeEncodeError:
-        return json.dumps(data, indent=1).encode() + b"\n"
+    """JSON with escapes: it may hold halves of surrogate pairs, from somebody's file, which UTF-8 cannot."""
+    return json.dumps(data, indent=1).encode() + b"\n"
