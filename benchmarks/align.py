@@ -25,7 +25,7 @@ from benchmarks.gold import Item, defacto, ilf, score
 from text2grad import Alignment, Span, align
 from text2grad.config import build
 from text2grad.feedback.align import AlignSettings, Pair, align_many, project
-from text2grad.feedback.align.ladder import Embedder as Embeds
+from text2grad.feedback.align.paraphrase import Embedder as Embeds
 from text2grad.feedback.lexicon import content_stems
 from text2grad.feedback.text import stem
 

@@ -58,11 +58,11 @@ def label(item: Item, places: Sequence[tuple[int, int]]) -> Rows:
 def word_case(item: Item, weight: float = 1.0) -> Case:
     """The same road as `align` takes, up to the scorer."""
     ready = prepare(item.completion, item.critique, item.source, SETTINGS)
-    prose = Prose(item.completion, ready.text.sentences, ready.support)
+    prose = Prose(item.completion, ready.text.sentences, ready.source)
     blame = [clause for clause in ready.clauses if clause.verdict != "good"]
-    about = sorted(route(prose, blame, "poor", SETTINGS.paraphrase).about.items())
+    about = sorted(route(prose, blame, SETTINGS.paraphrase)[0].items())
     places = [[(token.start, token.end) for token in prose.tokens[number]] for number, _ in about]
-    rows = [evidence(prose.raw, prose.tokens[number], group, ready.support, ready.quoted) for number, group in about]
+    rows = [evidence(prose.raw, prose.tokens[number], group, ready.source) for number, group in about]
     return Case(item, rows, places, [label(item, spots) for spots in places], weight, _characters(ready.quoted))
 
 

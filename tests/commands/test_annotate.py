@@ -79,7 +79,7 @@ def test_a_second_run_finds_nothing_to_do_and_another_one_is_refused(
     before = target.read_bytes()
     assert main(["annotate", str(source), str(target)]) == 0
     assert "nothing to do" in capsys.readouterr().err
-    assert main(["annotate", str(source), str(target), "align.quotes.boundary=expand"]) == 2
+    assert main(["annotate", str(source), str(target), "align.quotes.ambiguous=all"]) == 2
     written(source, ROWS[:2])
     assert main(["annotate", str(source), str(target)]) == 2
     assert "is not the result of this input with these settings" in capsys.readouterr().err

@@ -57,7 +57,7 @@ def test_prompts_may_be_conversations_or_absent_and_critiques_plain_text(tmp_pat
         (ROW | {"critique": {"feedback": "x", "quality": [[0, 1e13]]}}, r"line 2: row '7': a score .*got 1e\+13"),
         ("{", "line 2: .*is not JSON"),
         ("[]", "line 2: should be a JSON object"),
-        ('{"id": "\\ud800"}', "line 2: holds half of a surrogate pair"),
+        ('{"id": "\\ud800"}', "line 2: id: holds half of a surrogate pair"),
     ],
 )
 def test_a_bad_line_is_an_error_with_its_number(tmp_path: Path, line: Any, complaint: str) -> None:

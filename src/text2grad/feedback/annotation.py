@@ -23,7 +23,7 @@ from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.critics.named import models_in
 from text2grad.feedback.critics.protocol import Critic, Prompt, ask
 from text2grad.feedback.people import PeopleSettings, read_people
-from text2grad.feedback.rows import Ids, Item, Rejected, Row, check_writable, identity, spans_in
+from text2grad.feedback.rows import Ids, Rejected, Row, check_writable, identity, spans_in
 from text2grad.runs import no_space_named, parse_object
 from text2grad.runs.ledger import Ledger
 from text2grad.types import Critique, Message
@@ -78,12 +78,12 @@ async def annotate(
 ) -> list[Fields | Rejected]:
     """For each item, in order: the fields with `critique`, `spans` and `missed`, or why not."""
     results: list[Fields | Rejected] = [found for _, found in items]
-    asked: list[tuple[int, Fields, Item, Prompt]] = []
+    asked: list[tuple[int, Fields, Row, Prompt]] = []
     for index, (number, fields) in enumerate(items):
         if isinstance(fields, Rejected):
             continue
         try:
-            asked.append((index, fields, Item.of(fields), _prompt(fields)))
+            asked.append((index, fields, Row.unjudged(fields), _prompt(fields)))
         except InvalidData as problem:
             results[index] = Rejected(number, identity(fields), str(problem))
     critiques = await _ask(critic, [(fields, item.completion, prompt) for _, fields, item, prompt in asked])
@@ -182,12 +182,12 @@ async def _ask(critic: Critic, items: Sequence[tuple[Fields, str, Prompt]]) -> l
     ]
 
 
-def _aligned(fields: Fields, item: Item, critique: Critique, brought: bool, settings: AlignSettings) -> Fields:
+def _aligned(fields: Fields, row: Row, critique: Critique, brought: bool, settings: AlignSettings) -> Fields:
     """`brought`: the row's own spans, revision and verdict are part of what was said. Otherwise people said them, and
     they are no part of what another critic says."""
-    spans = spans_in(fields, item.completion) if brought else ()
-    judged = item if brought else replace(item, revision=None, verdict=None)
-    alignment = Row.judged(judged, critique, spans).align(settings)
+    spans = spans_in(fields, row.completion) if brought else ()
+    judged = row if brought else replace(row, revision=None, verdict=None)
+    alignment = replace(judged, critique=critique, spans=spans).align(settings)
     plain = alignment.to_json()
     critique_now = critique.to_json() | {"omissions": list(alignment.omissions)}
     return {**fields, "critique": critique_now, "spans": plain["spans"], "missed": plain["missed"]}

@@ -247,17 +247,12 @@ def _quotes(text: str, words: Words, probs: Numbers, sizes: Numbers, calibration
         if verdict == NEUTRAL:
             continue
         start, quoted = places[first][0], text[places[first][0] : places[last - 1][1]]
-        sure, severity = _mean(word_probs[first:last, verdict]), None
+        sure, severity = float(word_probs[first:last, verdict].mean()), None
         if severities is not None:
-            severity = min(max(_mean(severities[first:last, int(verdict == GOOD)]), 0.05), 1.0)
+            severity = min(max(float(severities[first:last, int(verdict == GOOD)].mean()), 0.05), 1.0)
         comment = f"{cite(quoted)} is {VERDICTS[verdict]} ({sure:.0%} sure)."
         quotes.append(Quote(quoted, VERDICTS[verdict], severity, comment, start))
     return quotes
-
-
-def _mean(few: Numbers) -> float:
-    # For a handful of numbers `mean` takes three times as long.
-    return float(np.add.reduce(few)) / len(few)
 
 
 def _running_sums(text: str, offsets: Integers, sums: Numbers, start: float) -> tuple[tuple[int, float], ...]:

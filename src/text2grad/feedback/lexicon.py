@@ -6,19 +6,10 @@ and no data set. What it cannot see (irony, other languages) has no verdict, whi
 
 import re
 
-from text2grad.feedback.text import FUNCTION_WORDS, WORD, stem, word_set
+from text2grad.feedback.text import ENGLISH, FUNCTION_WORDS, WORD, pattern, stem, word_set
 from text2grad.types import Verdict
 
-CRITIC_WORDS = word_set("""
-summary summaries text source article original information info fact facts detail details mention mentions mentioned
-mentioning state states stated stating say says said claim claims claimed include includes included including
-contain contains incorrect incorrectly correct correctly wrong wrongly error errors mistake add adds added adding
-remove removed replace replaced present support supported unsupported hallucinates hallucinated hallucination
-invented made makes up accurate inaccurate inconsistent consistent completion response answer code function method
-program model sentence word phrase words line critique feedback issue problem should need needs needed instead
-change changed fix fixed specify specified indicate indicates indicated describe described reference refer refers
-implies implied suggest suggests provide provided given gives give refers found written reads read
-""")
+CRITIC_WORDS = word_set(ENGLISH["critic_words"])
 """Words by which critics speak about texts: evidence of nothing when a completion happens to hold them too."""
 
 
@@ -28,149 +19,36 @@ def content_stems(words: str) -> set[str]:
     return {stem(word) for word in lowered - FUNCTION_WORDS - CRITIC_WORDS}
 
 
-_BLAME = (
-    r"wrong\w*|incorrect\w*|inaccura\w+|erroneous\w*|errors?|mistakes?|mistaken\w*|false\w*|untrue|fault[sy]?|"
-    r"complaints?|flaws?|flawed|fabricat\w+|hallucinat\w+|invent(?:s|ed|ing)|ma[dk]es? (?:\w+ )?up|made[- ]up|"
-    r"making up|unsupported|unverifi\w+|unfounded|baseless|mislead\w*|misrepresent\w*|misstat\w+|misinterpret\w*|"
-    r"misunderst\w+|misattribut\w+|misquot\w+|misspel\w+|misplac\w+|typos?|confus\w+|unclear\w*|vague\w*|ambigu\w+|"
-    r"awkward\w*|clumsy|clunky|repetit\w+|repeat(?:s|ed)|redundan\w+|verbose|wordy|rambl\w+|bugs?|buggy|fails?|failed|"
-    r"failing|failure|broken|breaks?|crash\w*|throws?|raises? an? \w*error|off by one|off-by-one|infinite loop|"
-    r"missing|lacks?|lacking|leaves? out|left out|leaving out|omit\w*|unnecessar\w+|irrelevan\w+|superfluous|"
-    r"extraneous|unrelated|contradict\w*|inconsisten\w+|conflict\w*|inefficient|should(?:n['’]t| not)?|must(?:n['’]t|"
-    r" not)?|needs?(?: to)?|needed to|ought to|supposed to|had to|have to|instead|rather than|remov\w+|replac\w+|"
-    r"delet\w+|chang(?:e|es|ed|ing)|fix(?:es|ed|ing)?|correct(?:ed|ing|ion)|rewrit\w+|rephras\w+|avoid\w*|"
-    r"drop(?:ped)?|bad|badly|poor|poorly|weak\w*|worse|worst|odd\w*|strange\w*|weird\w*|boring|dull|bland|stilted|"
-    r"cliché\w*|clich[eé]s?|generic|overused|overstat\w+|understat\w+|exaggerat\w+|speculat\w+|assum(?:es|ed|ption)|"
-    r"opinionated|biased|unfair|offensive|rude|harmful|dangerous|nit|nitpick|prefer|arbitrary|arbitrarily|silly|"
-    r"stupid\w*|ridiculous\w*|lazy|lazily|ugly|messy|sloppy|sloppily|one short|falls? short|stops? short|is off|"
-    r"are off|rushed|slow|drags?|dragging|myth|predictable|flat|cheesy|forced|unearned|heavy-handed|underdeveloped|"
-    r"undeveloped|shallow|excludes?|by zero|overflows?|leaks?|never explained|does nothing|loses?|lost|stereotyp\w+|"
-    r"purple prose|tedious|stale|issues?|problems?|problematic|concern\w*|nonsens\w+|meaningless|pointless|useless|"
-    r"illogical|implausible|unrealistic|disjointed|abrupt\w*|too (?!bad|good)\w+|overly|"
-    r"adds? (?:\w+ ){0,3}?(?:info\w*|facts?|details?|claims?)|unknown|unproven|doubtful|hardly|barely|fluff|filler|"
-    r"disagree\w*|dislike\w*|hate\w*|annoy\w+|distract\w*|jarring|undermin\w+|spoil\w*|let down|could (?:be|have)|"
-    r"would (?:be|have been) better|except(?: for| that)?|apart from|contrary to|at odds|only (?:says|states|mentions|"
-    r"said)|no (?:mention|proof|evidence|support|information|indication|reference|basis|source)|nowhere|none of|"
-    r"nothing(?! short of| less than| but\b)|no(?= (?:such )?(?:\w+ )?\x00)|(?:not|n['’]t|"
-    r"never)(?: \w+){0,2} (?:found|mentioned|stated|present|included|supported|specified|given|confirmed|true|clear|"
-    r"defined|listed|known|explained|said|shown|proven)|not (?:in|from|by) the|neither|nor|cannot|can['’]t|"
-    r"not(?! only\b| merely\b)|never|n['’]t|isnt|doesnt|didnt|wasnt|dont|wont|arent"
-)
-_PRAISE = (
-    r"(?:should|must|can) (?:stay|remain|be kept)|keep (?:it|this|that)|worth keeping|good|great|nice|nicely|"
-    r"excellent\w*|well|correct|correctly|accurate|accurately|clear|concise|concisely|crisp|love|loved|loves|lovely|"
-    r"liked|(?<=\bI )(?:really )?like|enjoy\w*|strong|strongly|vivid\w*|perfect|perfectly|helpful|effective|"
-    r"effectively|works|elegant\w*|beautiful\w*|right|rightly|charming|neat|neatly|solid|fine|impressive|best|superb|"
-    r"wonderful\w*|delightful|memorable|engaging|insightful|informative|faithful\w*|supported by|true|valid|"
-    r"appropriate\w*|apt|aptly|useful|readable|efficient\w*|thorough\w*|captures?|succeeds?|handles? (?:\w+ )?(?:well|"
-    r"correctly)|fluent\w*|coherent\w*|polished|clever\w*|thoughtful\w*|appreciat\w+|bravo|spot on|kudos|praiseworthy|"
-    r"pleasing|satisf\w+|smooth\w*|precise\w*|compelling|touching|funny|witty|graceful\w*|sharp|tight|convincing\w*|"
-    r"on point|lacks? nothing|brilliant\w*|flawless\w*"
-)
-_SURPASSED = (
-    rf"(?:could|can|would)(?: ?not|n['’]t) (?:be|have been|get|ask for|have asked for)(?: any(?:thing)?)? (?:better|"
-    rf"clearer|finer|nicer|stronger|simpler|more (?:{_PRAISE}))"
-)
-"""Nothing is above it: "couldn't be better"."""
-_NEGATION = (
-    r"not|never|no|n['’]t|isnt|doesnt|wasnt|without|hardly|barely|far from|anything but|nothing|none|neither|nor|"
-    r"rather than|instead of|lacks?|fails? to be|cannot|hard to"
-)
+_BLAME, _PRAISE = pattern(ENGLISH["blame"]), pattern(ENGLISH["praise"])
+_NEGATION = pattern(ENGLISH["negation"])
 
-_CUE = re.compile(
-    rf"(?<![\w])(?:(?P<praise>{_SURPASSED}|{_PRAISE})|(?P<blame>{_BLAME}))(?!\w)|(?P<nt>n['’]t)\b", re.IGNORECASE
-)
+_CUE = re.compile(rf"(?<![\w])(?:(?P<praise>{_PRAISE})|{_BLAME})(?!\w)|n['’]t\b", re.IGNORECASE)
 _NEGATED = re.compile(
     rf"(?:(?<!\w)(?:{_NEGATION})|n['’]t)\s+(?:(?:is|are|was|were|be|been|a|an|the|any|all|so|as|very|really|quite|"
     rf"entirely|fully|particularly|especially|always|longer|ever|that|too|of|real|actual|obvious|factual|major|minor|"
     rf"serious|glaring|single)\s+){{0,3}}$",
     re.IGNORECASE,
 )
-_COMPARATIVE = re.compile(
-    r"\b(?:could|should|would|might|can|needs? to|must)\s+(?:(?:\w+\s+){0,2}|(?:[\w\x00]+\s+){0,4}more\s+)$",
-    re.IGNORECASE,
-)
-_BARE_NEGATION = re.compile(
-    r"^(?:not|never|n['’]t|cannot|can['’]t|nor|neither|isnt|doesnt|didnt|wasnt|dont|wont|arent)$",
-    re.IGNORECASE,
-)
-_DEFECT = re.compile(
-    r"^(?:errors?|mistakes?|bugs?|typos?|issues?|problems?|flaws?|wrong|incorrect|inaccura\w+|false|bad|confus\w+|"
-    r"faults?|complaints?|dull|boring|bland|flat|stale|tedious|predictable|awkward\w*|clumsy|clunky|vague|unclear|"
-    r"wordy|verbose|rushed|forced|silly|shallow|heavy-handed|repetitive|clich[eé]s?)$",
-    re.IGNORECASE,
-)
+_DEFECT = re.compile(f"^(?:{pattern(ENGLISH['defect'])})$", re.IGNORECASE)
 """Where one of these is denied, that is praise ("no errors", "never dull")."""
-_SPARED = re.compile(
-    r"\b(?:(?:I|we|you) would|do|should|must|need)(?: not|n['’]t)\s+(?:(?:be|to|really|ever|even)\s+)*$|\bno (?:need|"
-    r"reason) to (?:be )?$|\bnothing to (?:be )?$",
-    re.IGNORECASE,
-)
-_EDIT = re.compile(r"^(?:chang|fix|correct|remov|replac|rewrit|rephras|delet|drop)", re.IGNORECASE)
-"""Where one of these is ruled out, that is praise too ("I wouldn't change a thing")."""
-_IN_PRAISE = re.compile(
-    r"\b(?:nicely|beautifully|wonderfully|delightfully|charmingly|elegantly|gracefully|cleverly|brilliantly|"
-    r"pleasingly|pleasantly|superbly)\s+$",
-    re.IGNORECASE,
-)
-"""Adverbs that make praise of the adjective behind them ("nicely understated")."""
-_ASKED = re.compile(r"(?:^|[.,;:!?\n]|\b(?:please|to|and|should|must|kindly|just))\s*$", re.IGNORECASE)
-_ITS_OBJECT = re.compile(r"\s+(?:\x00|(?:the|this|that|these|those|it|its|your|all|any)\b)", re.IGNORECASE)
-
-_SEVERE = re.compile(
-    r"\b(?:completely|totally|entirely|utterly|severe(?:ly)?|serious(?:ly)?|major|critical(?:ly)?|crucial|"
-    r"fatal(?:ly)?|egregious|dangerous\w*|terrible|terribly|horribl[ey]|awful(?:ly)?|blatant(?:ly)?|grossly|very|"
-    r"extremely|badly|worst)\b",
-    re.IGNORECASE,
-)
-_MILD = re.compile(
-    r"\b(?:slight(?:ly)?|minor|small|a bit|a little|somewhat|perhaps|maybe|nitpick\w*|nit|tiny|marginal(?:ly)?|almost|"
-    r"nearly|mostly)\b",
-    re.IGNORECASE,
-)
+_SEVERE, _MILD = (re.compile(rf"\b(?:{pattern(ENGLISH[how])})\b", re.IGNORECASE) for how in ("severe", "mild"))
 
 
 def verdict_of(words: str) -> Verdict | None:
-    """Good, poor, or no verdict at all. The last clear cue wins where both occur: what a clause comes down to stands
-    last.
+    """Good, poor, or no verdict at all. Praise beside blame in one clause is mostly the standard that was not met
+    ("fails to be clear", "not the council that said it was good"), so that blame wins.
 
     >>> [verdict_of(words) for words in ("a lovely opening", "not accurate", "no errors", "in line two")]
     ['good', 'poor', 'good', None]
     """
-    found: Verdict | None = None
-    bare = False
-    negated = 0
+    verdict: Verdict | None = None
     for cue in _CUE.finditer(words):
-        before = words[max(0, cue.start() - 60) : cue.start()]
-        if _is_order(cue, before, words):
-            found, bare = "poor", False
-        elif cue["praise"]:
-            poor = bool(_NEGATED.search(before)) or bool(_COMPARATIVE.search(before))
-            # Praise behind blame in one clause is mostly the standard that was not met ("fails to be clear", "not the
-            # council that said it was good"); behind a comma it is another thought.
-            if poor or found is None or (bare and "," in words[negated : cue.start()]):
-                found, bare = ("poor" if poor else "good"), False
-        elif cue["nt"] or _BARE_NEGATION.match(cue[0]):
-            # A bare negation blames only where nothing clearer is said: "not wrong" is settled by "wrong".
-            if found is None:
-                found, bare, negated = "poor", True, cue.end()
-        elif _is_denied(cue[0], before):
-            found, bare = "good", False
-        elif not (found == "good" and cue[0].lower().startswith("correct")):
-            found, bare = "poor", False
-    return found
-
-
-def _is_order(cue: re.Match[str], before: str, words: str) -> bool:
-    """ "Correct" as something to do, not as something that is: "please correct the date"."""
-    return cue[0].lower() == "correct" and bool(_ASKED.search(before) and _ITS_OBJECT.match(words, cue.end()))
-
-
-def _is_denied(blame: str, before: str) -> bool:
-    """Whether the words in front turn a word of blame into praise."""
-    if _DEFECT.match(blame) and _NEGATED.search(before):
-        return True
-    return bool(_IN_PRAISE.search(before) or (_EDIT.match(blame) and _SPARED.search(before)))
+        denied = _NEGATED.search(words[max(0, cue.start() - 60) : cue.start()])
+        if cue["praise"]:
+            verdict = verdict or ("poor" if denied else "good")
+        else:
+            verdict = "good" if denied and _DEFECT.match(cue[0]) else "poor"
+    return verdict
 
 
 def severity_of(words: str) -> float | None:
@@ -184,21 +62,8 @@ def severity_of(words: str) -> float | None:
     return 1.0 if _SEVERE.search(words) else None
 
 
-SOURCE_NOUN = (
-    r"(?:(?:source|original|input|reference|given|full|actual|news)[ -]?(?:text|article|document|material|story|post|"
-    r"passage|report|data|file)?|article|passages?|document|transcript|dialogue|prompt|question|context|post|docs?|"
-    r"documentation|spec(?:s|ifications?)?|unit tests?|tests?|assertions?)"
-)
-COMPLETION_NOUN = (
-    r"(?:summar(?:y|ies)|completion|response|answer|output|candidate|model(?:['’]s)?(?: \w+)?|text|draft|essay|story|"
-    r"poem|translation|code|function|method|program|implementation|solution|script|author|writer|it|this|he|she|they|"
-    r"you)"
-)
-_SAYS = (
-    r"(?:says?|said|states?|stated|mentions?|mentioned|reads?|reports?|reported|gives?|gave|describes?|described|"
-    r"indicates?|indicated|shows?|refers? to|referred to|tells?|told|notes?|noted|calls?|called|claims?|has|had|uses?|"
-    r"used|writes?|wrote|specif(?:y|ies|ied)|suggests?|contains?|includes?|expects?|expected|requires?|required|"
-    r"wants?)"
+SOURCE_NOUN, COMPLETION_NOUN, _SAYS = (
+    f"(?:{pattern(ENGLISH[name])})" for name in ("source_noun", "completion_noun", "says")
 )
 SOURCE_SAYS = re.compile(
     rf"\b{SOURCE_NOUN}\b(?:\s+(?:text|article|itself|only|just|actually|clearly|explicitly|in fact|also|which|that|"
@@ -235,49 +100,25 @@ LEADS_UP = re.compile(
     re.IGNORECASE,
 )
 """What may stand between "the source says" and its quote without another thing being said."""
-PREDICATE = re.compile(
-    r"(?:\s*,?\s*(?:(?:and|or|nor)\s+)?\x00+)*\s*,?\s*(?:(?:which|that)\s+)?(?:\w+ly\s+)?((?:(?:is|are|was|were|does|"
-    r"do|did|has|have|should|must|needs?|can|could)(?:n['’]t)?|cannot|seems?|sounds?|looks?|feels?|reads?|makes?|"
-    r"contradicts?)\b[^.,;:!?\n\x00]*)",
-    re.IGNORECASE,
-)
-"""What is said of a quote right behind it."""
-
 OFFERS_BEFORE = re.compile(
-    r"(?:\b(?:should|must|ought to|needs? to|ha(?:s|ve) to|could|would|can|had to|supposed to|better|to|just|simply|"
-    r"please|probably|rather)\s+(?:\w+\s+){0,2}?(?:be|say|read|have been|have said|use|return|write|print|become|"
-    r"state|call\w*|be changed to|look like|include|mention)|\b(?:change[ds]?|changing|convert\w*|turn\w*|correct\w*|"
-    r"updat\w+|renam\w+|switch\w*|modif\w+|fix\w*|edit\w*)\b[^.;]{0,120}?\b(?:to|into|as)|\b(?:replac\w+|swap\w*|"
-    r"substitut\w+)\b[^.;]{0,120}?\b(?:with|by|for)|(?:^|[.,;:!?(\n]\s*|\b(?:to|please|just|instead|simply|rather|"
-    r"then|or|and)\s+)(?:use|try|write|say|add|insert|prefer|consider)|\b(?:expected|expects?|"
-    r"correct (?:\w+ ){0,3}?(?:is|are|would be|was|being)|right (?:\w+ ){0,2}?(?:is|was)|(?:in fact|in reality|"
-    r"actually|really|instead),? (?:(?:it|he|she|they|that|this) )?(?:is|was|are|were)|in fact|in reality|actually|"
-    r"something like|such as writing))(?:\s+(?:the|a|an|it|this|them|word|words|phrase|simply|just|something|like|"
-    r"value|string|text|as|be|only|written))*\s*[:,]?\s*$",
+    r"(?:\b(?:should|must|ought to|needs? to|ha(?:s|ve) to|supposed to|better|please)\s+(?:\w+\s+){0,2}?(?:be|say|read|"
+    r"have been|have said|use|return|write|print|become|state|call\w*|look like|include|mention)|\b(?:change[ds]?|"
+    r"changing|convert\w*|turn\w*|correct\w*|updat\w+|renam\w+|switch\w*|modif\w+|fix\w*|edit\w*)\b[^.;]{0,120}?\b"
+    r"(?:to|into|as)|\b(?:replac\w+|swap\w*|substitut\w+)\b[^.;]{0,120}?\b(?:with|by|for)|(?:^|[.,;:!?(\n]\s*|\b"
+    r"(?:please|instead|then|or|and)\s+)(?:use|try|write|say|add|insert|prefer)|\b(?:expected|expects?|"
+    r"correct (?:\w+ ){0,3}?(?:is|are|would be|was|being)|something like))"
+    r"(?:\s+(?:the|a|an|it|this|them|word|words|phrase|simply|just|something|like|value|string|text|as|be|only|"
+    r"written))*\s*[:,]?\s*$",
     re.IGNORECASE,
 )
+"""What follows is demanded in the place of something else."""
 OFFERS_AFTER = re.compile(
-    r"^\s*[,.]?\s*(?:instead\b(?! of)|would (?:be|have been|read|work|suit|sound)|might be better|is better|"
-    r"is (?:what is )?expected)",
+    r"\s*[,.]?\s*(?:is (?:what is )?expected|(?:would|might) \w+ (?:been )?(?:\w+ly )?(?:better|best|clearer|nicer|"
+    r"preferable|more \w+)\b(?! (?:as|if|with|without|in|at|when|after|before)\b))",
     re.IGNORECASE,
 )
-FIRM_AFTER = re.compile(
-    r"\s*[,.]?\s*(?:instead\b|is (?:what is )?expected|(?:would|might) \w+ (?:been )?(?:\w+ly )?(?:better|best|"
-    r"clearer|nicer|preferable|more \w+)\b(?! (?:as|if|with|without|in|at|when|after|before)\b))",
-    re.IGNORECASE,
-)
-LOOSE_OFFER = re.compile(
-    r"\W*(?:(?:could|would|can|to|just|simply|probably|rather|had to)\s|(?:consider|in fact|in reality|actually)\W*$)",
-    re.IGNORECASE,
-)
-"""Offers that are as often none: "I would say “…” is wrong", "actually, “…” …"."""
 INSTEAD_OF = re.compile(
     r"^\s*,?\s*(?:instead of|rather than|and not|, not|not)\s*(?:the |a |an |just |using |saying |writing )*(?:word |"
     r"phrase )?$",
-    re.IGNORECASE,
-)
-CLAIMS_BEFORE = re.compile(
-    r"\b(?:says|said|states|stated|uses|used|using|reads|writes|wrote|has|had|gives|claims|mentions|returns|prints|"
-    r"calls|contains|puts|is|was)\s*(?:that |the |a |an |word |phrase |it |is |of )*[:,]?\s*$",
     re.IGNORECASE,
 )

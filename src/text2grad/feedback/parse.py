@@ -15,8 +15,9 @@ from text2grad.feedback.quotes import Quoted, find_quotes
 from text2grad.feedback.text import ABBREVIATION
 from text2grad.types import Verdict
 
-Role = Literal["meant", "offered", "source"]
-"""What a quote is there for: the words that are meant, words offered in their stead, or words of the source."""
+Role = Literal["meant", "offered", "source", "either"]
+"""What a quote is there for: the words that are meant, words offered in their stead, words of the source; or nobody can
+say from the critique alone ("A instead of B"), and the texts decide."""
 
 _SENTENCE_END = re.compile(
     # Possessive, and begun only where a run of blanks begins: a run is read once, however long.
@@ -37,7 +38,6 @@ _CONTRAST = re.compile(
 _LONGEST = 2_000
 """Characters of a sentence; a longer one is cut at white space."""
 _GAP = re.compile(r"\s+")
-_WORD = re.compile(r"[^\W_]")
 _PIECE = re.compile(r",\s|\s(?:and|nor|also|or)\s", re.IGNORECASE)
 _STRONG = re.compile(_TURN, re.IGNORECASE)
 
@@ -50,9 +50,6 @@ class CitedQuote:
     start: int
     end: int
     role: Role
-    firm: bool = True
-    """The words leave no choice ("should be …", "the source says …"); loose ones ("actually, …", "A instead of B") give
-    way to the texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +84,7 @@ def parse(critique: str, completion: str = "", default: Verdict | None = None) -
         for number, (first, last) in enumerate(_bounded(masked))
         for start, end in _clauses(masked, first, last)
     ]
-    judged = [(number, _verdict(masked[a:b]), bool(_STRONG.match(masked, a))) for number, a, b in pieces]
-    verdicts = _settle(_lend(masked, pieces, judged), default)
+    verdicts = _verdicts(masked, pieces, default)
     clauses = []
     position = 0
     for (number, start, end), verdict in zip(pieces, verdicts, strict=True):
@@ -172,52 +168,38 @@ def _clauses(masked: str, first: int, last: int) -> Iterator[tuple[int, int]]:
     yield start, last
 
 
+def _verdicts(masked: str, pieces: list[tuple[int, int, int]], default: Verdict | None) -> list[Verdict | None]:
+    """The verdict of each clause. One without its own takes that of its sentence (the last one said), turned where a
+    word of contrast turns praise; else blame, where the whole critique knows nothing but blame. Praise does not spread
+    so far: a clause that was not understood must never earn a reward."""
+    own = [_verdict(masked[start:end]) for _, start, end in pieces]
+    said = {number: verdict for (number, _, _), verdict in zip(pieces, own, strict=True) if verdict is not None}
+    overall: Verdict | None = "poor" if set(said.values()) == {"poor"} else default
+    verdicts: list[Verdict | None] = []
+    for index, (number, start, _) in enumerate(pieces):
+        near = said[number] if number in said else _lent(masked, pieces, own, index)
+        if near == "good" and own[index] is None and _STRONG.match(masked, start):
+            near = "poor"
+        verdicts.append(own[index] or near or overall)
+    return verdicts
+
+
 def _verdict(words: str) -> Verdict | None:
     """A clause that holds the source against what was said ("while the article says …") blames without a word of it."""
     held = _STRONG.match(words) and lexicon.SOURCE_SAYS.search(words)
     return "poor" if held else lexicon.verdict_of(words)
 
 
-Judged = tuple[int, Verdict | None, bool]
-"""A clause's sentence, its verdict, and whether it begins with a word of contrast."""
-
-
-def _lend(masked: str, pieces: list[tuple[int, int, int]], judged: list[Judged]) -> list[Judged]:
+def _lent(masked: str, pieces: list[tuple[int, int, int]], own: list[Verdict | None], index: int) -> Verdict | None:
     """Quotes that stand by themselves, or lead up to a colon, are what the next clause is about ("> …", then "This is
     lovely."); behind a colon, what the one before was about."""
-    lent = list(judged)
-    settled = {number for number, verdict, _ in judged if verdict is not None}
-    for index, (number, start, end) in enumerate(pieces):
-        words = masked[start:end]
-        if number in settled or "\x00" not in words:
-            continue
-        if index and masked[max(0, start - 8) : start].rstrip().endswith(":"):
-            other = index - 1
-        elif masked[end : end + 1] == ":" or not _WORD.search(words):
-            other = index + 1
-        else:
-            continue
-        if other < len(judged):
-            lent[index] = (number, judged[other][1], judged[index][2])
-    return lent
-
-
-def _settle(judged: list[Judged], default: Verdict | None) -> list[Verdict | None]:
-    """Give clauses without a verdict that of their sentence (the last one said), turned where a word of contrast turns
-    praise; else blame, where the whole critique knows nothing but blame. Praise does not spread so far: a clause that
-    was not understood must never earn a reward."""
-    by_sentence: dict[int, Verdict] = {}
-    for number, verdict, _ in judged:
-        if verdict is not None:
-            by_sentence[number] = verdict
-    overall: Verdict | None = "poor" if set(by_sentence.values()) == {"poor"} else default
-    settled: list[Verdict | None] = []
-    for number, verdict, contrasts in judged:
-        near = by_sentence.get(number)
-        if verdict is None and contrasts and near == "good":
-            near = "poor"
-        settled.append(verdict or near or overall)
-    return settled
+    _, start, end = pieces[index]
+    if "\x00" not in masked[start:end]:
+        return None
+    if index and masked[max(0, start - 8) : start].rstrip().endswith(":"):
+        return own[index - 1]
+    alone = masked[end : end + 1] == ":" or not any(map(str.isalnum, masked[start:end]))
+    return own[index + 1] if alone and index + 1 < len(own) else None
 
 
 def _cite(masked: str, index: int, quotes: list[Quoted]) -> CitedQuote:
@@ -225,7 +207,7 @@ def _cite(masked: str, index: int, quotes: list[Quoted]) -> CitedQuote:
     # Back to the sentence's beginning at most: what was said of an earlier quote does not reach over a full stop.
     before = _tail(masked[max(0, quote.start - 160) : quote.start])
     after = masked[quote.end : quote.end + 100]
-    return CitedQuote(quote.text, quote.start, quote.end, *_role(before, after))
+    return CitedQuote(quote.text, quote.start, quote.end, _role(before, after))
 
 
 def _tail(before: str) -> str:
@@ -237,29 +219,23 @@ def _tail(before: str) -> str:
     return before[cut:]
 
 
-def _role(before: str, after: str) -> tuple[Role, bool]:
-    """(role, whether that is firm) of a quote between these words; other quotes in them are \\x00."""
-    mark = before.rfind("\x00")
-    near = before[mark + 1 :]
-    if claim := _source_says(near):
-        return _sourced(near, claim, after)
-    if mark >= 0 and lexicon.INSTEAD_OF.match(near):
+def _role(before: str, after: str) -> Role:
+    """What a quote between these words is there for; other quotes in them are \\x00."""
+    claim = _source_says(before)
+    if claim and claim["says"] and lexicon.LEADS_UP.fullmatch(before, claim.end()):
+        return "source"
+    earlier, mark, near = before.rpartition("\x00")
+    if mark and lexicon.INSTEAD_OF.match(near):
         # "A instead of B": B is what stands there if A is asked for, and what was wanted if the text has A.
-        start = before[: mark + 1].rstrip("\x00")
-        wanted = lexicon.CLAIMS_BEFORE.search(start) and not _source_says(start)
-        return "offered" if wanted else "meant", False
+        earlier = earlier.rstrip("\x00")
+        return "meant" if lexicon.OFFERS_BEFORE.search(earlier) or _source_says(earlier) else "either"
     offer = lexicon.OFFERS_BEFORE.search(before)
-    claims = lexicon.CLAIMS_BEFORE.search(near) and not offer
-    if lexicon.INSTEAD_OF.match(after.partition("\x00")[0]) and "\x00" in after:
-        return "meant" if claims else "offered", False
+    if offer and not lexicon.NEGATED_CLAIM.search(before, max(0, offer.start() - 24)):
+        return "offered"
     if lexicon.OFFERS_AFTER.match(after):
-        return "meant" if claims else "offered", bool(lexicon.FIRM_AFTER.match(after))
-    if claim := _source_says(before):
-        return _sourced(before, claim, after)
-    if offer and not lexicon.NEGATED_CLAIM.search(before, max(0, offer.start() - 24), len(before)):
-        firm = not lexicon.LOOSE_OFFER.match(offer[0])
-        return "meant" if not firm and _judged(after) else "offered", firm
-    return "meant", True
+        return "offered"
+    # "According to the source, “…” is wrong" quotes no source; "…, “…” died" does.
+    return "either" if claim else "meant"
 
 
 def _source_says(before: str) -> re.Match[str] | None:
@@ -270,16 +246,3 @@ def _source_says(before: str) -> re.Match[str] | None:
     # In front of a mere mention there is room for a verb: "cannot be gathered from the source that …".
     room = 12 if claims[-1]["says"] else 24
     return None if lexicon.NEGATED_CLAIM.search(before, max(0, claims[-1].start() - room)) else claims[-1]
-
-
-def _sourced(before: str, claim: re.Match[str], after: str) -> tuple[Role, bool]:
-    """Firm if the verb leads right up to the quote. "According to the source, “…” is wrong" quotes no source."""
-    between = before[claim.end() :]
-    firm = bool(lexicon.LEADS_UP.fullmatch(between)) if claim["says"] else between.strip() == ":"
-    return "meant" if not firm and _judged(after) == "poor" else "source", firm
-
-
-def _judged(after: str) -> Verdict | None:
-    """The verdict of a predicate right behind a quote: "“…” is wrong", "“…”, which is a nice touch"."""
-    predicate = lexicon.PREDICATE.match(after)
-    return lexicon.verdict_of(predicate[1]) if predicate else None

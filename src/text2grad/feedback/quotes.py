@@ -7,8 +7,8 @@ completion holds `print("hello")`.
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 _PAIRS = {
     "“": "”“", "„": "“”", "«": "»", "»": "«", "‹": "›", "「": "」", "『": "』", "《": "》", "〈": "〉", "〝": "〞〟",
@@ -33,7 +33,6 @@ _TRACEBACK = re.compile(
 )
 """What Python prints when a program breaks: the marks in it are its own."""
 _SINGLE = re.compile(r"(?<!\s)['’‘](?!\w)|(?<=\s)['’](?=[\s.,;:!?)]|$)")
-_TICKS = re.compile(r"`+")
 _HEAD = 64
 """Characters by which a reading too long for a plain quote is first looked for in the completion."""
 
@@ -58,14 +57,13 @@ def find_quotes(critique: str, completion: str = "") -> list[Quoted]:
     found = []
     position = passed = 0
     traces = tracebacks(critique)
-    closings = _Closings(critique)
     while opening := _OPENING.search(critique, position):
         while passed < len(traces) and traces[passed][1] <= opening.start():
             passed += 1
         if passed < len(traces) and traces[passed][0] <= opening.start():
             position = traces[passed][1]
             continue
-        quote = _block(opening, completion) if opening["block"] else _close(closings, opening, completion)
+        quote = _block(opening, completion) if opening["block"] else _close(critique, opening, completion)
         if quote is None:
             position = opening.end()
         else:
@@ -88,39 +86,22 @@ def _block(opening: re.Match[str], completion: str) -> Quoted:
     return Quoted(inner if inner.strip(_NOTHING) else "", opening.start(), opening.end())
 
 
-class _Closings:
-    """The marks of a critique that can close a quote. Each kind is looked up once, so that marks which nothing closes
-    (an apostrophe in front of a word, ten thousand times) do not each read the rest of the critique."""
-
-    def __init__(self, critique: str) -> None:
-        self.critique = critique
-        self._known: dict[str, list[tuple[int, int]]] = {}
-        self._ticks: dict[int, list[tuple[int, int]]] | None = None
-
-    def behind(self, place: int, mark: str) -> Iterator[tuple[int, int]]:
-        """(begin, end) of the first few marks at or behind a place that could close this one."""
-        known = self._all(mark)
-        first = bisect_left(known, (place, place))
-        return iter(known[first : first + _CLOSINGS])
-
-    def _all(self, mark: str) -> list[tuple[int, int]]:
-        if mark[0] == "`":
-            if self._ticks is None:
-                self._ticks = {}
-                for run in _TICKS.finditer(self.critique):
-                    self._ticks.setdefault(run.end() - run.start(), []).append(run.span())
-            return self._ticks.get(len(mark), [])
-        if mark not in self._known:
-            self._known[mark] = [match.span() for match in _closing_pattern(mark).finditer(self.critique)]
-        return self._known[mark]
+@lru_cache(maxsize=16)
+def _closings(critique: str, mark: str) -> list[tuple[int, int]]:
+    """(begin, end) of all marks that can close this one. Looked up once per critique, so that marks which nothing
+    closes (an apostrophe in front of a word, ten thousand times) do not each read the rest of it."""
+    pattern = re.compile(f"(?<!`){mark}(?!`)") if mark[0] == "`" else _closing_pattern(mark)
+    return [match.span() for match in pattern.finditer(critique)]
 
 
-def _close(closings: _Closings, opening: re.Match[str], completion: str) -> Quoted | None:
-    critique, mark = closings.critique, opening[0]
+def _close(critique: str, opening: re.Match[str], completion: str) -> Quoted | None:
+    mark = opening[0]
     if mark == '"' and _is_inch(critique, opening.start()):
         return None
     plain = longest = None
-    for inner_end, end in closings.behind(opening.end(), mark):
+    closings = _closings(critique, mark)
+    first = bisect_left(closings, (opening.end(), 0))
+    for inner_end, end in closings[first : first + _CLOSINGS]:
         if plain is not None and critique[plain.end - 1] not in completion:
             # A longer reading has this mark inside, which the completion has nowhere.
             break

@@ -21,14 +21,10 @@ import json_repair
 from text2grad.errors import InvalidData
 from text2grad.types import Critique, Quote
 
-_OPENING = re.compile(r"\{\s*[\"'}]")
-"""How an object begins, well or badly written; `{about}` in a sentence does not."""
 _LONGEST = 200_000
 """Characters of a reply that are read; no critique is that long."""
 _LONGEST_MENDED = 8_000
 """Characters that are mended: guessing at broken JSON takes time that grows with the square of its length."""
-_MOST_BRACES = 200
-"""Places at which an object is looked for; a reply with more is noise."""
 _LONGEST_LEAD = 4_000
 """Characters before the object; more is no introduction."""
 _THING = (
@@ -69,37 +65,54 @@ def read_reply(text: str, *, cut: bool = False, shown: str = "") -> Reply:
     if not text.strip():
         return Reply(None, reason=_CUT if cut else "it is empty")
     thoughts, _, body = text[:_LONGEST].encode("utf-8", "replace").decode().rpartition("</think>")
-    objects, whole = _objects(body)
-    candidate = objects[-1] if objects else _mend(body)
-    if candidate is None:
-        return Reply(None, reason=_CUT if cut else "it holds no JSON object")
+    value, doubt = _object(body)
+    if value is None:
+        return Reply(None, mended="{" in body, reason=_CUT if cut else "it holds no JSON object")
     try:
-        critique = _critique(candidate)
+        critique = _critique(value)
     except InvalidData as problem:
         return Reply(None, reason=_CUT if cut else str(problem))
-    doubt = _CUT if cut or len(text) > _LONGEST else _doubt(body, objects, whole)
-    if not doubt and "</think>" in thoughts:
+    if cut or len(text) > _LONGEST:
+        doubt = _CUT
+    elif not doubt and "</think>" in thoughts:
         doubt = "its thoughts end more than once"
-    if not doubt and _was_shown(critique.feedback, shown):
+    elif not doubt and _was_shown(critique.feedback, shown):
         doubt = "its critique stands word for word in what was to be judged"
     return _distrusted(critique, doubt) if doubt else Reply(critique)
 
 
-def _doubt(body: str, objects: list[dict[str, Any]], whole: bool) -> str:
-    """Why the object in a reply may not be the critic's own word; nothing where it is."""
-    if not objects or not whole:
-        return "it is no JSON object, or a broken one"
+def _object(body: str) -> tuple[dict[str, Any] | None, str]:
+    """(the object that a reply holds, why it may not be the critic's own word; nothing where it is)."""
+    whole = True
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal whole
+        whole = whole and len(dict(pairs)) == len(pairs)
+        return dict(pairs)
+
     start = body.find("{")
     try:
-        _, end = json.JSONDecoder().raw_decode(body, start)
+        value, end = json.JSONDecoder(object_pairs_hook=once).raw_decode(body, max(0, start))
     except (ValueError, RecursionError):
-        return "something like an object stands before the object"
+        whole = False
+    if start < 0 or not whole or "critique" not in value:
+        return _mended(body[start:] if start >= 0 else ""), "it is no JSON object, or a broken one"
     lead, after = body[:start], body[end:].strip()
     if fence := re.search(r"```(json)?\s*$", lead, re.IGNORECASE):
         lead, after = lead[: fence.start()], after.removesuffix("```")
-    if len(objects) > 1 or after:
-        return "the object is not the last thing in it"
-    return "" if _introduces(lead) else "the object stands inside other words"
+    if after:
+        return _mended(body[start:]), "the object is not the last thing in it"
+    return value, "" if _introduces(lead) else "the object stands inside other words"
+
+
+def _mended(text: str) -> dict[str, Any] | None:
+    """The last critique that can be made of broken JSON."""
+    try:
+        values = json_repair.loads(text[:_LONGEST_MENDED])
+    except (ValueError, RecursionError, IndexError, TypeError):
+        return None
+    found = [each for each in (values if isinstance(values, list) else [values]) if isinstance(each, dict)]
+    return next((each for each in reversed(found) if "critique" in each), None)
 
 
 def _introduces(lead: str) -> bool:
@@ -122,44 +135,6 @@ def _was_shown(feedback: str, shown: str) -> bool:
     if len(feedback) >= _COINCIDENCE:
         return any(form in shown for form in forms)
     return "critique" in shown and any(f"{mark}{form}{mark}" in shown for form in forms for mark in "\"'")
-
-
-def _objects(text: str) -> tuple[list[dict[str, Any]], bool]:
-    """(JSON objects in a reply that hold a critique, one after the other; whether the reply is whole: nothing in it
-    begins like an object and does not end, or has the same key twice). What stands inside an object is part of it."""
-    whole = True
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        nonlocal whole
-        whole = whole and len(dict(pairs)) == len(pairs)
-        return dict(pairs)
-
-    decoder = json.JSONDecoder(object_pairs_hook=once)
-    objects: list[dict[str, Any]] = []
-    position = text.find("{")
-    for _ in range(_MOST_BRACES):
-        if position < 0:
-            break
-        try:
-            value, position = decoder.raw_decode(text, position)
-        except (ValueError, RecursionError):
-            whole = whole and not _OPENING.match(text, position)
-            position += 1
-        else:
-            objects += [value] if isinstance(value, dict) and "critique" in value else []
-        position = text.find("{", position)
-    return objects, whole
-
-
-def _mend(text: str) -> dict[str, Any] | None:
-    start = text.find("{")
-    if start < 0:
-        return None
-    try:
-        value = json_repair.loads(text[start : start + _LONGEST_MENDED])
-    except (ValueError, RecursionError, IndexError, TypeError):
-        return None
-    return value if isinstance(value, dict) and "critique" in value else None
 
 
 def _critique(value: dict[str, Any]) -> Critique:

@@ -1,14 +1,14 @@
 """One row of a data file, checked. The format is in docs/formats.md; a row that breaks it says how.
 
-Enters: the bytes of a line, or the object in it. Leaves: an `Item` (a completion that is to be judged), a `Row` (with
-its critique), or `InvalidData` that names the field, what it takes and what came. `Rejected` is what becomes of a row
-that cannot be used, and `Ids` knows which ids there have been.
+Enters: the bytes of a line, or the object in it. Leaves: a `Row`, with its critique or still to be judged, or
+`InvalidData` that names the field, what it takes and what came. `Rejected` is what becomes of a row that cannot be
+used, and `Ids` knows which ids there have been.
 """
 
 import json
 import sqlite3
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from text2grad._checked import shorten
@@ -17,6 +17,9 @@ from text2grad.feedback.align import Pair
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.runs import Closable, parse_object
 from text2grad.types import Alignment, Completion, Critique, Span, Verdict
+
+_NOTHING = Critique("")
+"""Of a row that is still to be judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,39 +36,24 @@ class Rejected:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
-    """A completion that is to be judged."""
+class Row:
+    """A completion and what was said about it: what `align` takes."""
 
     id: str | int
     completion: str
     source: str | None
     revision: str | None
     verdict: Verdict | None
-
-    @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> "Item":
-        identity = fields.get("id")
-        if isinstance(identity, bool) or not isinstance(identity, str | int) or identity == "":
-            raise InvalidData(f"id: should be a non-empty text or a whole number, {_came(fields, 'id')}")
-        verdict = fields.get("verdict")
-        if verdict not in (None, "good", "poor", "neutral"):
-            raise InvalidData(f"verdict: should be 'good', 'poor' or 'neutral', got {shorten(verdict)}")
-        return cls(
-            id=identity,
-            completion=_completion(fields),
-            source=_text(fields, "source") or _prompt(fields),
-            revision=_text(fields, "revision"),
-            verdict=verdict,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Row(Item):
-    """A completion with its critique: what `align` takes."""
-
-    critique: Critique
+    critique: Critique = _NOTHING
     spans: tuple[Span, ...] = ()
     """Given with the data; they stay as they are."""
+
+    def __post_init__(self) -> None:
+        end = self.critique.quality[-1][0] if self.critique.quality else 0
+        if end > len(self.completion):
+            raise InvalidData(
+                f"critique.quality: should end within the completion's {len(self.completion)} characters, got {end}"
+            )
 
     @classmethod
     def read(cls, line: bytes) -> "Row":
@@ -78,17 +66,20 @@ class Row(Item):
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> "Row":
         """A row that brings its critique, and spans if it has any."""
-        item = Item.of(fields)
-        return cls.judged(item, _critique(fields), spans_in(fields, item.completion))
+        row = cls.unjudged(fields)
+        return replace(row, critique=_critique(fields), spans=spans_in(fields, row.completion))
 
     @classmethod
-    def judged(cls, item: Item, critique: Critique, spans: tuple[Span, ...] = ()) -> "Row":
-        end = critique.quality[-1][0] if critique.quality else 0
-        if end > len(item.completion):
-            raise InvalidData(
-                f"critique.quality: should end within the completion's {len(item.completion)} characters, got {end}"
-            )
-        return cls(item.id, item.completion, item.source, item.revision, item.verdict, critique, spans)
+    def unjudged(cls, fields: Mapping[str, Any]) -> "Row":
+        """A row whose completion is to be judged."""
+        identity = fields.get("id")
+        if isinstance(identity, bool) or not isinstance(identity, str | int) or identity == "":
+            raise InvalidData(f"id: should be a non-empty text or a whole number, {_came(fields, 'id')}")
+        verdict = fields.get("verdict")
+        if verdict not in (None, "good", "poor", "neutral"):
+            raise InvalidData(f"verdict: should be 'good', 'poor' or 'neutral', got {shorten(verdict)}")
+        source = _text(fields, "source") or _prompt(fields)
+        return cls(identity, _completion(fields), source, _text(fields, "revision"), verdict)
 
     @property
     def pair(self) -> Pair:
@@ -149,7 +140,8 @@ def check_writable(row: Mapping[str, Any], *, numbers: bool = True) -> None:
             json.dumps([name, value], ensure_ascii=False, allow_nan=not numbers).encode()
         except UnicodeEncodeError:
             raise InvalidData(
-                "holds half of a surrogate pair, which is no character; write the escape in full or leave it out"
+                f"{name}: holds half of a surrogate pair, or a byte that is no text in the file's encoding; write the "
+                "escape in full, save the file as UTF-8, or set its encoding"
             ) from None
         except ValueError:
             raise InvalidData(

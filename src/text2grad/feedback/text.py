@@ -5,11 +5,16 @@ Stems and function words are English; words of other scripts are compared as the
 """
 
 import re
+import tomllib
 import unicodedata
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from functools import cached_property, lru_cache
+from importlib import resources
 from typing import Any
 
+_ENGLISH = resources.files("text2grad.feedback").joinpath("english.toml")
+ENGLISH: dict[str, Any] = tomllib.loads(_ENGLISH.read_text(encoding="utf-8"))
+"""Lists of words, and patterns."""
 Place = tuple[int, int]
 """Start and end in characters, half open."""
 
@@ -62,14 +67,6 @@ class Text:
         return [start for start, _, _ in self.words]
 
     @cached_property
-    def word_places(self) -> dict[str, list[int]]:
-        """Word → its indices in `words`."""
-        places: dict[str, list[int]] = {}
-        for index, (_, _, word) in enumerate(self.words):
-            places.setdefault(word, []).append(index)
-        return places
-
-    @cached_property
     def sentences(self) -> list[Place]:
         return sentences(self.raw)
 
@@ -92,6 +89,12 @@ class Text:
     def words_between(self, start: int, end: int) -> range:
         """Indices of the words that begin in [start, end)."""
         return range(bisect_left(self.word_starts, start), bisect_left(self.word_starts, end))
+
+    def words_touching(self, start: int, end: int) -> range:
+        """Indices of the words that have a character in [start, end)."""
+        first = bisect_right(self.word_starts, start) - 1
+        first += first < 0 or self.words[first][1] <= start
+        return range(first, max(first, bisect_left(self.word_starts, end)))
 
 
 def sentences(raw: str) -> list[Place]:
@@ -175,19 +178,12 @@ def word_set(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-FUNCTION_WORDS = word_set("""
-a about above across after again against all along also although am among an and another any are around as at away
-be because been before being below between both but by can cannot could did do does doing down during each either
-else ever every few for from further had has have having he her here hers herself him himself his how i if in into
-is it its itself just least less like may me might mine more most much must my myself near neither no nor not now of
-off on once one only onto or other our ours ourselves out over own per rather same shall she should since so some
-such than that the their theirs them themselves then there these they this those though through to too toward
-towards under until up upon us very via was we were what when where whether which while who whom whose why will with
-within without would yet you your yours yourself s t d ll re ve m don doesn didn isn wasn aren weren won wouldn
-couldn shouldn hasn haven hadn isn't doesn't didn't wasn't aren't weren't don't won't can't couldn't wouldn't
-shouldn't hasn't haven't hadn't it's that's there's he's she's they're i'm you're we're however therefore thus hence
-even still already really actually simply well
-""")
+def pattern(lines: str) -> str:
+    """A regular expression that is written over several lines."""
+    return "".join(lines.splitlines())
+
+
+FUNCTION_WORDS = word_set(ENGLISH["function_words"])
 _ENDINGS = (
     ("ations", "at", 3), ("ation", "at", 3), ("ings", "", 3), ("ing", "", 3), ("ies", "y", 2), ("ied", "y", 2),
     ("edly", "", 3), ("ed", "", 3), ("ments", "", 3), ("ment", "", 4), ("ers", "", 3), ("er", "", 4),

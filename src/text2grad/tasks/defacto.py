@@ -13,7 +13,6 @@ from typing import Any
 
 from text2grad.errors import InvalidData
 from text2grad.feedback.align.revision import changed
-from text2grad.feedback.align.settings import RevisionSettings
 from text2grad.feedback.people import Rejected
 from text2grad.tasks.annotated import Annotated, fields, group_of, marked_row, read_each
 from text2grad.tasks.task import Task, task_of_files
@@ -74,7 +73,7 @@ def _read(row: dict[str, Any], line: int) -> dict[str, Any] | Rejected:
     revision = row["feedback"].get("summary") or None
     added: list[str] = []
     if row["has_error"]:
-        places, added = changed(text, revision or "", RevisionSettings())
+        places, added = changed(text, revision or "")
         if not places:
             return Rejected(line, _identity(row), "its correction does not say which words are wrong")
         spans = [Span(start, end, "poor", provenance="revision") for start, end in places]

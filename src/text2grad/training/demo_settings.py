@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Gt
 
 from text2grad._checked import Int, Real
 from text2grad.config import settings

@@ -15,13 +15,11 @@ TEXT = "Nine ships left the harbour. The storm was bad."
         ("It ignores the cost.", "the cost"),
         ("Should also talk about the cost.", "the cost"),
         ("What about the cost?", "the cost"),
-        ("The article mentions the cost, but the summary does not.", "the cost"),
         ("You forgot the harbour master.", "the harbour master"),
         ("Needs more detail about the harbour master.", "the harbour master"),
         ("The harbour master is absent from the summary.", "The harbour master"),
         ("Add the cost of the storm.", "the cost of the storm"),
         ("No mention that nobody was hurt.", "nobody was hurt"),
-        ("No conclusion.", "conclusion"),
     ],
 )
 def test_an_omission_has_no_span(critique: str, missing: str) -> None:
@@ -50,7 +48,6 @@ def test_a_clause_may_miss_one_thing_and_blame_another(critique: str) -> None:
         "The article does not mention the storm, but the summary does.",
         "It forgot the storm.",
         "It should not mention the cost.",
-        "Add two to the number of ships.",
     ],
 )
 def test_nothing_is_missing(critique: str) -> None:

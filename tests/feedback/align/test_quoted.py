@@ -90,11 +90,6 @@ def test_a_given_start_chooses_the_nearest_place() -> None:
     assert (span.start, span.occurrence) == (43, "resolved")
 
 
-@pytest.mark.parametrize(("boundary", "found"), [("strict", "ues"), ("expand", "Tuesday"), ("contract", "ues")])
-def test_boundaries(boundary: str, found: str) -> None:
-    assert only("On Tuesday.", 'Here "ues" is wrong.', quotes={"boundary": boundary}) == [found]
-
-
 def test_an_invented_quote_lands_nowhere_and_says_so() -> None:
     found = align("Nine ships left.", 'The phrase "a cloud of white gulls" is wrong.')
     assert found.spans == ()

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from text2grad import align
 from text2grad.feedback.align.revision import changed
-from text2grad.feedback.align.settings import RevisionSettings
 
 
 @pytest.mark.parametrize(
@@ -25,7 +24,7 @@ from text2grad.feedback.align.settings import RevisionSettings
     ],
 )
 def test_changes(completion: str, revision: str, removed: list[str], added: list[str]) -> None:
-    places, inserted = changed(completion, revision, RevisionSettings())
+    places, inserted = changed(completion, revision)
     assert [completion[start:end] for start, end in places] == removed
     assert [text.strip("+ ") for text in inserted] == added
 
@@ -42,13 +41,13 @@ def test_a_revision_span_carries_the_clause_about_it() -> None:
 def test_long_texts_take_the_other_road_with_the_same_answer() -> None:
     words = [f"w{i}" for i in range(9_000)]
     other = ["x", *words[1:5_000], "y", *words[5_001:-1], "z"]
-    places, _ = changed(" ".join(words), " ".join(other), RevisionSettings())
+    places, _ = changed(" ".join(words), " ".join(other))
     assert [" ".join(words)[a:b] for a, b in places] == ["w0", "w5000", "w8999"]
 
 
 @given(st.text(max_size=80), st.text(max_size=80))
 def test_places_lie_inside_in_order(completion: str, revision: str) -> None:
     position = 0
-    for start, end in changed(completion, revision, RevisionSettings())[0]:
+    for start, end in changed(completion, revision)[0]:
         assert position <= start < end <= len(completion)
         position = end

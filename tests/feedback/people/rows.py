@@ -28,3 +28,9 @@ def marked_rows(draw: st.DrawFn) -> dict[str, Any]:
 
 def places(row: Any) -> list[tuple[int, int, str]]:
     return [(span["start"], span["end"], span["verdict"]) for span in row["spans"]]
+
+
+def to_utf16(text: str, place: tuple[int, int]) -> tuple[int, int]:
+    """A place in characters → in UTF-16 units, as browsers count."""
+    start, end = (len(text[:position].encode("utf-16-le", "surrogatepass")) // 2 for position in place)
+    return start, end

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.feedback.people.rows import marked_rows, places
+from tests.feedback.people.rows import marked_rows, places, to_utf16
 from text2grad import config
 from text2grad.feedback.people import PeopleSettings, Rejected, read_people, write_argilla
-from text2grad.feedback.people.offsets import to_utf16
 from text2grad.feedback.rows import Row
 from text2grad.runs import encode_row
 

@@ -14,7 +14,7 @@ from text2grad.feedback.align.ordinals import picks
 from text2grad.feedback.align.scorer import span_of
 from text2grad.feedback.align.settings import CodeSettings
 from text2grad.feedback.parse import Clause
-from text2grad.feedback.text import Place, word_set
+from text2grad.feedback.text import ENGLISH, Place, word_set
 from text2grad.types import Span, Verdict
 
 _SIGNS = re.compile(
@@ -27,52 +27,33 @@ _DOCSTRING = re.compile(r"\"\"\".*?(?:\"\"\"|\Z)|'''.*?(?:'''|\Z)", re.DOTALL)
 _STRING = re.compile(r"\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'")
 _NAME = re.compile(r"[A-Za-z_]\w*|\d+(?:\.\d+)?")
 """A name or a number."""
-_DEFINED = re.compile(r"\b(?:def|function|func|fn)\s+(\w+)")
-_KEYWORDS = word_set("""
-and as assert async await bool break case catch char class const continue def del dict do double elif else enum
-except false finally float fn for foreach from func function global if impl import in int is lambda let list match
-new nil none not null or package pass print private public raise return self set static str string struct super
-switch this throw true try tuple var void while with yield
-""")
+_KEYWORDS = word_set(ENGLISH["keywords"])
 _KINDS = {
     "return": (r"\b(?:return|yield)\b", r"returns?|returned|returning"),
-    "for": (r"\bfor(?:each)?\b", r"for[- ](?:loop|statement)s?|loops?"),
-    "while": (r"\bwhile\b", r"while[- ](?:loop|statement)s?|while\b.{0,12}\bcondition"),
+    "loop": (r"\b(?:for(?:each)?|while)\b", r"(?:for|while)[- ]statements?|loops?"),
     "if": (
         r"^(?:}\s*)?if\b|\bif\s*\(",
         r"if[- ](?:statement|condition|clause|block|check|case)s?|base cases?|condition(?:al)?s?",
-    ),
-    "else": (r"\belse\b", r"else (?:statement|clause|case|block|branch)|otherwise"),
-    "print": (r"\b(?:print|console\.log|println|printf|puts|echo|cout)\b", r"print(?:s|ing|ed)?"),
-    "import": (r"^(?:import|from|#include|using|require|package)\b", r"import(?:s|ing|ed)?"),
-    "regex": (
-        r"\bre\.\w+|\bregex\w*|\bRegExp\b|\bpattern\w*\s*=|r['\"]|\bmatch\(",
-        r"regex\w*|regular expression|pattern",
     ),
     "formula": (
         r"[\w)\]]\s*(?:\*\*|//|[-+*/%])\s*[\w(\[]|\bmath\.\w+|\bsqrt\b|\bpow\b",
         r"formula\w*|equations?|calculations?|math|arithmetic|algebra\w*|expressions?",
     ),
     "range": (r"\bx?range\b|\.\.\.?", r"range|stop term|bounds?"),
-    "sort": (r"\bsort\w*\b|\bmin\b|\bmax\b", r"sort\w*"),
-    "header": (
-        r"^(?:def|class|function|func|fn|public|private|static)\b",
-        r"signature|parameters?|function (?:name|header|definition)",
-    ),
-    "comment": (r"^(?:#|//|/\*|\*)", r"comments?"),
-    "recursion": (None, r"recurs\w+"),
 }
-"""Kind of statement → how it looks, how critics call it. Recursion is a call of a function defined here."""
-_LOOKS = {kind: re.compile(looks) for kind, (looks, _) in _KINDS.items() if looks}
+"""Kind of statement → how it looks, how critics call it. Other statements are found by their names."""
+_LOOKS = {kind: re.compile(looks) for kind, (looks, _) in _KINDS.items()}
 _CALLED = {kind: re.compile(rf"\b(?:{words})\b", re.IGNORECASE) for kind, (_, words) in _KINDS.items()}
 _SHORT = re.compile(
-    r"\b(?P<name>L\d{1,6})\b(?! (?:norm|loss|regulari|distance|penalt|cache))(?:\s*[-–]\s*L?(?P<to>\d{1,6})\b)?"
-    r"|(?<=\w)\.[A-Za-z]{1,4}:(?P<at>\d{1,6})\b(?:-(?P<until>\d{1,6})\b)?"
+    r"(?:\bL|(?<=\w)\.[A-Za-z]{1,4}:)(\d{1,6}(?:\s*[-–]\s*L?\d{1,6})?)\b"
+    r"(?! (?:norm|loss|regulari|distance|penalt|cache))"
 )
 """A line as tools name it: "L5-L7", "stats.py:9"."""
 _PER_POINT = 0.4
 """Confidence per point of a line's score. On people's feedback (ILF), lines of one to one and a half points are meant
 in 57 of 100 cases, of one and a half to two in 82, of more in 90."""
+_LEAST = 0.2
+"""Abstain below this confidence that a line is meant."""
 _FRAME = re.compile(r"File \"[^\"\n]*\", line (\d+)(?:, in (\S+))?(?:\n(?![ \t]*File \")[ \t]+([^\n]*))?")
 
 
@@ -84,23 +65,18 @@ class Line:
     number: int
     """Counted from 1 in the completion, blank lines included."""
     indent: int
-    kinds: frozenset[str]
-    names: frozenset[str]
-    """Names, numbers, and the words of its text literals."""
+    things: frozenset[str]
+    """Names, numbers, the words of its text literals, and the kinds of statement that it is, in angle brackets."""
     tight: str
     """The line without its white space."""
-    defines: str | None
-    """The function that begins here."""
 
 
-def code_lines(
-    raw: str, shift: int = 0, *, certain: bool = False, functions: frozenset[str] = frozenset()
-) -> list[Line] | None:
+def code_lines(raw: str, shift: int = 0, *, certain: bool = False) -> list[Line] | None:
     """The lines that hold code, docstrings apart; None for prose. `shift` is where the text begins in the completion;
-    `certain`: it is code, whatever it looks like; `functions` are defined elsewhere.
+    `certain`: it is code, whatever it looks like.
 
-    >>> [sorted(line.kinds) for line in code_lines("def f(n):\\n    return n * 2\\n") or ()]
-    [['header'], ['formula', 'return']]
+    >>> [sorted(line.things) for line in code_lines("def f(n):\\n    return n * 2\\n") or ()]
+    [['f', 'n'], ['2', '<formula>', '<return>', 'n']]
     >>> code_lines("Nine ships left.\\nThey came back.") is None
     True
     """
@@ -114,53 +90,30 @@ def code_lines(
             rows.append((begin, line, number))
     if not rows or (not certain and sum(bool(_SIGNS.match(line)) for _, line, _ in rows) < 0.5 * len(rows)):
         return None
-    functions = functions | functions_in(raw)
-    return [_line(shift + begin, line, number, functions) for begin, line, number in rows]
+    return [_line(shift + begin, line, number) for begin, line, number in rows]
 
 
-def _line(start: int, line: str, number: int, functions: frozenset[str]) -> Line:
-    body = line.strip()
+def _line(start: int, line: str, number: int) -> Line:
+    body, wide = line.strip(), line.expandtabs(4)
     bare = _STRING.sub("''", body)
-    defined = _DEFINED.search(bare)
-    names = {name for name in _NAME.findall(bare) if name.lower() not in _KEYWORDS}
-    kinds = {kind for kind, looks in _LOOKS.items() if looks.search(body if kind == "regex" else bare)}
-    if "header" not in kinds and names & functions:
-        kinds.add("recursion")
-    names.update(word for text in _STRING.findall(body) for word in re.findall(r"[A-Za-z]{3,}", text))
-    wide = line.expandtabs(4)
-    return Line(
-        start,
-        start + len(body),
-        number,
-        len(wide) - len(wide.lstrip()),
-        frozenset(kinds),
-        frozenset(names),
-        re.sub(r"\s+", "", body),
-        defined[1] if defined else None,
-    )
+    things = {name for name in _NAME.findall(bare) if name.lower() not in _KEYWORDS}
+    things.update(f"<{kind}>" for kind, looks in _LOOKS.items() if looks.search(bare))
+    things.update(word for text in _STRING.findall(body) for word in re.findall(r"[A-Za-z]{3,}", text))
+    indent = len(wide) - len(wide.lstrip())
+    return Line(start, start + len(body), number, indent, frozenset(things), re.sub(r"\s+", "", body))
 
 
 def in_code(
-    lines: Sequence[Line],
-    clauses: Sequence[Clause],
-    verdict: Verdict,
-    settings: CodeSettings,
-    quoted: Sequence[Place],
+    lines: Sequence[Line], clauses: Sequence[Clause], verdict: Verdict, settings: CodeSettings, quoted: Sequence[Place]
 ) -> list[Span]:
     """Spans of the clauses, all of which carry the one verdict (or none, which is taken for it)."""
     spans: list[Span] = []
-    groups: dict[str | None, list[Clause]] = {}
-    bodies = _functions(lines)
+    open_clauses = []
     for clause in clauses:
         named = named_lines(lines, clause.plain)
         spans += [_span(lines[index], clause, verdict, 0.95) for index in sorted(named)]
-        if not named:
-            # A clause that names one of several functions is about its lines; the others may be about any.
-            about = [name for name in bodies if re.search(rf"\b{re.escape(name)}\b", clause.text)]
-            groups.setdefault(about[0] if len(about) == 1 < len(bodies) else None, []).append(clause)
-    for name, group in groups.items():
-        spans += _by_what_it_holds(bodies[name] if name else lines, group, verdict, settings, quoted)
-    return spans
+        open_clauses += [] if named else [clause]
+    return spans + (_by_what_it_holds(lines, open_clauses, verdict, settings, quoted) if open_clauses else [])
 
 
 def broken_line(lines: Sequence[Line], critique: str) -> Span | None:
@@ -180,52 +133,26 @@ def named_lines(lines: Sequence[Line], clause: str) -> set[int]:
     """Indices of the lines that a clause names outright: by number, or "the last line"."""
     by_number = {line.number: index for index, line in enumerate(lines)}
     named: set[int] = set()
-    for pick in picks(clause, "line"):
+    for pick in picks(_SHORT.sub(lambda short: f" line {short[1].replace('L', '')} ", clause), "line"):
         if pick.numbered:
             numbers = (place + 1 for place in pick.of(max(by_number, default=0)))
             named.update(by_number[number] for number in numbers if number in by_number)
         else:
             named.update(pick.of(len(lines)))
-    for match in _SHORT.finditer(clause):
-        name, first = match["name"], int(match["at"] or match["name"][1:])
-        if not name or not any(name in line.names for line in lines):
-            last = int(match["until"] or match["to"] or first)
-            named.update(index for number, index in by_number.items() if first <= number <= last)
     return named
-
-
-def functions_in(text: str) -> frozenset[str]:
-    """Names of the functions that a text defines."""
-    return frozenset(match[1] for match in _DEFINED.finditer(text))
-
-
-def _functions(lines: Sequence[Line]) -> dict[str, list[Line]]:
-    """Name of each function that the lines define → its lines, header first."""
-    bodies: dict[str, list[Line]] = {}
-    header: Line | None = None
-    for line in lines:
-        if line.defines:
-            header = line
-            bodies[line.defines] = [line]
-        elif header and header.defines and line.indent > header.indent:
-            bodies[header.defines].append(line)
-        else:
-            header = None
-    return bodies
 
 
 def _by_what_it_holds(
     lines: Sequence[Line], clauses: Sequence[Clause], verdict: Verdict, settings: CodeSettings, quoted: Sequence[Place]
 ) -> list[Span]:
     """Lines that share the clauses' names and kinds; the fewer lines have a name or are of a kind, the more it says."""
-    words = " . ".join(clause.plain for clause in clauses)
-    names, kinds = set(_NAME.findall(words)), _kinds_in(words)
-    holders = Counter(thing for line in lines for thing in (*line.names, *line.kinds))
+    said = [_things_in(clause.plain) for clause in clauses]
+    everything = frozenset().union(*said)
+    holders = Counter(thing for line in lines for thing in line.things)
     own = []
     for line in lines:
-        by_name = sum((1 if len(name) > 2 else 0.5) / holders[name] for name in line.names & names)
-        by_kind = sum(1 / holders[kind] for kind in line.kinds & kinds)
-        own.append(by_name + by_kind + any(start < line.end and line.start < end for start, end in quoted))
+        shared = sum((1 if len(thing) > 2 else 0.5) / holders[thing] for thing in line.things & everything)
+        own.append(shared + any(start < line.end and line.start < end for start, end in quoted))
     scores = list(own)
     for index, line in enumerate(lines):
         # A line that is named speaks for what stands inside its block.
@@ -236,19 +163,16 @@ def _by_what_it_holds(
     spans = []
     for line, score in zip(lines, scores, strict=True):
         confidence = min(0.9, _PER_POINT * score)
-        if score >= least and confidence >= settings.threshold:
-            cause = max(clauses, key=lambda clause: _nearness(line, clause))
-            spans.append(_span(line, cause, verdict, confidence))
+        if score >= least and confidence >= _LEAST:
+            cause = max(range(len(clauses)), key=lambda k: len(line.things & said[k]))
+            spans.append(_span(line, clauses[cause], verdict, confidence))
     return spans
 
 
-def _kinds_in(words: str) -> set[str]:
-    return {kind for kind, cue in _CALLED.items() if cue.search(words)}
-
-
-def _nearness(line: Line, clause: Clause) -> int:
-    """How much of a line a clause names."""
-    return 2 * len(line.names & set(_NAME.findall(clause.plain))) + len(line.kinds & _kinds_in(clause.plain))
+def _things_in(words: str) -> frozenset[str]:
+    """The names and the kinds of statement that a clause speaks of."""
+    kinds = {f"<{kind}>" for kind, cue in _CALLED.items() if cue.search(words)}
+    return frozenset(_NAME.findall(words)) | kinds
 
 
 def _span(line: Line, clause: Clause, verdict: Verdict, confidence: float) -> Span:

@@ -8,7 +8,7 @@ callable) and files. The rungs, strongest first: quotes (`locate`), a corrected 
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
 
@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from text2grad.errors import InvalidData
 from text2grad.feedback.align import code, locate
-from text2grad.feedback.align.evidence import Support
+from text2grad.feedback.align.evidence import stems_of
 from text2grad.feedback.align.omissions import split_omissions
-from text2grad.feedback.align.paraphrase import Prose, Similarity, paraphrases
+from text2grad.feedback.align.paraphrase import Embedder, Prose, paraphrases
 from text2grad.feedback.align.revision import changed
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.lexicon import content_stems
@@ -28,10 +28,10 @@ from text2grad.feedback.quotes import tracebacks
 from text2grad.feedback.text import Place, Text
 from text2grad.types import Alignment, Completion, Critique, Missed, Span, Verdict
 
-Embedder = Callable[[Sequence[str]], NDArray[np.float32]]
-"""Texts → one row each, of length one. Lives in `models`; here it is only called."""
 _AT_ONCE = 256
 """Pairs that `align_many` reads before their texts are embedded together."""
+_MOST_CLAUSES = 400
+"""Clauses of a critique that are searched for paraphrases: cost grows with their number."""
 _DEFAULT = AlignSettings()
 _FENCE = re.compile(r"^```[^\n]*\n(.*?)(?:^```[^\n]*$|\Z)", re.DOTALL | re.MULTILINE)
 
@@ -62,15 +62,16 @@ def align(
     if critique.quotes or critique.quotes_only:
         return _given_quotes(Text(text), critique, settings, Text(source) if source else None)
     ready = prepare(text, critique.feedback, source, settings, verdict)
-    revised = _from_revision(ready, revision or critique.revision, settings)
+    corrected = (revision or critique.revision) if settings.revision.use else None
+    places = changed(text, corrected)[0] if corrected else []
     # A correction says what was wrong better than any paraphrase of the blame; praise it does not know.
-    clauses = [clause for clause in ready.clauses if clause.verdict == "good" or not revised]
-    known = [*ready.spans, *revised]
+    clauses = [clause for clause in ready.clauses if clause.verdict == "good" or not places]
+    known = [*ready.spans, *_from_revision(ready, places)]
     loose = _from_clauses(ready, clauses, verdict or settings.verdict, settings, embed)
     # A quote or a correction says better what is meant than anything that was only gathered from words.
     loose = [span for span in loose if not any(span.start < at.end and at.start < span.end for at in known)]
     omissions = tuple(dict.fromkeys((*critique.omissions, *ready.omissions)))
-    return Alignment(_ordered([*known, *loose]), tuple(ready.missed), omissions)
+    return Alignment(*_sorted([*known, *loose, *ready.missed]), omissions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,15 +145,13 @@ class Ready:
 
     text: Text
     critique: str
-    functions: frozenset[str]
-    """Functions that the prompt begins and the completion goes on with."""
     parsed: list[Clause]
-    spans: list[Span]
-    missed: list[Missed]
+    spans: tuple[Span, ...]
+    missed: tuple[Missed, ...]
     omissions: list[str]
     clauses: list[Clause]
-    support: Support | None
-    """What the source supports."""
+    source: frozenset[str] | None
+    """The stems of the source."""
 
     @property
     def quoted(self) -> list[Place]:
@@ -165,21 +164,19 @@ def prepare(
     """Read the critique, locate its quotes, set its omissions apart. The scorers are trained on what is left."""
     text, origin = Text(completion), Text(source) if source else None
     parsed = parse(critique, completion, verdict)
-    spans, missed, settled = _from_quotes(text, parsed, verdict or settings.verdict, settings, origin)
-    support = Support.of(source) if source else None
+    found, settled = _from_quotes(text, parsed, verdict or settings.verdict, settings, origin)
+    stems = stems_of(source) if source else None
     traces = tracebacks(critique)
     own = [c for c in parsed if not any(start <= c.start and c.end <= end + 1 for start, end in traces)]
     clauses = [part for clause in own for part in (remainders(clause) if clause in settled else [clause])]
-    there, missing = split_omissions(clauses, completion, support)
-    return Ready(text, critique, code.functions_in(source or ""), parsed, spans, missed, missing, there, support)
+    there, missing = split_omissions(clauses, completion, stems)
+    return Ready(text, critique, parsed, *_sorted(found), missing, there, stems)
 
 
 def _given_quotes(text: Text, critique: Critique, settings: AlignSettings, source: Text | None) -> Alignment:
     """Quotes that came as data. The same text quoted several times means its places one after the other."""
-    spans: list[Span] = []
-    missed: list[Missed] = []
-    counts = Counter(quote.text for quote in critique.quotes)
-    turns: Counter[str] = Counter()
+    found: list[Span | Missed] = []
+    counts, turns = Counter(quote.text for quote in critique.quotes), Counter[str]()
     for quote in critique.quotes:
         turn, hint = turns[quote.text], quote.start
         turns[quote.text] += 1
@@ -187,49 +184,44 @@ def _given_quotes(text: Text, critique: Critique, settings: AlignSettings, sourc
             places = locate.locate(text, quote.text, settings.quotes)[0]
             hint = places[turn][0] if turn < len(places) else None
         wanted = locate.Wanted(quote.text, quote.verdict, quote.severity, quote.comment, f"{quote.comment} \x00", hint)
-        _add(locate.place(text, wanted, settings.quotes, source), spans, missed)
-    return Alignment(_ordered(spans), tuple(missed), critique.omissions)
+        found += locate.place(text, wanted, settings.quotes, source)
+    return Alignment(*_sorted(found), critique.omissions)
 
 
 def _from_quotes(
     text: Text, parsed: list[Clause], default: Verdict, settings: AlignSettings, source: Text | None
-) -> tuple[list[Span], list[Missed], set[Clause]]:
-    """Spans, missed quotes, and the clauses that have a quote of what they mean."""
-    spans: list[Span] = []
-    missed: list[Missed] = []
+) -> tuple[list[Span | Missed], set[Clause]]:
+    """Spans and missed quotes, and the clauses that have a quote of what they mean."""
+    found: list[Span | Missed] = []
     settled: set[Clause] = set()
     for _, sentence in groupby(parsed, key=lambda clause: clause.sentence):
         cited = [(clause, quote) for clause in sentence for quote in clause.quotes]
         refused = locate.refusals(text, [quote for _, quote in cited], source, settings.quotes)
         for (clause, quote), reason in zip(cited, refused, strict=True):
-            if reason is not None:
-                missed.append(Missed(quote.text, reason))
-                continue
-            wanted = locate.Wanted.of(clause, quote, clause.verdict or default)
-            _add(locate.place(text, wanted, settings.quotes, source), spans, missed)
-            # Found or not, the quote is what the clause is about: its other words are about the quote.
-            settled.add(clause)
-    return spans, missed, settled
+            if reason is None:
+                wanted = locate.Wanted.of(clause, quote, clause.verdict or default)
+                found += locate.place(text, wanted, settings.quotes, source)
+            else:
+                found.append(Missed(quote.text, reason))
+            # Found or not, a quote that is meant is what the clause is about: its other words are about the quote.
+            if reason in (None, locate.QUOTES_SOURCE):
+                settled.add(clause)
+    return found, settled
 
 
-def _add(placed: list[Span] | Missed, spans: list[Span], missed: list[Missed]) -> None:
-    if isinstance(placed, Missed):
-        missed.append(placed)
-    else:
-        spans.extend(placed)
+def _sorted(found: Iterable[Span | Missed]) -> tuple[tuple[Span, ...], tuple[Missed, ...]]:
+    """Spans in the order of the text, and missed quotes in that of the critique."""
+    found = list(found)
+    spans = sorted((each for each in found if isinstance(each, Span)), key=lambda span: (span.start, span.end))
+    return tuple(spans), tuple(each for each in found if isinstance(each, Missed))
 
 
-def _from_revision(ready: Ready, revision: str | None, settings: AlignSettings) -> list[Span]:
-    if not revision or not settings.revision.use:
-        return []
-    raw = ready.text.raw
-    spans = []
-    for start, end in changed(raw, revision, settings.revision)[0]:
+def _from_revision(ready: Ready, places: Sequence[Place]) -> Iterator[Span]:
+    for start, end in places:
         # Where it was both said and corrected, what was said is the closer description.
         if not any(span.start <= start and end <= span.end for span in ready.spans):
-            comment = _about(ready.parsed, raw[start:end])
-            spans.append(Span(start, end, "poor", provenance="revision", confidence=0.9, comment=comment))
-    return spans
+            comment = _about(ready.parsed, ready.text.raw[start:end])
+            yield Span(start, end, "poor", provenance="revision", confidence=0.9, comment=comment)
 
 
 def _about(parsed: list[Clause], words: str) -> str:
@@ -242,13 +234,13 @@ def _about(parsed: list[Clause], words: str) -> str:
     return clauses[shared.index(max(shared))].text
 
 
-def regions_of(text: Text, functions: frozenset[str]) -> tuple[list[code.Line], list[Place]]:
+def regions_of(text: Text) -> tuple[list[code.Line], list[Place]]:
     """The completion's lines of code and its sentences of prose. Fenced code makes a completion both."""
     fences = list(_FENCE.finditer(text.raw))
     if not fences:
-        lines = code.code_lines(text.raw, functions=functions)
+        lines = code.code_lines(text.raw)
         return (lines, []) if lines else ([], text.sentences)
-    blocks = [code.code_lines(fence[1], fence.start(1), certain=True, functions=functions) for fence in fences]
+    blocks = [code.code_lines(fence[1], fence.start(1), certain=True) for fence in fences]
     outside = [
         place for place in text.sentences if not any(place[0] < f.end() and f.start() < place[1] for f in fences)
     ]
@@ -259,8 +251,8 @@ def _from_clauses(
     ready: Ready, clauses: Sequence[Clause], default: Verdict, settings: AlignSettings, embed: Embedder | None
 ) -> list[Span]:
     """Clauses that quote nothing → spans; blame and praise apart, so that neither lends the other its words."""
-    clauses = clauses[: settings.paraphrase.longest]
-    lines, sentences = regions_of(ready.text, ready.functions)
+    clauses = clauses[:_MOST_CLAUSES]
+    lines, sentences = regions_of(ready.text)
     groups: list[tuple[Verdict, list[Clause]]] = [
         ("poor" if default == "good" else default, [clause for clause in clauses if clause.verdict != "good"]),
         ("good", [clause for clause in clauses if clause.verdict == "good"]),
@@ -273,28 +265,11 @@ def _from_clauses(
         for verdict, group in groups:
             spans += code.in_code(lines, group, verdict, settings.code, ready.quoted)
     if sentences and settings.paraphrase.use and groups:
-        prose = Prose(ready.text.raw, sentences, ready.support)
+        prose = Prose(ready.text.raw, sentences, ready.source)
         for verdict, group in groups:
-            spans += paraphrases(prose, group, verdict, settings.paraphrase, ready.quoted, _similarity(embed))
+            spans += paraphrases(prose, group, verdict, settings.paraphrase, embed)
     # One span per place and verdict: the surest.
     surest: dict[tuple[int, int, str], Span] = {}
     for span in sorted(spans, key=lambda span: span.confidence):
         surest[span.start, span.end, span.verdict] = span
     return list(surest.values())
-
-
-def _similarity(embed: Embedder | None) -> Similarity | None:
-    """How alike a clause and some windows are, from an embedder whose rows are of length one."""
-    if embed is None:
-        return None
-
-    def similar(clause: str, windows: Sequence[str]) -> NDArray[np.float32]:
-        rows = np.asarray(embed([clause, *windows]), dtype=np.float32)
-        alike: NDArray[np.float32] = rows[1:] @ rows[0]
-        return alike
-
-    return similar
-
-
-def _ordered(spans: list[Span]) -> tuple[Span, ...]:
-    return tuple(sorted(spans, key=lambda span: (span.start, span.end)))

@@ -10,11 +10,13 @@ import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from rapidfuzz.distance import OSA
+from rapidfuzz.fuzz import partial_ratio_alignment
 
 from text2grad.feedback.align.ordinals import ORDINAL, ordinal, picks
-from text2grad.feedback.align.settings import Boundary, QuoteSettings
+from text2grad.feedback.align.settings import QuoteSettings
 from text2grad.feedback.lexicon import content_stems
 from text2grad.feedback.parse import CitedQuote, Clause
 from text2grad.feedback.text import BLOCK, Place, Text, fold, splits_word, stem
@@ -96,15 +98,11 @@ def _elided(text: Text, quote: str) -> list[Place]:
 
 
 _NUMBER = re.compile(r"\d+")
-_ANCHORS = 3
-"""Words of a quote that are looked up, rarest first: one of them must stand in the text, or nearly."""
-_WINDOWS = 64
-"""Windows tried for one quote, so that cost does not grow with the product of the two texts."""
 
 
 def fuzzy(text: Text, quote: str, settings: QuoteSettings) -> tuple[list[Place], float]:
-    """(places, share of the quote that is right) of the nearest windows within the bound. Every number must be the
-    same, so that an invented quote finds nothing.
+    """(places, share of the quote that is right) of the nearest words within the bound. Every number must be the same,
+    so that an invented quote finds nothing.
 
     >>> places, right = fuzzy(Text("The harbour master spoke."), "harbor mastr spoke", QuoteSettings())
     >>> places, round(right, 2)
@@ -112,55 +110,28 @@ def fuzzy(text: Text, quote: str, settings: QuoteSettings) -> tuple[list[Place],
     >>> fuzzy(Text("13 people died."), "12 people died", QuoteSettings())
     ([], 0.0)
     """
-    wanted = fold(quote)[0].strip(" .,;:!?\"'")
+    wanted = fold(quote)[0].strip(_EDGE)
     limit = int(settings.fuzzy * len(wanted))
-    if len(wanted) < settings.shortest_fuzzy or limit == 0:
+    if len(wanted) < settings.shortest_fuzzy or limit == 0 or not text.words:
         return [], 0.0
+    # One edit costs up to two of its points, and the window may be cut off by as many characters.
+    window = partial_ratio_alignment(wanted, text.folded, score_cutoff=100 * (1 - 2 * settings.fuzzy))
+    if window is None or window.dest_start == window.dest_end:
+        return [], 0.0
+    inside = text.words_touching(*text.unfold(window.dest_start, window.dest_end))
     numbers = _NUMBER.findall(wanted)
-    best = limit
-    places: list[Place] = []
-    for first, last in _windows(text, wanted.split()):
-        start, end = text.words[first][0], text.words[last][1]
-        there = fold(text.raw[start:end])[0]
-        edits = OSA.distance(wanted, there, score_cutoff=best)
-        if edits > best or _NUMBER.findall(there) != numbers:
-            continue
-        if edits < best:
-            best, places = edits, []
-        if (start, end) not in places:
-            places.append((start, end))
-    return sorted(places), 1.0 - best / len(wanted) if places else 0.0
-
-
-def _windows(text: Text, words: list[str]) -> list[tuple[int, int]]:
-    """(first word, last word) of stretches that could be the quote: about as many words, around an anchor."""
-    plain = [re.sub(r"^\W+|\W+$", "", word) for word in words]
-    known = sorted((len(text.word_places[word]), index) for index, word in enumerate(plain) if word in text.word_places)
-    spots = [(place, index) for _, index in known[:_ANCHORS] for place in text.word_places[plain[index]]]
-    if not spots:
-        # No word of it stands there as it is; the longest one may be misspelt.
-        longest = max(range(len(plain)), key=lambda index: len(plain[index]))
-        spots = [(place, longest) for place in _misspelt(text, plain[longest])]
-    # Hyphens and apostrophes can make the same stretch one word more or less.
-    slack = 1 + sum(1 for word in words if re.search(r"\w\W+\w", word))
-    windows: dict[tuple[int, int], None] = {}
-    for place, index in spots[:_WINDOWS]:
-        for first in range(place - index - slack, place - max(0, index - 1) + 1):
-            for last in range(first + max(1, len(words) - 1) - 1, first + len(words) + slack):
-                if 0 <= first <= place <= last < len(text.words):
-                    windows[first, last] = None
-    return list(windows)
-
-
-def _misspelt(text: Text, word: str) -> list[int]:
-    """Places of the words that are this one with a slip in it."""
-    slips = max(1, len(word) // 4)
-    return [
-        place
-        for other, places in text.word_places.items()
-        if abs(len(other) - len(word)) <= slips and OSA.distance(word, other, score_cutoff=slips) <= slips
-        for place in places
-    ]
+    best, there = limit + 1, ""
+    # The window is as long as the quote: at either end it may have a word too many or too few.
+    ends = (range(max(0, edge - 1), min(edge + 2, len(text.words))) for edge in (inside.start, inside.stop - 1))
+    for first, last in product(*ends):
+        words = fold(text.raw[text.words[first][0] : text.words[last][1]])[0] if first <= last else ""
+        edits = OSA.distance(wanted, words, score_cutoff=limit)
+        if edits < best and _NUMBER.findall(words) == numbers:
+            best, there = edits, words
+    if not there:
+        return [], 0.0
+    places = _whole_words(text, [text.unfold(start, end) for start, end in _find(text.folded, there)])
+    return places, 1.0 - best / len(wanted)
 
 
 Located = tuple[list[Place], Provenance, float]
@@ -169,7 +140,7 @@ Located = tuple[list[Place], Provenance, float]
 def locate(text: Text, quote: str, settings: QuoteSettings) -> Located:
     """All places of the quote on the strongest rung that has any, with the confidence of that rung. Looked for once,
     however often a critique comes back to it."""
-    key = (quote, settings.normalise, settings.fuzzy, settings.shortest_fuzzy)
+    key = (quote, settings.fuzzy, settings.shortest_fuzzy)
     if key not in text.located:
         text.located[key] = _locate(text, quote, settings)
     located: Located = text.located[key]
@@ -179,7 +150,7 @@ def locate(text: Text, quote: str, settings: QuoteSettings) -> Located:
 def _locate(text: Text, quote: str, settings: QuoteSettings) -> Located:
     if places := exact(text, quote):
         return places, "exact", 1.0
-    if settings.normalise and (places := normalised(text, quote)):
+    if places := normalised(text, quote):
         return places, "normalised", 0.97
     places, right = fuzzy(text, quote, settings)
     return places, "fuzzy", 0.95 * right
@@ -208,21 +179,21 @@ class Wanted:
         return cls(quote.text, verdict, clause.severity, clause.text, f"{before} \x00 {after}")
 
 
-def place(text: Text, wanted: Wanted, settings: QuoteSettings, source: Text | None) -> list[Span] | Missed:
+def place(text: Text, wanted: Wanted, settings: QuoteSettings, source: Text | None) -> Sequence[Span | Missed]:
     """The quote's spans, or why there are none."""
     places, provenance, confidence = locate(text, wanted.text, settings)
     if not places:
         in_source = source is not None and locate(source, wanted.text, settings)[0]
-        return Missed(wanted.text, QUOTES_SOURCE if in_source else NOT_THERE)
+        return [Missed(wanted.text, QUOTES_SOURCE if in_source else NOT_THERE)]
     chosen, occurrence = choose(text, places, wanted, settings)
     if not chosen:
-        return Missed(wanted.text, f"occurs {len(places)} times, and nothing says which is meant")
+        return [Missed(wanted.text, f"occurs {len(places)} times, and nothing says which is meant")]
     if occurrence == "ambiguous" and settings.ambiguous == "first":
         # All places are equally likely; the setting picks, the confidence admits it.
         confidence /= len(places)
     return [
         Span(
-            *settle(text.raw, spot, settings.boundary),
+            *spot,
             verdict=wanted.verdict,
             severity=wanted.severity,
             provenance=provenance,
@@ -232,31 +203,6 @@ def place(text: Text, wanted: Wanted, settings: QuoteSettings, source: Text | No
         )
         for spot in chosen
     ]
-
-
-def settle(raw: str, place: Place, boundary: Boundary) -> Place:
-    """Begin and end as the setting says: `strict` keeps the characters; `expand` widens to whole words; `contract`
-    narrows to the words inside, and keeps the place where there are none: a quote that was found must not vanish.
-
-    >>> [settle("on Tuesday noon", (4, 12), policy) for policy in ("strict", "expand", "contract")]
-    [(4, 12), (3, 15), (4, 12)]
-    >>> settle("on Tuesday noon", (1, 12), "contract")
-    (3, 10)
-    """
-    start, end = place
-    if boundary == "expand":
-        while splits_word(raw, start):
-            start -= 1
-        while splits_word(raw, end):
-            end += 1
-    elif boundary == "contract":
-        while start < end and (splits_word(raw, start) or raw[start].isspace()):
-            start += 1
-        while end > start and (splits_word(raw, end) or raw[end - 1].isspace()):
-            end -= 1
-        if not any(character.isalnum() for character in raw[start:end]):
-            return place
-    return start, end
 
 
 # ---- Which of several places -----------------------------------------------------------------------------------------
@@ -273,9 +219,6 @@ _EVERY = re.compile(
     re.IGNORECASE,
 )
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
-_AT_EDGE = re.compile(
-    r"\bat the (?P<edge>start|beginning|end)\b|\bin the (?P<part>opening|conclusion|ending|intro\w*)\b", re.IGNORECASE
-)
 _COMPARED = 64
 """Places whose surroundings are compared; among more, no clause has words enough to tell them apart."""
 
@@ -309,9 +252,6 @@ def _by_part(text: Text, places: list[Place], clause: str) -> list[Place]:
             for spot in places:
                 if parts[index][0] <= spot[0] < parts[index][1]:
                     return [spot]
-    if match := _AT_EDGE.search(clause):
-        last = (match["edge"] or match["part"]).lower() in ("end", "ending", "conclusion")
-        return [places[-1 if last else 0]]
     return places if _EVERY.search(clause) else []
 
 
@@ -347,17 +287,15 @@ def refusals(
 def _refusal(text: Text, quote: CitedQuote, source: Text | None, landed: bool, settings: QuoteSettings) -> str | None:
     if quote.role == "meant":
         return None
-    in_text = bool(exact(text, quote.text) or (settings.normalise and normalised(text, quote.text)))
+    in_text = bool(exact(text, quote.text) or normalised(text, quote.text))
     in_source = source is not None and _lands(source, quote, settings)
-    # The texts may overrule words that are loose, or that name a source which is here to be asked.
-    loose = not quote.firm or (quote.role == "source" and source is not None)
+    # A demand stays one; words that leave it open, or that name a source which is here to be asked, give way.
+    loose = quote.role == "either" or (quote.role == "source" and source is not None)
     if in_text and not in_source and not landed and loose:
         return None
-    if quote.role == "source":
-        if in_source or source is None:
-            return QUOTES_SOURCE
-        return OFFERED if in_text else NOT_THERE
-    return QUOTES_SOURCE if in_source and not in_text else OFFERED
+    if in_source or (quote.role == "source" and source is None):
+        return QUOTES_SOURCE
+    return OFFERED if in_text or quote.role == "offered" else NOT_THERE
 
 
 def _lands(text: Text, quote: CitedQuote, settings: QuoteSettings) -> bool:

@@ -11,19 +11,20 @@ from difflib import SequenceMatcher
 from rapidfuzz.distance import LCSseq
 
 from text2grad.feedback.align.code import code_lines
-from text2grad.feedback.align.settings import RevisionSettings
 from text2grad.feedback.text import FUNCTION_WORDS, PIECE, Place
 
 _LINE = re.compile(r"\S[^\n]*")
+_MOST = 0.9
+"""A revision that changes more than this share of the completion is a new text, which points nowhere."""
 _CLOSE_READING = 4_000
 """Tokens up to which the diff looks for the longest unchanged stretches, as a reader would. Its cost grows with the
 square; beyond, the longest common subsequence is found instead."""
 
 
-def changed(completion: str, revision: str, settings: RevisionSettings) -> tuple[list[Place], list[str]]:
+def changed(completion: str, revision: str) -> tuple[list[Place], list[str]]:
     """(places removed or replaced, texts that were only added). Nothing where the revision is another text altogether.
 
-    >>> changed("Seven ships left on Tuesday.", "Nine ships left.", RevisionSettings())
+    >>> changed("Seven ships left on Tuesday.", "Nine ships left.")
     ([(0, 5), (17, 27)], [])
     """
     code = "\n" in completion.strip() and code_lines(completion) is not None
@@ -42,7 +43,7 @@ def changed(completion: str, revision: str, settings: RevisionSettings) -> tuple
     weighty = [piece for piece in removed if code or any(map(_weighs, keys[0][slice(*piece)]))]
     places = [(ours[start][0], ours[end - 1][1]) for start, end in weighty or removed]
     places = [(start, start + len(completion[start:end].rstrip())) for start, end in places]
-    if sum(end - start for start, end in places) > settings.most * max(1, len(completion.strip())):
+    if sum(end - start for start, end in places) > _MOST * max(1, len(completion.strip())):
         return [], []
     return places, added
 
@@ -53,24 +54,17 @@ def _weighs(token: str) -> bool:
 
 def _differences(ours: list[str], theirs: list[str]) -> list[tuple[int, int, int, int]]:
     """(start, end) in ours and in theirs of every stretch that is not common to both."""
-    first = 0
-    while first < min(len(ours), len(theirs)) and ours[first] == theirs[first]:
-        first += 1
-    last = 0
-    while last < min(len(ours), len(theirs)) - first and ours[-1 - last] == theirs[-1 - last]:
-        last += 1
-    inner, outer = ours[first : len(ours) - last], theirs[first : len(theirs) - last]
     codes: list[tuple[str, int, int, int, int]]
-    if max(len(inner), len(outer)) <= _CLOSE_READING:
-        codes = list(SequenceMatcher(None, inner, outer, autojunk=False).get_opcodes())
+    if max(len(ours), len(theirs)) <= _CLOSE_READING:
+        codes = list(SequenceMatcher(None, ours, theirs, autojunk=False).get_opcodes())
     else:
-        codes = [(c.tag, c.src_start, c.src_end, c.dest_start, c.dest_end) for c in LCSseq.opcodes(inner, outer)]
+        codes = [(c.tag, c.src_start, c.src_end, c.dest_start, c.dest_end) for c in LCSseq.opcodes(ours, theirs)]
     stretches: list[tuple[int, int, int, int]] = []
     for tag, a, b, c, d in codes:
         if tag == "equal":
             continue
-        if stretches and stretches[-1][1] == first + a and stretches[-1][3] == first + c:
-            stretches[-1] = (stretches[-1][0], first + b, stretches[-1][2], first + d)
+        if stretches and stretches[-1][1] == a and stretches[-1][3] == c:
+            stretches[-1] = (stretches[-1][0], b, stretches[-1][2], d)
         else:
-            stretches.append((first + a, first + b, first + c, first + d))
+            stretches.append((a, b, c, d))
     return stretches

@@ -8,7 +8,6 @@ from annotated_types import Ge, Gt, Le
 from text2grad._checked import Int, Real
 from text2grad.config import settings
 
-Boundary = Literal["strict", "expand", "contract"]
 Fraction = Annotated[Real, Ge(0), Le(1)]
 Count = Annotated[Int, Ge(0)]
 
@@ -20,10 +19,6 @@ class QuoteSettings:
     ambiguous: Literal["first", "all", "none"] = "first"
     """A quote that occurs several times, where nothing in the critique says which: the `first` one, `all` of them, or
     `none` (it is missed). Spans of `first` and `all` are marked `occurrence: ambiguous`."""
-    boundary: Boundary = "strict"
-    """A span that begins or ends inside a word: keep it (`strict`), `expand` it to whole words, or `contract` it."""
-    normalise: bool = True
-    """Also find a quote that differs in case, white space, dashes, quotation marks or Unicode form."""
     fuzzy: Fraction = 0.2
     """Also find a quote whose best window is within this share of its length in character edits; 0 turns it off.
     Above a quarter, quotes that nobody wrote begin to find windows."""
@@ -37,8 +32,6 @@ class RevisionSettings:
 
     use: bool = True
     """Take what the correction removed or replaced as poor."""
-    most: Fraction = 0.9
-    """A revision that changes more than this share of the completion is a new text, which points nowhere."""
 
 
 @settings
@@ -50,8 +43,6 @@ class CodeSettings:
     share: Fraction = 0.6
     """Lines that hold at least this share of what the best line holds of the critique's names and kinds are chosen.
     Between 0.5 and 0.7 the choice makes little difference on people's feedback."""
-    threshold: Fraction = 0.2
-    """Abstain below this confidence that a line is meant."""
 
 
 @settings
@@ -69,8 +60,6 @@ class ParaphraseSettings:
     critiques of one sentence among several, all-MiniLM-L6-v2 is right 93 times in 100 above this and `margin`."""
     margin: Fraction = 0.05
     """With an embedder: by how much it has to be nearer than the next sentence."""
-    longest: Annotated[Int, Gt(0)] = 400
-    """A critique's clauses beyond this many are not searched for paraphrases: cost grows with their number."""
 
 
 @settings
@@ -87,7 +76,10 @@ class LimitSettings:
 class AlignSettings:
     """Settings of `text2grad align` and `text2grad.align`."""
 
-    RENAMED: ClassVar = {"revision.boundary": None, "code.certain": None}
+    RENAMED: ClassVar = dict.fromkeys(
+        ("quotes.boundary", "quotes.normalise", "revision.boundary", "revision.most", "code.certain", "code.threshold",
+         "paraphrase.longest")
+    )  # fmt: skip
     verdict: Literal["good", "poor", "neutral"] = "neutral"
     """Of what is said without praise or blame, where the rest of the critique does not settle it."""
     embedder: str | None = None

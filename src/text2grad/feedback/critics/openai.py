@@ -12,7 +12,7 @@ import os
 import random
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Self
 from weakref import WeakValueDictionary
 
@@ -40,6 +40,9 @@ class OpenAICritic:
     `budget`: what it may spend, where that is shared with other critics; else its own, by its settings.
     """
 
+    _client: Any
+    _cache: ResponseCache
+
     def __init__(self, model: str, options: OpenAISettings, budget: Budget | None = None) -> None:
         if not model:
             raise CriticError("openai: should be followed by the model's name on the server, as in openai:gpt-5-mini")
@@ -54,36 +57,45 @@ class OpenAICritic:
         self._answered = False
         """Whether the server has answered anything yet: then a refusal is of the question, not of everything."""
         self._key = _key(options)
-        self._session: _Session | None = None
+        self._open = False
+        self._asking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By the key of the question that is being asked."""
+        self._in_flight: set[asyncio.Task[dict[str, Any]]] = set()
 
     async def __aenter__(self) -> Self:
-        cache = ResponseCache(self.options.cache or cache_folder() / "critiques.sqlite")
+        import openai
+
+        self._cache = ResponseCache(self.options.cache or cache_folder() / "critiques.sqlite")
         try:
-            client = _client(self.options, self._key)
+            address = self.options.base_url or os.environ.get("OPENAI_BASE_URL")
+            # Without retries of its own: each is counted in the budget.
+            self._client = openai.AsyncOpenAI(
+                api_key=self._key, base_url=address, timeout=self.options.timeout, max_retries=0
+            )
         except BaseException:
-            cache.close()
+            self._cache.close()
             raise
-        self._session = _Session(client, cache, self.options, self.budget)
+        self._slots = asyncio.Semaphore(self.options.concurrency)
+        self._open = True
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        assert self._session is not None
-        session, self._session = self._session, None
-        await session.close()
+        self._open = False
+        self._cache.close()
+        await self._client.close()
 
     async def __call__(
         self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]
     ) -> Critiques:
-        if self._session is None:
+        if not self._open:
             async with self:
                 return await self(prompts, completions, **columns)
-        session = self._session
         shown = {name: columns[name] for name in self.options.show if name in columns}
 
         async def judge(index: int) -> Reply:
             extras = {name: values[index] for name, values in shown.items()}
-            async with session.slots:
-                return await self._judge(session, self.question(prompts[index], completions[index], extras))
+            async with self._slots:
+                return await self._judge(self.question(prompts[index], completions[index], extras))
 
         tasks = [asyncio.create_task(judge(index)) for index in range(len(completions))]
         try:
@@ -95,10 +107,8 @@ class OpenAICritic:
                 critiques.add(task.result().critique, task.result().reason)
             return critiques
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            await session.drain()
+            await _stop(tasks)
+            await self._drain()
 
     def estimate(self, characters: int, items: int) -> str:
         """In words, what so many items with so many characters in all will cost at most."""
@@ -117,16 +127,16 @@ class OpenAICritic:
             "max_tokens": options.max_tokens,
         }
 
-    async def _judge(self, session: "_Session", question: dict[str, Any]) -> Reply:
+    async def _judge(self, question: dict[str, Any]) -> Reply:
         """The critique in a reply; a reply that cannot be trusted gets one request for repair. A question that the
         server refuses, where it answers others, leaves its own item unscored."""
         try:
-            reply = await self._reply(session, question)
+            reply = await self._reply(question)
             read = _read(question, reply)
             if read.critique is not None and not read.mended:
                 return read
             repair = words.repair_messages(question["messages"], reply["text"], read.reason)
-            again = _read(question, await self._reply(session, question | {"messages": repair}))
+            again = _read(question, await self._reply(question | {"messages": repair}))
         except _Refused as problem:
             if not self._answered:
                 raise
@@ -138,19 +148,19 @@ class OpenAICritic:
         reason = f"the model's reply cannot be read ({read.reason}), nor its repair ({again.reason})"
         return Reply(None, reason=reason + ("; critics.openai.max_tokens allows longer ones" if reply["cut"] else ""))
 
-    async def _reply(self, session: "_Session", question: dict[str, Any]) -> dict[str, Any]:
+    async def _reply(self, question: dict[str, Any]) -> dict[str, Any]:
         """The reply to a question, from the cache if it ever arrived. Whoever asks the same meanwhile waits for it."""
         key = key_of(question)
-        async with session.asking.setdefault(key, asyncio.Lock()):
-            reply = session.cache.get(key)
+        async with self._asking.setdefault(key, asyncio.Lock()):
+            reply = self._cache.get(key)
             if reply is not None:
                 self.budget.recalled += 1
             else:
-                reply = await self._send(session, question, key)
+                reply = await self._send(question, key)
         self._answered = True
         return reply
 
-    async def _send(self, session: "_Session", question: dict[str, Any], key: str) -> dict[str, Any]:
+    async def _send(self, question: dict[str, Any], key: str) -> dict[str, Any]:
         """Send until it is answered, the tries are used up, or the server says no."""
         import openai
 
@@ -158,28 +168,75 @@ class OpenAICritic:
         tried = 0
         while True:
             extra = {"response_format": _FORMAT} if self.structured else {}
+            number = await self.budget.reserve(most)
+            # A task of its own, which ends well where the caller is cancelled.
+            task = asyncio.create_task(self._request(question, key, extra, number))
+            self._in_flight.add(task)
+            task.add_done_callback(self._ended)
             try:
-                return await session.send(question, key, most, extra)
-            except (openai.BadRequestError, openai.UnprocessableEntityError) as problem:
+                return await asyncio.shield(task)
+            except openai.APIStatusError as problem:
                 # Servers that do not know structured output say so in many ways; without it they may know the rest.
                 unknown_format = not self._answered or re.search("response_format|schema", str(problem))
-                if not extra or not unknown_format:
-                    raise self._refused(problem) from None
-                self.structured = False
-            except (openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError) as problem:
-                raise self._refused(problem) from None
+                if problem.status_code in (400, 422) and extra and unknown_format:
+                    self.structured = False
+                    continue
+                if problem.status_code not in PASSING:
+                    raise (CriticError if problem.status_code in (401, 403, 404) else _Refused)(
+                        f"{self.__name__}: the server refused ({self._safe(problem)}). Check the model's name, "
+                        f"openai.base_url or OPENAI_BASE_URL, and OPENAI_API_KEY"
+                    ) from None
+                failed: Exception = problem
             except BudgetSpent:
                 raise
             except (openai.APIError, TimeoutError, CriticError) as problem:
-                if isinstance(problem, openai.APIStatusError) and problem.status_code not in PASSING:
-                    raise self._refused(problem) from None
-                if tried >= self.options.retries:
-                    raise CriticError(
-                        f"{self.__name__}: gave up after {tried + 1} tries ({self._safe(problem)}). What arrived is "
-                        f"kept: run the same command again when the server is well"
-                    ) from None
-                tried += 1
-                await asyncio.sleep(self._wait(tried, problem))
+                failed = problem
+            if tried >= self.options.retries:
+                raise CriticError(
+                    f"{self.__name__}: gave up after {tried + 1} tries ({self._safe(failed)}). What arrived is kept: "
+                    f"run the same command again when the server is well"
+                ) from None
+            tried += 1
+            await asyncio.sleep(self._wait(tried, failed))
+
+    async def _request(self, question: dict[str, Any], key: str, extra: dict[str, Any], number: int) -> dict[str, Any]:
+        """One request. Its reply is cached and its cost counted, also where nobody waits for it any more."""
+        body = {name: value for name, value in question.items() if name != "server"} | extra
+        try:
+            async with asyncio.timeout(self.options.timeout):
+                # The plain `post`: the client's typed method walks through every message and the schema, for nothing.
+                reply = _contents(await self._client.post("/chat/completions", cast_to=object, body=body))
+        except BaseException as problem:
+            self.budget.settle(number, None if _may_be_paid(problem) else Cost(0, 0))
+            if isinstance(problem, ValueError | RecursionError) and not isinstance(problem, UnicodeEncodeError):
+                # Cut off, a gateway's page, bytes: the server's fault.
+                came = f"{type(problem).__name__}: {str(problem)[:100]}"
+                raise CriticError(f"the server's body is not JSON: {came}") from None
+            raise
+        try:
+            self._cache.put(key, reply)
+        finally:
+            self.budget.settle(number, cost_of(question, reply))
+        return reply
+
+    def _ended(self, task: "asyncio.Task[dict[str, Any]]") -> None:
+        self._in_flight.discard(task)
+        if not task.cancelled():
+            task.exception()  # seen, also where nobody waits for it any more
+
+    async def _drain(self) -> None:
+        """Wait for the requests in flight, so that what they cost is not lost; then stop those that are left."""
+        if not self._in_flight:
+            return
+        print(
+            f"waiting up to {self.options.drain:g} s for {len(self._in_flight)} requests under way: they are paid for, "
+            f"and their replies are kept. Ctrl-C (once more) stops at once",
+            file=sys.stderr,
+        )
+        try:
+            await asyncio.wait(set(self._in_flight), timeout=self.options.drain)
+        finally:
+            await _stop(self._in_flight)
 
     def _wait(self, tried: int, problem: Exception) -> float:
         """The seconds that the server asks for, else half a second doubling each time, a little apart."""
@@ -187,13 +244,6 @@ class OpenAICritic:
         asked = re.fullmatch(r"\d+(\.\d+)?", headers.get("retry-after", ""))
         wait = float(asked[0]) if asked else 0.25 * 2**tried * random.uniform(0.75, 1.25)
         return min(wait, self.options.longest_wait)
-
-    def _refused(self, problem: Exception) -> CriticError:
-        status = getattr(problem, "status_code", 0)
-        return (CriticError if status in (401, 403, 404) else _Refused)(
-            f"{self.__name__}: the server refused ({self._safe(problem)}). Check the model's name, openai.base_url or "
-            f"OPENAI_BASE_URL, and OPENAI_API_KEY"
-        )
 
     def _safe(self, problem: Exception) -> str:
         """A server's message may quote the key back; ours does not."""
@@ -204,89 +254,16 @@ class _Refused(CriticError):
     """The server will not answer this question; it may answer others."""
 
 
-class _Session:
-    """What is open while the critic works: the client, the cache, the requests in flight."""
-
-    def __init__(self, client: Any, cache: ResponseCache, options: OpenAISettings, budget: Budget) -> None:
-        self.client, self.cache, self.options, self.budget = client, cache, options, budget
-        self.slots = asyncio.Semaphore(options.concurrency)
-        self.asking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """By the key of the question that is being asked."""
-        self._in_flight: set[asyncio.Task[dict[str, Any]]] = set()
-
-    async def close(self) -> None:
-        self.cache.close()
-        await self.client.close()
-
-    async def send(self, question: dict[str, Any], key: str, most: Cost, extra: dict[str, Any]) -> dict[str, Any]:
-        """One request, once the budget allows it. It runs in a task of its own, which ends well where the caller is
-        cancelled."""
-        number = await self.budget.reserve(most)
-        task = asyncio.create_task(self._exchange(question, key, extra, number))
-        self._in_flight.add(task)
-        task.add_done_callback(self._ended)
-        return await asyncio.shield(task)
-
-    async def drain(self) -> None:
-        """Wait for the requests in flight, so that what they cost is not lost; then stop those that are left."""
-        if self._in_flight:
-            print(
-                f"waiting up to {self.options.drain:g} s for {len(self._in_flight)} requests under way: they are paid "
-                f"for, and their replies are kept. Ctrl-C (once more) stops at once",
-                file=sys.stderr,
-            )
-        try:
-            if self._in_flight:
-                await asyncio.wait(set(self._in_flight), timeout=self.options.drain)
-        finally:
-            left = list(self._in_flight)
-            for task in left:
-                task.cancel()
-            await asyncio.gather(*left, return_exceptions=True)
-
-    async def _exchange(self, question: dict[str, Any], key: str, extra: dict[str, Any], number: int) -> dict[str, Any]:
-        body = {name: value for name, value in question.items() if name != "server"} | extra
-        try:
-            async with asyncio.timeout(self.options.timeout):
-                reply = _contents(await self._post(body))
-        except BaseException as problem:
-            self.budget.settle(number, None if _may_be_paid(problem) else Cost(0, 0))
-            raise
-        try:
-            self.cache.put(key, reply)
-        finally:
-            self.budget.settle(number, cost_of(question, reply))
-        return reply
-
-    async def _post(self, body: dict[str, Any]) -> Any:
-        """What the server answers. A body that is not JSON (cut off, a gateway's page, bytes) is the server's fault."""
-        try:
-            # The plain `post`: the client's typed method walks through every message and the schema, for nothing.
-            return await self.client.post("/chat/completions", cast_to=object, body=body)
-        except UnicodeEncodeError:
-            raise
-        except (ValueError, RecursionError) as problem:
-            raise CriticError(
-                f"the server's body is not JSON: {type(problem).__name__}: {str(problem)[:100]}"
-            ) from None
-
-    def _ended(self, task: "asyncio.Task[dict[str, Any]]") -> None:
-        self._in_flight.discard(task)
-        if not task.cancelled():
-            task.exception()  # seen, also where nobody waits for it any more
+async def _stop(tasks: Iterable["asyncio.Task[Any]"]) -> None:
+    left = list(tasks)
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
 
 
 def server_of(options: OpenAISettings) -> str:
     """The address that is asked: part of what a reply depends on. Without a name and a password that it may hold."""
     return re.sub(r"(?<=//)[^/@]*@", "", options.base_url or os.environ.get("OPENAI_BASE_URL") or "OpenAI")
-
-
-def _client(options: OpenAISettings, key: str) -> Any:
-    """The official client, without retries of its own."""
-    import openai
-
-    address = options.base_url or os.environ.get("OPENAI_BASE_URL")
-    return openai.AsyncOpenAI(api_key=key, base_url=address, timeout=options.timeout, max_retries=0)
 
 
 def _key(options: OpenAISettings) -> str:

@@ -13,7 +13,7 @@ from text2grad._checked import shorten
 from text2grad.config import settings
 from text2grad.errors import InvalidData
 from text2grad.feedback.people.offsets import Place, Region, Units, to_characters
-from text2grad.feedback.rows import Item, Rejected, Row, check_writable, identity, spans_in
+from text2grad.feedback.rows import Rejected, Row, check_writable, identity, spans_in
 from text2grad.types import Verdict
 
 Kind = Literal["auto", "rows", "csv", "label_studio", "argilla"]
@@ -227,7 +227,7 @@ def checked_rows(rows: Iterable[Mapping[str, Any]]) -> Iterable[dict[str, Any]]:
     """Rows fit to be shown: each with an id and a text, its spans inside it; completion and critique as texts."""
     for number, row in enumerate(rows, 1):
         try:
-            completion = Item.of(row).completion
+            completion = Row.unjudged(row).completion
             spans = [span.to_json() for span in spans_in(row, completion)]
         except InvalidData as problem:
             raise InvalidData(f"row {number}, id {row.get('id')}: {problem}") from None
@@ -245,8 +245,5 @@ def as_text(prompt: Any) -> str:
 
 
 def to_file(data: Any) -> bytes:
-    """Readable JSON; halves of surrogate pairs, from somebody's file, as escapes, since UTF-8 cannot hold them."""
-    try:
-        return json.dumps(data, ensure_ascii=False, indent=1).encode() + b"\n"
-    except UnicodeEncodeError:
-        return json.dumps(data, indent=1).encode() + b"\n"
+    """JSON with escapes: it may hold halves of surrogate pairs, from somebody's file, which UTF-8 cannot."""
+    return json.dumps(data, indent=1).encode() + b"\n"

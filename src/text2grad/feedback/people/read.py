@@ -7,9 +7,9 @@ expected encoding is rejected by its line, not guessed at.
 
 import csv
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from text2grad.errors import InvalidData
 from text2grad.feedback.people.argilla import ARGILLA, is_record
 from text2grad.feedback.people.common import Found, PeopleSettings, finish, rows_of
 from text2grad.feedback.people.label_studio import LABEL_STUDIO, is_task
-from text2grad.feedback.rows import Ids, Rejected, identity
+from text2grad.feedback.rows import Ids, Rejected
 from text2grad.runs import parse_object
 
 _OURS = ("id", "prompt", "completion", "critique", "revision", "spans", "annotator")
@@ -40,25 +40,28 @@ def read_people(path: str | Path, settings: PeopleSettings | None = None) -> Ite
     Raises `InvalidData` where the file as a whole cannot be read.
     """
     path, settings = Path(path), settings or PeopleSettings()
-    try:
-        with path.open("rb") as file:
-            start = file.read(65_536)
-    except OSError as problem:
-        raise InvalidData(f"{path}: should be a readable file: {problem.strerror}") from None
-    encoding = "utf-8-sig" if settings.encoding.lower().replace("_", "-") in ("utf-8", "utf8") else settings.encoding
-    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
-        encoding = "utf-16"
-    try:
-        opening = start.decode(encoding, "replace").lstrip("\ufeff \t\r\n")[:1]
-    except LookupError:
-        raise InvalidData(f"encoding: should be one that Python knows, got {settings.encoding!r}") from None
+    text = _decoded(path, settings.encoding).lstrip("\ufeff")
+    opening = text.lstrip()[:1]
     if not opening:
         raise InvalidData(f"{path}: should hold feedback, got an empty file")
     if settings.kind == "csv" or (settings.kind == "auto" and opening not in "[{"):
-        items = _table(path, encoding, settings)
+        items = _table(path, text, settings)
     else:
-        items = _list(path, encoding) if opening == "[" else _lines(path, encoding)
+        items = _list(path, text) if opening == "[" else _lines(text)
     return _unique(each for item in items for each in _from_item(item, path, settings))
+
+
+def _decoded(path: Path, encoding: str) -> str:
+    """The file's text. Bytes that are no text become half surrogates, which no text has: their row is rejected."""
+    try:
+        data = path.read_bytes()
+        return data.decode("utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else encoding, "surrogateescape")
+    except OSError as problem:
+        raise InvalidData(f"{path}: should be a readable file: {problem.strerror}") from None
+    except LookupError:
+        raise InvalidData(f"encoding: should be one that Python knows, got {encoding!r}") from None
+    except UnicodeError as problem:
+        raise InvalidData(f"{path}: {problem}; save the file as UTF-8, or set encoding to its own") from None
 
 
 def _from_item(item: Item, path: Path, settings: PeopleSettings) -> Iterator[Found]:
@@ -97,29 +100,19 @@ def _unique(found: Iterable[Found]) -> Iterator[dict[str, Any] | Rejected]:
             yield row if reason is None else Rejected(line, row["id"], reason)
 
 
-def _lines(path: Path, encoding: str) -> Iterator[Item]:
+def _lines(text: str) -> Iterator[Item]:
     """One object per line."""
-    with path.open(encoding=encoding, errors="surrogateescape", newline="\n") as stream:
-        for number, line in enumerate(stream, 1):
-            text = line.strip("\ufeff \t\r\n")
-            if not text:
-                continue
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
             try:
-                _check_decoded(text, encoding)
-                yield number, parse_object(text)
+                yield number, parse_object(line)
             except InvalidData as problem:
                 yield Rejected(number, None, str(problem))
 
 
-def _list(path: Path, encoding: str) -> Iterator[Item]:
+def _list(path: Path, text: str) -> Iterator[Item]:
     try:
-        text = path.read_bytes().decode(encoding, "surrogateescape").lstrip("\ufeff")
-        _check_decoded(text, encoding)
         items = json.loads(text)
-    except InvalidData as problem:
-        raise InvalidData(f"{path}: {problem}") from None
-    except UnicodeError:
-        raise InvalidData(f"{path}: is not {encoding}; {_MEND}") from None
     except json.JSONDecodeError as problem:
         raise InvalidData(
             f"{path}, line {problem.lineno}, column {problem.colno}: should be JSON: {problem.msg}; was it cut off?"
@@ -129,38 +122,30 @@ def _list(path: Path, encoding: str) -> Iterator[Item]:
     yield from enumerate(items, 1)
 
 
-def _table(path: Path, encoding: str, settings: PeopleSettings) -> Iterator[Item]:
+def _table(path: Path, text: str, settings: PeopleSettings) -> Iterator[Item]:
     """The records below the header, by column name; empty fields are left out."""
     csv.field_size_limit(max(csv.field_size_limit(), _LONGEST))
-    # Bytes that are no text become half surrogates, which no text has: they are found again line by line.
-    with path.open(encoding=encoding, errors="surrogateescape", newline="") as stream:
+    reader = csv.reader(
+        StringIO(text, newline=""), delimiter=_delimiter(text.partition("\n")[0], settings), strict=True
+    )
+    header = _header(path, reader, settings)
+    while True:
+        line = reader.line_num + 1
         try:
-            first = stream.readline()
-        except UnicodeError:
-            raise InvalidData(f"{path}, line 1: is not {encoding}; {_MEND}") from None
-        stream.seek(0)
-        reader = csv.reader(stream, delimiter=_delimiter(first, settings), strict=True)
-        header = _header(path, reader, settings)
-        while True:
-            line = reader.line_num + 1
-            try:
-                record = next(reader)
-            except StopIteration:
-                return
-            except csv.Error as problem:
-                yield Rejected(line, None, f"is not CSV: {problem}; is a quotation mark missing or not doubled?")
-                continue
-            except UnicodeError as problem:
-                yield Rejected(line, None, f"is not text: {problem}; nothing behind it can be read")
-                return
-            if record:
-                yield _record(line, header, record, encoding, settings)
+            record = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as problem:
+            yield Rejected(line, None, f"is not CSV: {problem}; is a quotation mark missing or not doubled?")
+            continue
+        if record:
+            yield _record(line, header, record, settings)
 
 
 def _header(path: Path, reader: Any, settings: PeopleSettings) -> list[str]:
     try:
         header = [name.strip() for name in next(reader, [])]
-    except (csv.Error, UnicodeError) as problem:
+    except csv.Error as problem:
         raise InvalidData(f"{path}, line 1: should be the names of the columns: {problem}") from None
     name = settings.columns.completion
     if name not in header:
@@ -174,32 +159,16 @@ def _header(path: Path, reader: Any, settings: PeopleSettings) -> list[str]:
     return header
 
 
-def _record(line: int, header: list[str], record: list[str], encoding: str, settings: PeopleSettings) -> Item:
+def _record(line: int, header: list[str], record: list[str], settings: PeopleSettings) -> Item:
     if len(record) != len(header):
         return Rejected(line, None, f"should have {len(header)} fields like the header, got {len(record)}")
     fields: dict[str, Any] = {name: value for name, value in zip(header, record, strict=True) if value != ""}
-    for name, value in fields.items():
-        try:
-            _check_decoded(value, encoding)
-        except InvalidData as problem:
-            return Rejected(line, identity({"id": fields.get(settings.columns.id)}), f"{name}: {problem}")
     for name in (*_LISTS, settings.columns.spans):
         if isinstance(fields.get(name), str) and fields[name].lstrip().startswith("["):
             # What is no JSON stays the text that it is; where a list is a must, the row is rejected for it.
             with suppress(ValueError, RecursionError):
                 fields[name] = json.loads(fields[name])
     return line, fields
-
-
-_MEND = "save the file as UTF-8, or set encoding to its own"
-
-
-def _check_decoded(value: str, encoding: str) -> None:
-    """Refuse what Python has escaped, because it is no text in the file's encoding."""
-    if byte := re.search("[\udc80-\udcff]", value):
-        line = value.count("\n", 0, byte.start()) + 1
-        where = f" (line {line} of it)" if line > 1 else ""
-        raise InvalidData(f"is not {encoding.removesuffix('-sig')}: byte {ord(byte[0]) - 0xDC00:#04x}{where}; {_MEND}")
 
 
 def _delimiter(header: str, settings: PeopleSettings) -> str:
