@@ -290,6 +290,23 @@ def test_incomplete_is_better_than_garbled_is_better_than_garbage() -> None:
     assert 1 > score(incomplete) > score(garbled) > score("") > score("x y z")
 
 
+@pytest.mark.parametrize("between", [" ", ", ", " - ", "\n", ". ", " and ", "; ", " in ", " the "])
+def test_a_bare_list_of_right_values_does_not_pay(between: str) -> None:
+    """All facts right, and yet less than the demo's trained model has (0.22), and far less than the sentence."""
+    lists = [(between.join(values[0] for values in facts_of(example).values()), example) for example in EXAMPLES]
+    assert all(facts_right(text, facts_of(example)) == 1 for text, example in lists)
+    assert max(score(text, facts_of(example)) for text, example in lists) < 0.2
+    assert all(score(text, facts_of(example)) > score("", facts_of(example)) for text, example in lists)
+
+
+def test_a_slip_is_forgiven_once() -> None:
+    """Three facts of eight. "14 houses" stands where it does not fit, then the place does as well."""
+    assert score("A fire on Monday 14 houses") == pytest.approx((3 - 3.0) / 8 - 0.05 - 2 / 41)
+    assert score("A fire on Monday 14 houses Norwick") == pytest.approx((3 + 0 - 2.4) / 8 - 0.05 - 4 / 42)
+    free = BulletinCritic(BulletinSettings(listed=1.0)).judge("A fire on Monday 14 houses Norwick", FACTS)
+    assert free is not None and free.score == pytest.approx((4 - 2.4) / 8 - 0.05 - 4 / 42)
+
+
 def test_no_sentence_goes_on_for_ever_without_stating_facts() -> None:
     """Every circle of three-word steps passes through the end of a mention, so it is caught repeating itself."""
     ends = {mention for example in EXAMPLES for mention in _last_codes(example.reference or "")}
