@@ -52,7 +52,7 @@ def critic(prompts: Sequence[Any], completions: Sequence[str], **_: Any) -> list
     return found
 
 
-def silence(_: Sequence[Any], completions: Sequence[str], **__: Any) -> list[Critique | None]:
+def silence(prompts: Sequence[Any], completions: Sequence[str], **_: Any) -> list[Critique | None]:  # noqa: ARG001
     return [None] * len(completions)
 
 
