@@ -115,6 +115,10 @@ class TestWhatItSays:
             "All 3 tests fail. `plus` should be called `add`: 3 tests ended in NameError: name 'add' is not defined."
         )
 
+    def test_a_function_of_another_name_that_calls_itself(self, critic: CodeCritic) -> None:
+        completion = "def plus(a, b):\n    return plus(a - 1, b + 1) if a else b\n"
+        assert quoted(said(critic, completion)) == ["plus"]
+
     def test_of_two_functions_of_another_name_none_is_blamed(self, critic: CodeCritic) -> None:
         critique = said(critic, "def plus(a, b):\n    return a + b\n\ndef minus(a, b):\n    return a - b\n")
         assert critique.quotes == () and "NameError: name 'add' is not defined" in critique.feedback

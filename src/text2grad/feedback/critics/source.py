@@ -92,8 +92,11 @@ class Source:
         return self.offset + len(self.text) == len(self.completion)
 
     def unused_function(self, wanted: Iterable[str]) -> Place | None:
-        """The name of the only function that the completion defines at the top and does not use, nor anybody wants."""
-        used = {node.id for node in ast.walk(self.tree or ast.Module([], [])) if isinstance(node, ast.Name)}
+        """The name of the only function that the completion defines at the top and that nothing else of it uses, nor
+        anybody wants."""
+        body = self.tree.body if self.tree is not None else []
+        parts = [(getattr(top, "name", None), node) for top in body for node in ast.walk(top)]
+        used = {node.id for name, node in parts if isinstance(node, ast.Name) and node.id != name}
         names = {name: place for name, (place, _) in self.functions.items() if name not in {*wanted, *used}}
         return next(iter(names.values())) if len(names) == 1 else None
 
