@@ -76,7 +76,7 @@ def cut_anywhere(critique: Critique, completion: str, rng: random.Random) -> Cri
 
 
 def all_or_nothing(critique: Critique, _: str, __: random.Random) -> Critique:
-    """Words as ever; the score is 1 for a bulletin without a fault, else 0. At the start it is 0 for nearly everybody."""
+    """Words as ever, and a score of 1 for a bulletin without a fault, else 0: at the start 0 for nearly everybody."""
     return replace(critique, score=float((critique.score or 0.0) > 0.999))
 
 

@@ -1,8 +1,8 @@
 """Do the words teach? Scalar rivals, words, and words damaged on purpose, on the demo's task.
 
-    python studies/words/run.py tune   --workers 16    writes studies/words/tuning.json
-    python studies/words/run.py study  --workers 16    writes studies/words/results.json
-    python studies/words/run.py table                  writes README.md's tables and curves.svg from these files
+    python -m studies.words.run tune   --workers 16    writes studies/words/tuning.json
+    python -m studies.words.run study  --workers 16    writes studies/words/results.json
+    python -m studies.words.run table                  writes README.md's tables and curves.svg from these files
 
 Settings are chosen on seeds and held-out reports that the study never sees. Every run is one process with one thread;
 both commands resume, run by run, after a kill.
@@ -33,7 +33,7 @@ def scalar(estimator: str, rate: float, **more: Any) -> Settings:
     return {"critic": "words", "update.learning_rate": rate, **options}
 
 
-def words(rate: float, estimator: str = "gae", anchor: float = 0.5, lam: float = 0.8, **more: Any) -> Settings:
+def words(rate: float, estimator: str = "anchored", anchor: float = 0.5, lam: float = 0.8, **more: Any) -> Settings:
     options = {"advantage.estimator": estimator, "advantage.anchor": anchor, "advantage.lam": lam, **more}
     return {"critic": "words", "update.learning_rate": rate, **options}
 
@@ -44,33 +44,34 @@ def tuning() -> dict[str, Settings]:
     for rate in (1e-4, 2e-4, 4e-4):
         tried[f"scalar gae, rate {rate:g}"] = scalar("gae", rate)
         for anchor in (0.0, 0.25, 0.5, 0.75):
-            tried[f"words gae, ρ {anchor:g}, λ 0.8, rate {rate:g}"] = words(rate, anchor=anchor)
+            tried[f"words gae, ρ {anchor:g}, λ 0.8, rate {rate:g}"] = words(rate, "gae", anchor)
         tried[f"words span_rloo, ρ 0.5, rate {rate:g}"] = words(rate, "span_rloo", lam=1.0)
     for rate in (1e-4, 2e-4, 4e-4, 8e-4):
         tried[f"scalar rloo, rate {rate:g}"] = scalar("rloo", rate)
         tried[f"scalar grpo, rate {rate:g}"] = scalar("grpo", rate)
     for lam in (0.5, 0.95):
-        tried[f"words gae, ρ 0.5, λ {lam:g}, rate 0.0002"] = words(2e-4, lam=lam)
+        tried[f"words gae, ρ 0.5, λ {lam:g}, rate 0.0002"] = words(2e-4, "gae", lam=lam)
     for rate in (2e-4, 4e-4):
         for lam in (0.0, 0.8):
-            tried[f"words anchored, ρ 0.5, λ {lam:g}, rate {rate:g}"] = words(rate, "anchored", lam=lam)
+            tried[f"words anchored, ρ 0.5, λ {lam:g}, rate {rate:g}"] = words(rate, lam=lam)
     for anchor in (0.25, 0.75):
-        tried[f"words anchored, ρ {anchor:g}, λ 0.8, rate 0.0002"] = words(2e-4, "anchored", anchor)
-    tried["words gae with value gradient, ρ 0.5, λ 0.8, rate 0.0002"] = words(2e-4, **{"policy.value_gradient": True})
-    tried["scalar gae with value gradient, rate 0.0001"] = scalar("gae", 1e-4, **{"policy.value_gradient": True})
-    eight = {"prompts": 8, "completions": 8}
-    tried["words gae, ρ 0.5, λ 0.8, rate 0.0002, 8 × 8"] = words(2e-4, **eight)
-    tried["scalar rloo, rate 0.0002, 8 × 8"] = scalar("rloo", 2e-4, **eight)
+        tried[f"words anchored, ρ {anchor:g}, λ 0.8, rate 0.0002"] = words(2e-4, anchor=anchor)
+    value_gradient: Settings = {"policy.value_gradient": True}
+    tried["words gae with value gradient, ρ 0.5, λ 0.8, rate 0.0002"] = words(2e-4, "gae") | value_gradient
+    tried["scalar gae with value gradient, rate 0.0001"] = scalar("gae", 1e-4) | value_gradient
+    eight: Settings = {"prompts": 8, "completions": 8}
+    tried["words gae, ρ 0.5, λ 0.8, rate 0.0002, 8 × 8"] = words(2e-4, "gae") | eight
+    tried["scalar rloo, rate 0.0002, 8 × 8"] = scalar("rloo", 2e-4) | eight
     return tried
 
 
 def jobs_of(what: str) -> list[dict[str, Any]]:
-    chosen, seeds, reports = tuning(), TUNE_SEEDS, TUNE_REPORTS
+    chosen, seeds, reports = tuning(), list(TUNE_SEEDS), TUNE_REPORTS
     every = UPDATES // 2
     if what == "study":
-        from arms import ARMS
+        from studies.words.arms import ARMS
 
-        chosen, seeds, reports, every = ARMS, STUDY_SEEDS, STUDY_REPORTS, EVERY
+        chosen, seeds, reports, every = ARMS, list(STUDY_SEEDS), STUDY_REPORTS, EVERY
     return [
         {"arm": arm, "seed": seed, "reports": reports, "every": every, "settings": settings}
         for seed in seeds
@@ -90,7 +91,7 @@ def main() -> None:
     if args.what == "one":
         print(json.dumps(one(json.loads(args.job), args.scratch)))
     elif args.what == "table":
-        from tables import write
+        from studies.words.tables import write
 
         write(HERE)
     else:
@@ -108,7 +109,7 @@ def run_all(jobs: list[dict[str, Any]], path: Path, scratch: Path, workers: int,
     def go(job: dict[str, Any]) -> None:
         if time.time() - began > limit:
             return
-        command = [sys.executable, __file__, "one", "--job", json.dumps(job), "--scratch", str(scratch)]
+        command = [sys.executable, "-m", "studies.words.run", "one", "--job", json.dumps(job), "--scratch", str(scratch)]
         ended = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
         if ended.returncode:
             print(job["arm"], job["seed"], ended.stderr[-2000:], flush=True)
@@ -133,8 +134,8 @@ def versions() -> dict[str, str]:
 def one(job: dict[str, Any], scratch: Path) -> list[dict[str, Any]]:
     """One run: a row for each evaluation."""
     import torch
-    from critics import CRITICS
 
+    from studies.words.critics import CRITICS
     from text2grad import config
     from text2grad.models.load import load_model
     from text2grad.runs import read_jsonl

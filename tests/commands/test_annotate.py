@@ -436,7 +436,7 @@ def test_programs_are_run_in_the_sandbox_and_blamed_where_they_go_wrong(tmp_path
     assert main(["annotate", str(source), str(target), "--critic", "code"]) == 1
     found = {row["id"]: row for row in read_jsonl(target)}
     assert {name: row["critique"]["score"] for name, row in found.items()} == {
-        "wrong": pytest.approx(1 / 3),
+        "wrong": 0.0,  # one of three tests is hidden: either that one fails, or both others do
         "right": 1.0,
         "cheat": 0.0,
     }

@@ -52,6 +52,10 @@ def critic(prompts: Sequence[Any], completions: Sequence[str], **_: Any) -> list
     return found
 
 
+def silence(prompts: Sequence[Any], completions: Sequence[str], **_: Any) -> list[Critique | None]:  # noqa: ARG001
+    return [None] * len(completions)
+
+
 def train_settings(**changed: Any) -> TrainSettings:
     chosen: dict[str, Any] = {
         "updates": 3,
@@ -115,19 +119,18 @@ def annotated(count: int) -> list[Annotated]:
     return found
 
 
+def _given() -> dict[str, Any]:
+    tokenizer = tiny_tokenizer()
+    return {"model": tiny_model(tokenizer), "tokenizer": tokenizer, "examples": EXAMPLES, "held_out": EXAMPLES[2:]}
+
+
 def loop(
     name: str, folder: Path, callbacks: Sequence[Any] = ()
 ) -> Trainer | SFTTrainer | RewardModelTrainer | DPOTrainer:
     """The run of this name, for one process or for one of several."""
-    tokenizer = tiny_tokenizer()
-    held_out = EXAMPLES[2:] if name != "unscored" else EXAMPLES[:1]  # one example: the second process has none
-    given: dict[str, Any] = {
-        "model": tiny_model(tokenizer),
-        "tokenizer": tokenizer,
-        "examples": EXAMPLES[:2] if name == "unscored" else EXAMPLES,
-        "held_out": held_out,
-        "callbacks": callbacks,
-    }
+    given = _given() | {"callbacks": callbacks}
+    if name == "unscored":
+        given |= {"examples": EXAMPLES[:2], "held_out": EXAMPLES[:1]}  # one example: the second process has none
     if name == "reward":
         # One held-out completion: the second process has none.
         given = {key: value for key, value in given.items() if key in ("model", "tokenizer", "callbacks")}
@@ -165,6 +168,11 @@ def main(folder: Path, kind: str) -> None:
             "processes": one.world.size,
         }
         (folder / f"{name}-{one.world.rank}.json").write_text(json.dumps(said))
+    # Nothing is scored: every process ends after the first update.
+    _sharded(kind)
+    silent = Trainer(train_settings(), folder / "silent", critic=silence, **_given())
+    ended = silent.train()
+    (folder / f"silent-{os.environ['RANK']}.json").write_text(json.dumps([ended.updates, ended.status]))
     # Once more, interrupted after update 2 and taken up again.
     _sharded(kind)
     statuses = [loop("gae", folder / "again", callbacks=[_interrupt]).train().status]

@@ -81,6 +81,10 @@ def test_every_process_takes_part_and_fsdp2_shares_the_weights_out(together: tup
             assert [one["module"] for one in said] == ["DistributedDataParallel"] * 2
 
 
+def test_a_run_that_learns_nothing_ends_in_every_process(together: tuple[str, Path]) -> None:
+    assert [json.loads((together[1] / f"silent-{rank}.json").read_text()) for rank in (0, 1)] == [[1, 1]] * 2
+
+
 @pytest.mark.parametrize("name", RUNS)
 def test_two_processes_give_the_numbers_of_one(together: tuple[str, Path], alone: Path, name: str) -> None:
     """All metrics: losses, scores, KL, gradient norm, locality, held-out; one row an update, written by one process."""

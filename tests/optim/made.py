@@ -171,5 +171,7 @@ def leave_one_out(
     batch = replace(
         collate_ids([(1,)] * len(ids_BT), ids_BT.tolist()), mask_BT=mask_BT, rewards_BT=rewards_BT, group_B=group_B
     )
-    found = advantages(batch, rewards_BT, AdvantageSettings(estimator="span_rloo", gamma=gamma, anchor=anchor, whiten=False))
+    found = advantages(
+        batch, rewards_BT, AdvantageSettings(estimator="span_rloo", gamma=gamma, anchor=anchor, whiten=False)
+    )
     return found.advantages_BT, found.mask_BT.any(1)

@@ -142,9 +142,12 @@ def test_equal_scores_with_unequal_lengths_teach_nothing(estimator: str) -> None
 def test_anchored_is_half_the_whole_and_half_the_span() -> None:
     """Two completions of three tokens, a good span and a poor one on the first token: rewards 1, 0, 0 and −1, 0, 0.
     Whole: 1 − (−1) = 2 on every token, −2 on the other; of unit size ±1. Span, λ = 0: ±1 on the first token, 0
-    elsewhere; its mean square is 1/3, so ±√3. Half of each: 0.5 + 0.5 √3 on the first token, 0.5 on the others; divided by its own size."""
+    elsewhere; its mean square is 1/3, so ±√3. Half of each: 0.5 + 0.5 √3 on the first token, 0.5 on the
+    others; divided by its own size."""
     rows = [
-        rollout((1,), (1, 2, 3), logprobs=(0.0,) * 3, token_rewards=(sign, 0.0, 0.0), verdicts=(sign, 0.0, 0.0), index=n)
+        rollout(
+            (1,), (1, 2, 3), logprobs=(0.0,) * 3, token_rewards=(sign, 0.0, 0.0), verdicts=(sign, 0.0, 0.0), index=n
+        )
         for n, sign in enumerate((1.0, -1.0))
     ]
     batch = collate(rows)

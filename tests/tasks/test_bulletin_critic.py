@@ -18,6 +18,7 @@ from text2grad.feedback.critics.named import critic_named
 from text2grad.feedback.settings import CriticSettings
 from text2grad.tasks.bulletin import CAUSES, DAYS, KINDS, PARTS, PLACES, SITES, THINGS, bulletins
 from text2grad.tasks.bulletin_critic import TRIPLES, BulletinCritic, BulletinSettings, bulletin, facts_right, read
+from text2grad.tasks.bulletin_critic import bulletin_quality as measured
 from text2grad.types import Critique
 
 EXAMPLES = [*bulletins(11, 60), *bulletins(11, 40, "held_out")]
@@ -289,6 +290,23 @@ def test_incomplete_is_better_than_garbled_is_better_than_garbage() -> None:
     incomplete = "A fire in Norwick damaged 14 houses and hurt 3 people."
     garbled = "fire Norwick damaged damaged 14 houses 3 people"
     assert 1 > score(incomplete) > score(garbled) > score("") > score("x y z")
+
+
+@pytest.mark.parametrize("between", [" ", ", ", " - ", "\n", ". ", " and ", "; ", " in ", " the "])
+def test_a_bare_list_of_right_values_does_not_pay(between: str) -> None:
+    """All facts right, and yet less than the demo's trained model has (0.22), and far less than the sentence."""
+    lists = [(between.join(values[0] for values in facts_of(example).values()), example) for example in EXAMPLES]
+    assert all(facts_right(text, facts_of(example)) == 1 for text, example in lists)
+    assert max(score(text, facts_of(example)) for text, example in lists) < 0.2
+    assert all(score(text, facts_of(example)) > score("", facts_of(example)) for text, example in lists)
+
+
+def test_a_slip_is_forgiven_once() -> None:
+    """Three facts of eight. "14 houses" stands where it does not fit, then the place does as well."""
+    assert score("A fire on Monday 14 houses") == pytest.approx((3 - 3.0) / 8 - 0.05 - 2 / 41)
+    assert score("A fire on Monday 14 houses Norwick") == pytest.approx((3 + 0 - 2.4) / 8 - 0.05 - 4 / 42)
+    free = BulletinCritic(BulletinSettings(listed=1.0)).judge("A fire on Monday 14 houses Norwick", FACTS)
+    assert free is not None and free.score == pytest.approx((4 - 2.4) / 8 - 0.05 - 4 / 42)
 
 
 def test_no_sentence_goes_on_for_ever_without_stating_facts() -> None:

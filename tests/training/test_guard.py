@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from text2grad.evaluation.metrics import text_stats
+from text2grad.evaluation.metrics import describe, text_stats
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.judge import RewardFunction
 from text2grad.feedback.settings import Scoring
+from text2grad.tasks.bulletin import bulletins
 from text2grad.training.guard import Guard
 from text2grad.training.settings import GuardSettings
-from text2grad.types import Critique, Example
+from text2grad.types import Alignment, Completion, Critique, Example, Rollout
 
 Series = Callable[[float], float]
 NOISE = np.random.default_rng(0).normal(size=(200, 5))
@@ -28,6 +29,8 @@ def metrics(
     truncated: Series = lambda _: 0.05,
     diversity: Series = lambda _: 0.6,
     repetition: Series = lambda _: 0.02,
+    copied: Series = lambda _: 0.05,
+    linking: Series = lambda _: 0.35,
     held_out: Series | None = None,
 ) -> dict[str, Any]:
     """One update of a run; each number a function of how far the run is, with noise."""
@@ -38,6 +41,8 @@ def metrics(
         "length/truncated_frac": float(np.clip(truncated(share) + 0.03 * noise[2], 0, 1)),
         "text/diversity": float(np.clip(diversity(share) + 0.02 * noise[3], 0, 1)),
         "text/repetition": float(np.clip(repetition(share) + 0.01 * noise[4], 0, 1)),
+        "text/copied": float(np.clip(copied(share) + 0.05 * noise[3], 0, 1)),
+        "text/linking": float(np.clip(linking(share) + 0.03 * noise[2], 0, 1)),
     }
     if held_out is not None and update % 10 == 0:
         found |= {"held_out/score": held_out(share) + 0.01 * noise[1], "held_out/std": 0.2}
@@ -66,6 +71,12 @@ FAILURES: dict[str, tuple[dict[str, Any], str]] = {
     "answers are padded": ({"score": rising, "length": lambda s: 20 + 70 * s}, "grew from 2"),
     "answers become alike": ({"score": rising, "diversity": lambda s: 0.6 - 0.45 * s}, "became alike"),
     "answers repeat": ({"score": rising, "repetition": lambda s: 0.02 + 0.5 * s}, "repeat themselves"),
+    "answers copy their prompts": (
+        {"score": rising, "copied": lambda s: 0.05 + 0.6 * s},
+        "began to copy their prompts",
+    ),
+    "what was copied by half is copied whole": ({"score": rising, "copied": lambda s: 0.7 + 0.3 * s}, "copy their"),
+    "answers become lists": ({"score": rising, "linking": lambda s: 0.35 - 0.3 * s}, "became lists of words"),
     "held-out falls": ({"score": rising, "held_out": lambda s: 0.3 - 0.2 * s}, "the held-out score fell from"),
     "silence is safer than being wrong": (
         {"score": lambda s: -1 + s, "length": lambda s: 20 - 19 * s},
@@ -89,6 +100,13 @@ HEALTHY: dict[str, dict[str, Any]] = {
         "diversity": lambda s: 0.6 / (1 + 1.5 * s) ** 0.5 * (1 - 0.3 * s),
     },
     "all cut off from the first": {"score": rising, "truncated": lambda _: 0.97},
+    "code repeats its prompt from the first": {"score": rising, "copied": lambda _: 0.73, "linking": lambda _: 0.05},
+    "somewhat more copied, somewhat terser": {
+        "score": rising,
+        "copied": lambda s: 0.05 + 0.15 * s,
+        "linking": lambda s: 0.35 - 0.07 * s,
+    },
+    "copied while the score falls": {"score": lambda s: 0.4 - 0.3 * s, "copied": lambda s: 0.05 + 0.9 * s},
     "held-out does not move": {"score": rising, "held_out": lambda _: 0.2},
 }
 
@@ -178,6 +196,56 @@ def test_its_state_goes_through_json_and_comes_back() -> None:
         assert told == whole
 
 
+BULLETINS = bulletins(3, 12 * 8)
+"""Eight prompts for each of twelve updates."""
+
+
+def run_of(texts: Callable[[int, Example], str]) -> list[str]:
+    """What is said about a run whose score rises; `texts`: the completion of an example in an update."""
+    guard, told = Guard(GuardSettings()), []
+    for update in range(12):
+        examples = BULLETINS[update * 8 : update * 8 + 8]
+        rollouts: list[Rollout] = []
+        for example in examples:
+            text = texts(update, example)
+            ids = tuple(sum(map(ord, word)) for word in text.split())
+            completion = Completion(text, ids, ((0, len(text)),) * len(ids))
+            score = 0.1 * update + 0.01 * len(rollouts)
+            said = Critique("", score=score)
+            rewards = (*[0.0] * (len(ids) - 1), score)
+            rollouts.append(
+                Rollout(example, completion, critique=said, alignment=Alignment(), token_rewards=rewards, score=score)
+            )
+        told += guard.see(describe(rollouts))
+    return told
+
+
+def bare(example: Example) -> str:
+    facts: Any = example.columns["facts"]
+    return " ".join(values[0] for values in facts.values())
+
+
+def sentence_of(example: Example) -> str:
+    assert example.reference is not None
+    return example.reference
+
+
+def test_an_honest_run_of_bulletins_is_left_in_peace() -> None:
+    assert run_of(lambda _, example: sentence_of(example)) == []
+
+
+def test_a_run_whose_bulletins_become_lists_of_values_is_told() -> None:
+    (words,) = run_of(lambda update, example: bare(example) if update > 5 else sentence_of(example))
+    assert "while completions became lists of words (linking words " in words
+
+
+def test_a_run_whose_bulletins_become_copies_of_the_report_is_told() -> None:
+    def copies(update: int, example: Example) -> str:
+        return str(example.prompt)[:120] if update > 5 else sentence_of(example)
+
+    assert any("began to copy their prompts" in words for words in run_of(copies))
+
+
 def test_repetition_and_diversity() -> None:
     assert text_stats([]) == {"text/repetition": 0.0, "text/diversity": 1.0}
     assert text_stats([[1], [2]]) == {"text/repetition": 0.0, "text/diversity": 1.0}
@@ -200,6 +268,73 @@ def critic(prompts: Any, completions: Sequence[str], **columns: Any) -> list[Cri
 @pytest.fixture
 def rewards() -> RewardFunction:
     return RewardFunction(critic, AlignSettings(), Scoring())
+
+
+UPDATE: dict[str, Any] = {
+    "critic/unscored_frac": 0.0,
+    "align/missed_frac": 0.1,
+    "align/labelled_frac": 0.3,
+    "reward/zero_frac": 0.2,
+    "score/std": 0.4,
+    "advantage/size": 0.8,
+}
+NOTHING: dict[str, tuple[dict[str, float], str]] = {
+    "missed": ({"align/missed_frac": 1.0, "align/labelled_frac": 0.0}, "none of the critic's quotes was located"),
+    "zero": ({"reward/zero_frac": 1.0, "align/labelled_frac": 0.0}, "every token reward was 0"),
+    "same": ({"score/std": 0.0, "align/labelled_frac": 0.0}, "every completion the same score"),
+    "advantages": ({"advantage/size": 0.0}, "every advantage was 0"),
+}
+
+
+def ends(guard: Guard, rewards: RewardFunction, updates: Sequence[dict[str, Any]]) -> list[str | None]:
+    found = []
+    for update in updates:
+        guard.complaints({**UPDATE, **update}, rewards, EXAMPLES)
+        found.append(guard.hopeless())
+    return found
+
+
+@pytest.mark.parametrize("kind", NOTHING)
+def test_a_run_that_cannot_learn_ends_after_three_updates(rewards: RewardFunction, kind: str) -> None:
+    seen, words = NOTHING[kind]
+    *before, reason = ends(Guard(GuardSettings()), rewards, [seen] * 3)
+    assert before == [None, None] and reason is not None
+    assert reason.startswith("nothing could be learned from the first 3 updates: ") and words in reason
+    assert "guard.nothing_learned=warn" in reason
+    assert ends(Guard(GuardSettings(nothing_learned="warn")), rewards, [seen] * 9) == [None] * 9
+
+
+@pytest.mark.parametrize("kind", NOTHING)
+def test_what_to_do_is_said_once(rewards: RewardFunction, kind: str) -> None:
+    guard = Guard(GuardSettings(nothing_learned="warn", patience=2))
+    told = [guard.complaints(UPDATE | NOTHING[kind][0], rewards, EXAMPLES) for _ in range(4)]
+    assert [len(words) for words in told] == [0, 1, 0, 0]
+    assert NOTHING[kind][1] in told[1][0]
+
+
+def test_a_critic_that_scores_nothing_of_the_first_update_ends_the_run_at_once(rewards: RewardFunction) -> None:
+    (reason,) = ends(Guard(GuardSettings()), rewards, [{"critic/unscored_frac": 1.0}])
+    assert reason is not None and "from the first update: the critic scored no completion" in reason
+
+
+def test_a_run_that_has_learned_is_not_ended(rewards: RewardFunction) -> None:
+    """All rewards alike may mean that it is done; a critic without an answer may come back."""
+    for seen in ({"critic/unscored_frac": 1.0}, *(seen for seen, _ in NOTHING.values())):
+        assert ends(Guard(GuardSettings()), rewards, [{}] + [seen] * 9) == [None] * 10
+        assert ends(Guard(GuardSettings()), rewards, [{"reward/zero_frac": 1.0}] * 2 + [{}] + [seen] * 9) == [None] * 12
+
+
+def test_scalar_rewards_need_no_spans(rewards: RewardFunction) -> None:
+    rewards.scalar = True
+    assert ends(Guard(GuardSettings()), rewards, [NOTHING["missed"][0]] * 5) == [None] * 5
+
+
+def test_an_interrupted_run_ends_where_it_would_have_ended(rewards: RewardFunction) -> None:
+    guard = Guard(GuardSettings())
+    assert ends(guard, rewards, [NOTHING["zero"][0]] * 2) == [None, None]
+    again = Guard(GuardSettings())
+    again.restore(json.loads(json.dumps(guard.state())))
+    assert ends(again, rewards, [NOTHING["zero"][0]]) != [None]
 
 
 def test_complaints_come_once_and_name_the_columns(rewards: RewardFunction) -> None:

@@ -10,7 +10,13 @@ from tests.training.trainings import metrics_of, trainer
 from text2grad.types import Critique, Quote
 
 LEARNING = ["updates=40", "prompts=8", "completions=8", "sampling.max_new_tokens=2", "policy.lora.rank=0"]
-LEARNING += ["update.learning_rate=5e-3", "update.micro_batch=64", "kl.coefficient=0", "log.locality=0", "scoring.scale=0.5"]
+LEARNING += [
+    "update.learning_rate=5e-3",
+    "update.micro_batch=64",
+    "kl.coefficient=0",
+    "log.locality=0",
+    "scoring.scale=0.5",
+]
 
 
 def in_hindsight(_prompts: Any, completions: Sequence[str], **_: Any) -> list[Critique | None]:
@@ -28,7 +34,7 @@ def last_score(folder: Path, *settings: str) -> float:
     trainer(folder, *LEARNING, *settings, critic=in_hindsight).train()
     rows = metrics_of(folder)
     assert rows[0]["score/mean"] < 0.6
-    return sum(row["score/mean"] for row in rows[-4:]) / 4
+    return float(sum(row["score/mean"] for row in rows[-4:]) / 4)
 
 
 @pytest.mark.parametrize("estimator", ["gae", "rloo", "grpo", "span_rloo", "anchored"])

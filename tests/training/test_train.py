@@ -177,12 +177,45 @@ def test_an_update_without_a_score_changes_no_weight(tmp_path: Path, capsys: pyt
     assert "update 2: the critic second_time_silent scored no completion" in capsys.readouterr().err
 
 
-def test_a_critic_that_never_scores_ends_with_the_model_it_began_with(tmp_path: Path) -> None:
-    one = trainer(tmp_path / "run", "updates=2", critic=unscored)
+def test_a_critic_that_never_scores_ends_the_run_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = trainer(tmp_path / "run", "updates=4", critic=unscored)
     before = weights_of(one)
-    assert one.train().status == 0
+    outcome = one.train()
+    assert (outcome.updates, outcome.status) == (1, 1)
     assert changed(one, before) == set()
-    assert ["warnings" in row for row in metrics_of(tmp_path / "run")] == [True, False]
+    assert "the run ended after 1 updates: nothing could be learned from the first update" in capsys.readouterr().err
+    going_on = trainer(tmp_path / "warn", "updates=4", "guard.nothing_learned=warn", critic=unscored)
+    assert going_on.train().status == 0
+    assert ["warnings" in row for row in metrics_of(tmp_path / "warn")] == [True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("critique", "words"),
+    [
+        (Critique("Fine."), "every token reward was 0"),
+        (Critique("Fine.", quotes=(Quote("words that nobody wrote", "poor"),)), "none of the critic's quotes"),
+        (Critique("Fine.", score=0.5), "every completion the same score"),
+    ],
+)
+def test_a_critique_that_teaches_nothing_ends_the_run_after_three_updates(
+    tmp_path: Path, critique: Critique, words: str
+) -> None:
+    one = trainer(tmp_path / "run", "updates=9", critic=lambda _, completions, **__: [critique] * len(completions))
+    outcome = one.train()
+    assert (outcome.updates, outcome.status) == (3, 1)
+    (warning,) = metrics_of(tmp_path / "run")[-1]["warnings"]
+    assert words in warning and "nothing could be learned from the first 3 updates" in warning
+
+
+def test_scores_that_are_equal_within_each_group_end_the_run(tmp_path: Path) -> None:
+    def by_prompt(prompts: Sequence[Any], completions: Sequence[str], **_: Any) -> list[Critique | None]:
+        return [
+            Critique("", score=float(sum(map(ord, prompt)))) for prompt, _ in zip(prompts, completions, strict=True)
+        ]
+
+    outcome = trainer(tmp_path / "run", "updates=9", "advantage.estimator=rloo", critic=by_prompt).train()
+    assert (outcome.updates, outcome.status) == (3, 1)
+    assert "every advantage was 0" in metrics_of(tmp_path / "run")[-1]["warnings"][0]
 
 
 @pytest.mark.parametrize("estimator", ["gae", "rloo", "grpo", "span_rloo", "local"])
@@ -192,7 +225,7 @@ def test_equal_scores_teach_an_unmoved_policy_nothing(tmp_path: Path, estimator:
 
     one = trainer(tmp_path / "run", "updates=3", "prompts=4", f"advantage.estimator={estimator}", critic=all_zero)
     before = weights_of(one)
-    assert one.train().status == 0
+    assert one.train().status == 1
     assert changed(one, before) == set()
     assert not any(any(row["advantages"]) for row in rows_of(tmp_path / "run"))
 

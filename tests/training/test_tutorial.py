@@ -37,6 +37,8 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         torch.set_num_threads(1)
         for program, *words in COMMANDS:
             smaller = ["model=tiny" if word == "model=smollm2-135m" else word for word in words]
+            if words[0] == "train":  # a judge this small is sure of nothing, which would end the run
+                smaller.append("guard.nothing_learned=warn")
             assert program == "text2grad"
             assert main(smaller) == 0, words
     torch.set_num_threads(before)

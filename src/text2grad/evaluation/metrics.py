@@ -5,6 +5,7 @@ every key, so that a report can draw a metric that it has never heard of. A task
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -13,16 +14,23 @@ import numpy as np
 
 from text2grad.errors import InvalidData, Text2GradError
 from text2grad.feedback.critics.protocol import DEBUG, described
+from text2grad.feedback.critics.words import prompt_text
+from text2grad.feedback.text import PIECE
 from text2grad.tasks.task import Metric
 from text2grad.types import MetricInfo, Rollout
 
 GRAM = 4
 """Tokens in a row that count as a repetition when they come back in the same completion."""
+COPY = 6
+"""Words in a row that count as copied when the prompt has them, too; characters, in scripts without spaces."""
 
 RUNNING = {
     "score/mean": MetricInfo("Score", "Mean score that the critic gives to the completions.", "higher"),
     "score/std": MetricInfo("Spread of scores", "Standard deviation of the score over the completions.", "neither"),
     "reward/mean": MetricInfo("Reward", "Mean sum of a completion's token rewards, before the KL penalty.", "higher"),
+    "reward/zero_frac": MetricInfo(
+        "Without a reward", "Share of scored completions whose token rewards are all 0.", "lower"
+    ),
     "critic/unscored_frac": MetricInfo("Unscored", "Share of completions that the critic did not score.", "lower"),
     "align/missed_frac": MetricInfo("Missed quotes", "Share of the critic's quotes that were not located.", "lower"),
     "align/labelled_frac": MetricInfo("Labelled tokens", "Share of tokens inside a good or a poor span.", "neither"),
@@ -37,6 +45,15 @@ RUNNING = {
     "text/diversity": MetricInfo(
         "Diversity", "Different pairs of neighbouring tokens, divided by all pairs, over all completions.", "higher"
     ),
+    "text/copied": MetricInfo(
+        "Copied", f"Share of words in stretches of {COPY} or more that the prompt has, too.", "neither"
+    ),
+    "text/linking": MetricInfo(
+        "Linking words",
+        "Share of words that three of four prompts, or completions of them, hold: the small words that sentences are "
+        "made with, in any language. A bare list of values has few. Compare it with the start.",
+        "neither",
+    ),
 }
 """What `describe` gives."""
 
@@ -47,6 +64,8 @@ _MEASURED = {
     "length/truncated_frac": "truncated_frac",
     "text/diversity": "diversity",
     "text/repetition": "repetition",
+    "text/copied": "copied",
+    "text/linking": "linking",
     "critic/unscored_frac": "unscored_frac",
 }
 MEASURED = {short: RUNNING[key] for key, short in _MEASURED.items()} | {
@@ -76,6 +95,7 @@ def describe(rollouts: Sequence[Rollout]) -> dict[str, float]:
         "length/truncated_frac": sum(rollout.truncated for rollout in rollouts) / count,
         "length/empty_frac": sum(not rollout.completion.text.strip() for rollout in rollouts) / count,
         **text_stats([rollout.completion.token_ids for rollout in rollouts]),
+        **word_stats([(prompt_text(rollout.example.prompt), rollout.completion.text) for rollout in rollouts]),
     }
     if scored:
         scores = np.array([rollout.score for rollout in scored], dtype=np.float64)
@@ -84,6 +104,7 @@ def describe(rollouts: Sequence[Rollout]) -> dict[str, float]:
             "score/mean": float(scores.mean()),
             "score/std": float(scores.std()),
             "reward/mean": float(sums.mean()),
+            "reward/zero_frac": sum(not any(rollout.token_rewards or ()) for rollout in scored) / len(scored),
         }
     return numbers
 
@@ -160,3 +181,39 @@ def text_stats(completions: Sequence[Sequence[int]]) -> dict[str, float]:
         "text/repetition": repeated / max(stretches, 1),
         "text/diversity": len(pairs) / places if places else 1.0,
     }
+
+
+def word_stats(pairs: Sequence[tuple[str, str]]) -> dict[str, float]:
+    """Of (prompt, completion) pairs: how much is copied from the prompt, and how much links the rest. Without two
+    different prompts nothing is known about linking words.
+
+    >>> word_stats([("The dam at Norwick broke at noon.", "News: the dam at Norwick broke at noon!")])
+    {'text/copied': 0.875}
+    >>> word_stats([("The dam broke.", "The dam."), ("The ship sank.", "Ship, sank.")])
+    {'text/copied': 0.0, 'text/linking': 0.25}
+    """
+    sources = {prompt: _words(prompt) for prompt, _ in pairs}
+    grams = {prompt: set(_grams(words)) for prompt, words in sources.items()}
+    texts = [(prompt, _words(text)) for prompt, text in pairs]
+    total = max(sum(len(words) for _, words in texts), 1)
+    copied = 0
+    for prompt, words in texts:
+        inside = [gram in grams[prompt] for gram in _grams(words)]
+        copied += sum(any(inside[max(0, place - COPY + 1) : place + 1]) for place in range(len(words)))
+    if len(sources) < 2:
+        return {"text/copied": copied / total}
+    held = {prompt: set(words) for prompt, words in sources.items()}
+    for prompt, words in texts:
+        held[prompt].update(words)
+    counts = Counter(word for words in held.values() for word in words)
+    linking = sum(counts[word] >= max(2, 0.75 * len(held)) for _, words in texts for word in words)
+    return {"text/copied": copied / total, "text/linking": linking / total}
+
+
+def _words(text: str) -> list[str]:
+    """Words, and characters of scripts without spaces; no signs."""
+    return [match[0].casefold() for match in PIECE.finditer(text) if match[0][0].isalnum() or match[0][0] == "_"]
+
+
+def _grams(words: Sequence[str]) -> list[tuple[str, ...]]:
+    return list(zip(*(words[start:] for start in range(COPY)), strict=False))

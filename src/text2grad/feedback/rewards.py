@@ -98,7 +98,7 @@ class RunningScale:
         mean = self.y / self.count
         known = apart and _squares_apart(self.count, self.x, self.xx)
         evidence = apart / max(self.high - mean, mean - self.low) ** 2 if known else 0.0
-        return max(0.0, (PRIOR_COUNT * prior + evidence * self.slope) / (PRIOR_COUNT + evidence))
+        return float(max(0.0, (PRIOR_COUNT * prior + evidence * self.slope) / (PRIOR_COUNT + evidence)))
 
 
 @dataclass(slots=True)
@@ -134,7 +134,7 @@ class RunningSpread:
 
     @property
     def value(self) -> float:
-        return (_squares_apart(*self.sums) / max(self.count, 1.0)) ** 0.5 or 1.0
+        return float((_squares_apart(*self.sums) / max(self.count, 1.0)) ** 0.5) or 1.0
 
 
 def _squares_apart(count: float, total: float, squares: float) -> float:

@@ -4,7 +4,7 @@ A critic's own module says what it does with them."""
 from dataclasses import field
 from typing import Annotated, ClassVar, Literal
 
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Gt, Le, Lt
 from pydantic import SecretStr
 
 from text2grad._checked import Flag, Int, Real
@@ -81,6 +81,12 @@ class CodeSettings:
     in_process: bool = False
     """Run and count tests that need live objects, too. The program shares a process with them and can cheat there, so
     leave this off in training; such tests are then left out of the score."""
+    held_back: Annotated[Real, Ge(0), Lt(1)] = 0.34
+    """Share of a task's tests that is hidden, rounded down, where the task brings no `hidden_tests`: one of three, none
+    of two. Tests that the prompt shows stay visible; which of the others are hidden depends on their text alone."""
+    partial: Annotated[Real, Ge(1)] = 3.0
+    """The score is the share of tests passed to this power: 12 % of tests, passed by luck, earn 0.002, half of them
+    0.125, all of them 1."""
     most_suspects: Annotated[Int, Ge(1)] = 3
     """Statements that may share the highest suspicion; where more do, none is quoted."""
     unsafe: bool = False

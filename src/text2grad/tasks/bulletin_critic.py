@@ -10,8 +10,10 @@ Q = mean over the facts (right 1, unsaid −`unsaid`, wrong −`wrong`; an inven
     − `unfinished`, unless a whole sentence has just ended
     − `language` · x / (x + `patience`), for x words that do not fit
 
-The first statement about a slot counts. Stating it again earns nothing and its words count as not fitting; stating
-something else makes the slot wrong for good. So silence, guessing twice and babble do not pay (docs/demo-task.md).
+A right fact that does not fit where it stands is a slip the first time; each further one earns `listed` instead of 1,
+so a bare list of values does not pay. The first statement about a slot counts. Stating it again earns nothing and its
+words count as not fitting; stating something else makes the slot wrong for good. So silence, guessing twice and babble
+do not pay (docs/demo-task.md).
 
 `read` reads a text once from left to right and never looks ahead, so what it says about a prefix is what it would say
 about that prefix alone. It does not know which facts are right. Of grammar it knows three words in a row: a word fits
@@ -26,7 +28,7 @@ from functools import partial
 from itertools import groupby
 from typing import Annotated, Any, Literal, NamedTuple
 
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Le
 
 from text2grad._checked import Real, shorten
 from text2grad.config import settings
@@ -172,6 +174,11 @@ class Reading(NamedTuple):
     """After how many words a whole sentence has just ended."""
     mentions: list[Mention]
 
+    def slips(self, word: int) -> bool:
+        """Whether what begins at this word is no part of a sentence. After an unknown word every word fits, so a list
+        with a dash between its values is one as well."""
+        return self.misfits[word] or self.codes[word - 1 : word] == UNKNOWN
+
 
 def read(text: str) -> Reading:
     """The words of a text, which of them do not fit, and the facts they state.
@@ -258,6 +265,8 @@ class BulletinSettings:
     """Upper limit of what all words that do not fit cost together: more than all right facts give."""
     patience: Annotated[Real, Gt(0)] = 40.0
     """This many words that do not fit cost half of `language`; the first costs `language` / (`patience` + 1)."""
+    listed: Annotated[Real, Le(1)] = 0.0
+    """What a right fact earns that does not fit where it stands, from the second such fact on."""
 
 
 class BulletinCritic:
@@ -299,7 +308,7 @@ class BulletinCritic:
                 tally.misfits += last - first
                 quotes.append(Quote(quoted, "poor", _MILD, f"{_cited(quoted)} does not make a sentence.", start))
             else:
-                verdict, comment = tally.add(mention, quoted, sum(reading.misfits[first:last]))
+                verdict, comment = tally.add(mention, quoted, sum(reading.misfits[first:last]), reading.slips(first))
                 quotes.append(Quote(quoted, verdict, None, comment, start))
             quality[end] = tally.quality(reading, last)
         score = quality[len(completion)] = tally.quality(reading, len(reading.starts))
@@ -327,11 +336,13 @@ class Tally:
         self.stated: dict[str, tuple[str, str]] = {}
         """Slot → value and words of its first mention."""
         self.right: set[str] = set()
+        self.slips: set[str] = set()
+        """Right ones that do not fit where they stand."""
         self.wrong: set[str] = set()
         self.unsaid = len(facts)
         self.misfits = 0
 
-    def add(self, mention: Mention, quoted: str, misfits: int) -> tuple[Verdict, str]:
+    def add(self, mention: Mention, quoted: str, misfits: int, slips: bool = False) -> tuple[Verdict, str]:
         """Count a mention; its verdict, and the sentence that explains it."""
         slot, value = mention.slot, mention.value
         accepted = self.facts.get(slot, ())
@@ -342,6 +353,7 @@ class Tally:
             if value == before or (slot in self.right and value in accepted):
                 return "poor", f"{_cited(quoted)} is said again."
             self.right.discard(slot)
+            self.slips.discard(slot)
             self.wrong.add(slot)
             if value in accepted:
                 return "poor", f"{_cited(quoted)} comes too late: {_cited(words)} was said before."
@@ -351,6 +363,8 @@ class Tally:
         self.misfits += misfits
         if value in accepted:
             self.right.add(slot)
+            if slips:
+                self.slips.add(slot)
             return "good", f"{_cited(quoted)} is right{', but does not fit where it stands' if misfits else ''}."
         self.wrong.add(slot)
         return "poor", f"{_cited(quoted)} is wrong: {truth}."
@@ -359,7 +373,8 @@ class Tally:
         """Q of the prefix of so many words, all of which have been counted."""
         chosen = self.settings
         taken = chosen.wrong * len(self.wrong) + chosen.unsaid * self.unsaid
-        worth = (len(self.right) - taken) / max(1, len(self.facts))
+        listed = (1 - chosen.listed) * max(0, len(self.slips) - 1)
+        worth = (len(self.right) - listed - taken) / max(1, len(self.facts))
         garbled = chosen.language * self.misfits / (self.misfits + chosen.patience)
         return worth - garbled - (0.0 if words in reading.whole else chosen.unfinished)
 

@@ -1,8 +1,8 @@
 """Guard rails: does a rising score go with text that falls apart? Is anything learned at all?
 
-Enters: the metrics of each update. Leaves: warnings in words. It looks for two failures: completions that shrink to
-nothing, and completions that never end, while the score rises. Length, repetition, diversity and score are read
-together.
+Enters: the metrics of each update, which are the same in every process. Leaves: warnings in words, and the reason to
+end a run in which nothing can be learned. While the score rises, completions should not shrink to nothing, never end,
+become alike, copy their prompts or turn into lists of words.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +20,7 @@ METRICS = {
     "critic/without_baseline_frac": MetricInfo(
         "Without a baseline", "Share of tokens left out because their prompt had no other scored completion.", "lower"
     ),
+    "advantage/size": MetricInfo("Size of advantages", "Mean absolute advantage of the tokens that are learned from."),
 }
 SEEN = (
     "score/mean",
@@ -27,6 +28,8 @@ SEEN = (
     "length/truncated_frac",
     "text/diversity",
     "text/repetition",
+    "text/copied",
+    "text/linking",
     "reward/residual_ratio",
     "held_out/score",
     "held_out/std",
@@ -43,6 +46,12 @@ class Guard:
     scored: int = 0
     """Updates with a score so far."""
     said: list[str] = field(default_factory=list)
+    learned: bool = False
+    """Whether any update had something to learn from."""
+    idle: int = 0
+    """Updates before the first that had something to learn from."""
+    nothing: str | None = None
+    """Why the last update had nothing to learn from, as a key of `_NOTHING`; None where it had."""
 
     def see(self, metrics: Mapping[str, Any]) -> list[str]:
         """One update's metrics → warnings that are new."""
@@ -78,14 +87,15 @@ class Guard:
     ) -> list[str]:
         """What the metrics say about the critic, the rewards and the update; each is said once."""
         complaints = []
-        if metrics["critic/unscored_frac"] == 1 and self.first_time("unscored"):
-            columns = ", ".join(f"`{name}`" for name in columns_of(examples)) or "none"
-            reason = reward_function.reason and f" It says: {reward_function.reason}."
-            complaints.append(
-                f"the critic {name_of(reward_function.critic)} scored no completion of this update, so nothing was "
-                f"learned.{reason} If it lacks what it judges by: the columns that the examples bring it are: "
-                f"{columns} (docs/critics.md says what each critic needs)"
-            )
+        self.nothing = nothing = _nothing(metrics, scalar=reward_function.scalar)
+        self.learned |= nothing is None
+        self.idle += not self.learned
+        if nothing == "unscored":
+            if self.first_time(nothing):
+                complaints.append(_unscored(reward_function, examples))
+        elif nothing and not self.learned and self.idle >= self.options.patience and self.first_time("nothing"):
+            why, do = _NOTHING[nothing]
+            complaints.append(f"nothing could be learned from the first {self.idle} updates: {why}. {do}")
         if self.recent("reward/residual_ratio") > 1 and self.first_time("residual"):
             complaints.append("span rewards add variance instead of removing it; set scoring.scale lower")
         if metrics.get("update/skipped") and self.first_time("skipped"):
@@ -95,12 +105,26 @@ class Guard:
             )
         return complaints
 
+    def hopeless(self) -> str | None:
+        """Why a run should end in which nothing was ever learned, after `complaints` has seen this update: at once if
+        its first update is not scored at all, otherwise after `patience` updates. A run that has learned before may
+        just be done, or its critic may come back; it continues."""
+        if self.nothing is None or self.learned or self.options.nothing_learned == "warn":
+            return None
+        if self.idle < self.options.patience and not (self.nothing == "unscored" and self.idle == 1):
+            return None
+        updates = "the first update" if self.idle == 1 else f"the first {self.idle} updates"
+        return (
+            f"nothing could be learned from {updates}: {_NOTHING[self.nothing][0]} (the warning above says what to do; "
+            f"guard.nothing_learned=warn in a new folder continues all the same)"
+        )
+
     def state(self) -> dict[str, Any]:
-        return {"first": self.first, "last": self.last, "scored": self.scored, "said": self.said}
+        return {name: getattr(self, name) for name in _STATE}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self.first, self.last = dict(state["first"]), dict(state["last"])
-        self.scored, self.said = state["scored"], list(state["said"])
+        for name in _STATE:
+            setattr(self, name, state[name])
 
     def _told(self, start: int) -> Iterator[str]:
         """What fell apart since the first `start` updates and was not said before. A collapse within the first window
@@ -138,12 +162,28 @@ class Guard:
                 "text/repetition",
                 f"completions began to repeat themselves ({before:.0%} of their tokens, now {after:.0%})",
             )
+        yield from self._tricks(start)
         held = self.last.get("held_out/score", [])
         if len(held) > 2:
             begin = self.first["held_out/score"][0]
             floor = begin - chosen.held_out * max(self.first["held_out/std"][0], 1e-9)
             if held[-1] < floor and held[-2] < floor:
                 yield "held_out", "held_out/score", f"the held-out score fell from {begin:.3g} to {held[-1]:.3g}"
+
+    def _tricks(self, start: int) -> Iterator[tuple[str, str, str]]:
+        """Ways to please a critic without writing. A completion of code has to repeat its signature, an answer some of
+        its question: what counts is the difference from the start."""
+        chosen = self.options
+        if "text/copied" in self.first:
+            before, after = self._means("text/copied", start)
+            if after - before > max(chosen.copied * (1 - before), 0.1):
+                words = f"completions began to copy their prompts ({before:.0%} of their words, now {after:.0%})"
+                yield "copies", "text/copied", words
+        if "text/linking" in self.first:
+            before, after = self._means("text/linking", start)
+            if after < chosen.linking * before and before > 0.1:
+                words = f"completions became lists of words (linking words {before:.0%}, now {after:.0%})"
+                yield "lists", "text/linking", words
 
     def _means(self, key: str, start: int) -> tuple[float, float]:
         return float(np.mean(self.first[key][:start])), float(np.mean(self.last[key]))
@@ -170,3 +210,49 @@ class Guard:
 
 
 _DO = "the critic may be gamed: read the completions, raise kl.coefficient, or give omissions their cost"
+_STATE = ("first", "last", "scored", "said", "learned", "idle")
+_NOTHING = {
+    "unscored": ("the critic scored no completion", ""),  # `_unscored` says what to do
+    "missed": (
+        "none of the critic's quotes was located in its completion",
+        "Quotes should be words of the completion: look at `missed` in rollouts.jsonl (docs/alignment.md). To learn "
+        "from its score alone: reward=scalar",
+    ),
+    "zero": (
+        "every token reward was 0: no span was located, and no score differs from 0",
+        "The critic should give a score, or quote the words that it means (docs/critics.md)",
+    ),
+    "same": (
+        "the critic gave every completion the same score, and no span was located",
+        "Is this the right critic, and do the examples bring it the columns that it needs (docs/critics.md)?",
+    ),
+    "advantages": (
+        "every advantage was 0: the completions of each prompt were rewarded alike, or only one of them was scored",
+        "Raise completions or sampling.temperature, or begin with prompts that are solved sometimes",
+    ),
+}
+"""Kind → why nothing could be learned, and what to do."""
+
+
+def _unscored(reward_function: RewardFunction, examples: Sequence[Example]) -> str:
+    columns = ", ".join(f"`{name}`" for name in columns_of(examples)) or "none"
+    reason = reward_function.reason and f" It says: {reward_function.reason}."
+    return (
+        f"the critic {name_of(reward_function.critic)} scored no completion of this update, so nothing was "
+        f"learned.{reason} If it lacks what it judges by: the columns that the examples bring it are: "
+        f"{columns} (docs/critics.md says what each critic needs)"
+    )
+
+
+def _nothing(metrics: Mapping[str, Any], *, scalar: bool) -> str | None:
+    """Why an update had nothing to learn from; None where it had. `scalar`: rewards need no spans."""
+    if metrics["critic/unscored_frac"] == 1:
+        return "unscored"
+    zero = metrics.get("reward/zero_frac") == 1
+    if metrics.get("align/missed_frac") == 1 and (zero or not scalar):
+        return "missed"
+    if zero:
+        return "zero"
+    if metrics.get("score/std") == 0 and not metrics.get("align/labelled_frac"):
+        return "same"
+    return "advantages" if metrics.get("advantage/size") == 0 else None

@@ -175,7 +175,7 @@ class Trainer(Closable):
                     metrics |= self.measure_kl(batch)
                     advantages = self.advantages(batch)
                     self.beta.follow(metrics.get("kl/reference"))
-                    metrics |= self._without_baseline(batch, advantages)
+                    metrics |= self._advantage_metrics(batch, advantages)
                     if self._too_far(metrics) is None:
                         metrics |= self.update(step, batch, advantages, clock)
                     changed, moved = self.look_back(batch, advantages, rollouts, mine, clock)
@@ -312,11 +312,12 @@ class Trainer(Closable):
             return {"reward/spread": self.reward_function.spread}
         return {"reward/spread": self.reward_function.spread, "reward/scale": scale, "reward/residual_ratio": ratio}
 
-    def _without_baseline(self, batch: Batch, advantages: Advantages) -> dict[str, float]:
+    def _advantage_metrics(self, batch: Batch, found: Advantages) -> dict[str, float]:
+        size = {"advantage/size": float(masked_mean(found.advantages_BT.abs(), found.mask_BT, self.world))}
         if not self.estimator.needs_groups:
-            return {}
-        kept = masked_mean(advantages.mask_BT.float(), batch.mask_BT, self.world)
-        return {"critic/without_baseline_frac": 1 - float(kept)}
+            return size
+        kept = masked_mean(found.mask_BT.float(), batch.mask_BT, self.world)
+        return size | {"critic/without_baseline_frac": 1 - float(kept)}
 
     def _reason_to_stop(self, metrics: dict[str, Any]) -> str | None:
         """Say what looks wrong, in the metrics and to the person who watches; the reason to stop, if there is one."""
@@ -326,7 +327,7 @@ class Trainer(Closable):
             metrics["warnings"] = warnings
             for words in warnings:
                 self.run.note(f"update {metrics['update']}: {words}")
-        if (reason := self._too_far(metrics)) is not None:
+        if (reason := self._too_far(metrics) or self.guard.hopeless()) is not None:
             return reason
         return f"guard.action=stop, and {hacked[0]}" if hacked and self.settings.guard.action == "stop" else None
 

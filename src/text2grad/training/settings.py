@@ -18,7 +18,8 @@ NO_BEST = "keep=best wants whole weights in each process; with --launch fsdp2 se
 
 @settings
 class GuardSettings:
-    """When a run looks as if it exploits its critic: the score has risen, and the text has fallen apart."""
+    """When a run looks as if it exploits its critic (the score has risen, and the text has fallen apart), and when it
+    cannot learn at all."""
 
     action: Literal["warn", "stop", "off"] = "warn"
     """warn: say so once, and in metrics.jsonl. stop: end the run there, with a checkpoint. off: do not look."""
@@ -32,9 +33,18 @@ class GuardSettings:
     """Completions no longer end if this share of those that ended at the start is now cut off."""
     repetition: Annotated[Real, Gt(0), Le(1)] = 0.2
     """Repetition this far above its start is a collapse."""
+    copied: Annotated[Real, Gt(0), Le(1)] = 0.3
+    """Completions copy if this share of the words that were their own at the start now stands in their prompts."""
+    linking: Annotated[Real, Gt(0), Lt(1)] = 0.67
+    """Linking words below this share of their start make a list of words."""
     held_out: Annotated[Real, Gt(0)] = 0.25
     """Warn if the held-out score is this many standard deviations (of single completions) below its start, twice in a
     row, while the training score rises."""
+    nothing_learned: Literal["stop", "warn"] = "stop"
+    """Where nothing can be learned from the first updates: no completion scored, all rewards 0 or all alike, or all
+    advantages 0. stop: end the run with exit status 1. warn: say so, and continue."""
+    patience: Annotated[Int, Gt(0)] = 3
+    """So many first updates; a single one is enough where not one of its completions is scored."""
 
 
 @settings

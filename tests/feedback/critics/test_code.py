@@ -18,7 +18,7 @@ from text2grad.feedback.critics.code import CodeCritic, _job
 from text2grad.feedback.critics.source import find
 from text2grad.feedback.rows import Row
 from text2grad.feedback.settings import CodeSettings
-from text2grad.sandbox import Frame, Report, TestResult
+from text2grad.sandbox import Frame, TestResult
 from text2grad.types import Critique, Message
 
 ADD = ["assert add(2, 3) == 5", "assert add(0, 0) == 0", "assert add(4, 1) == 5"]
@@ -26,7 +26,7 @@ ADD = ["assert add(2, 3) == 5", "assert add(0, 0) == 0", "assert add(4, 1) == 5"
 
 @pytest.fixture(scope="session")
 def critic() -> CodeCritic:
-    return CodeCritic(CodeSettings(seconds=0.4, wall=4.0, in_process=True))
+    return CodeCritic(CodeSettings(seconds=0.4, wall=4.0, in_process=True, held_back=0, partial=1))
 
 
 def said(
@@ -48,7 +48,7 @@ def exact(completion: str, critique: Critique) -> None:
     assert sorted((quote.start or 0, quote.text) for quote in critique.quotes) == [
         (span.start, span.slice(completion)) for span in found.spans
     ]
-    assert (found.missed, found.omissions) == ((), ())
+    assert (found.missed, found.omissions) == ((), critique.omissions)
 
 
 def quoted(critique: Critique) -> list[str]:
@@ -80,10 +80,69 @@ class TestWhatItSays:
         assert critique.feedback == "The only test fails. `assert add(2, 3) == 5` fails: expected 5, got -1."
 
     def test_a_syntax_error(self, critic: CodeCritic) -> None:
-        critique = said(critic, "def add(a, b):\n    return (a + b\n")
-        assert quoted(critique) == ["return (a + b"]
+        critique = said(critic, "def add(a, b):\n    return (a + b\n\ndef two():\n    return 2\n")
+        assert quoted(critique) == ["return (a + b"] and critique.omissions == ()
         assert "cannot read the program at `return (a + b`: SyntaxError: '(' was never closed" in critique.feedback
         assert critique.score == 0.0
+
+    @pytest.mark.parametrize(
+        "completion",
+        [
+            "def add(a, b):\n    return (a +",
+            "def add(a, b):\n    return a +",
+            "def add(a, b):\n    return a if a el",
+            "def add(a, b):\n    s = 'the sum of",
+            "def add(a, b):\n",
+            "Sure:\n```python\ndef add(a, b):\n    if a =",
+        ],
+    )
+    def test_a_program_that_is_cut_off_lacks_its_end_and_blames_no_words(
+        self, critic: CodeCritic, completion: str
+    ) -> None:
+        critique = said(critic, completion)
+        assert (critique.quotes, critique.omissions, critique.score) == ((), ("the end of the program",), 0.0)
+        assert "The program does not end: " in critique.feedback
+
+    @pytest.mark.parametrize("closed", ["```\n", "\n```"])
+    def test_behind_a_closed_fence_nothing_was_cut_off(self, critic: CodeCritic, closed: str) -> None:
+        critique = said(critic, f"```python\ndef add(a, b):\n    return (a +\n{closed.lstrip()}")
+        assert quoted(critique) == ["return (a +"] and critique.omissions == ()
+
+    def test_a_function_of_another_name(self, critic: CodeCritic) -> None:
+        completion = "def one(x):\n    return x\n\ndef plus(a, b):\n    return one(a) + b\n"
+        critique = said(critic, completion)
+        assert (quoted(critique), critique.quotes[0].start) == (["plus"], completion.index("plus"))
+        assert critique.feedback == (
+            "All 3 tests fail. `plus` should be called `add`: 3 tests ended in NameError: name 'add' is not defined."
+        )
+
+    def test_a_function_of_another_name_that_calls_itself(self, critic: CodeCritic) -> None:
+        completion = "def plus(a, b):\n    return plus(a - 1, b + 1) if a else b\n"
+        assert quoted(said(critic, completion)) == ["plus"]
+
+    def test_of_two_functions_of_another_name_none_is_blamed(self, critic: CodeCritic) -> None:
+        critique = said(critic, "def plus(a, b):\n    return a + b\n\ndef minus(a, b):\n    return a - b\n")
+        assert critique.quotes == () and "NameError: name 'add' is not defined" in critique.feedback
+
+    @pytest.mark.parametrize(
+        ("header", "parameters", "words"),
+        [
+            ("def add(a):", "(a)", "takes 1 positional argument but 2 were given"),
+            ("def add():", "()", "takes 0 positional arguments but 2 were given"),
+            ("def add(a, b, c=(1, 2), *, d):", "(a, b, c=(1, 2), *, d)", "missing 1 required keyword-only argument"),
+            ("def add(\n    a,\n    b,\n    c,\n) -> int:", "(\n    a,\n    b,\n    c,\n)", "missing 1 required"),
+        ],
+    )
+    def test_parameters_that_do_not_take_what_the_tests_give(
+        self, critic: CodeCritic, header: str, parameters: str, words: str
+    ) -> None:
+        critique = said(critic, f"{header}\n    return 5\n")
+        assert quoted(critique) == [parameters]
+        assert f"does not take what 3 tests called `add` with: TypeError: add() {words}" in critique.feedback
+
+    def test_a_wrong_call_within_the_program_is_the_calls_fault(self, critic: CodeCritic) -> None:
+        critique = said(critic, "def one(x):\n    return x\n\ndef add(a, b):\n    return one(a, b)\n", ADD[:1])
+        assert quoted(critique) == ["return one(a, b)"]
 
     def test_an_undefined_name(self, critic: CodeCritic) -> None:
         critique = said(critic, "def add(a, b):\n    return plus(a, b)\n")
@@ -256,7 +315,7 @@ class TestColumns:
 
     def test_tests_that_share_the_process_can_be_left_out(self, critic: CodeCritic) -> None:
         program = "class Box:\n    def one(self): return 1\n\ndef two(): return 2\n"
-        strict = CodeCritic(CodeSettings(seconds=0.4, wall=4.0))
+        strict = CodeCritic(CodeSettings(seconds=0.4, wall=4.0, held_back=0, partial=1))
         live, plain = "assert Box().one() == 1", "assert two() == 3"
         assert said(critic, program, [live, plain]).score == 0.5
         assert said(strict, program, [live, plain]).score == 0.0
@@ -277,6 +336,81 @@ class TestColumns:
             critic(["p"], [self.RIGHT], tests=[ADD])
 
 
+SQUARES = [f"assert square({n}) == {n * n}" for n in (2, 3, 5, 7, 11, 13)]
+TABLE = "def square(n):\n    if n == {}:\n        return {}\n    if n == {}:\n        return {}\n    return 0\n"
+
+
+@pytest.mark.system("bwrap")
+class TestHiddenTests:
+    def score(self, program: str, tests: Any = SQUARES[:2], prompt: str = "Square it.", **settings: Any) -> Critique:
+        hidden = settings.pop("hidden", None)
+        found = CodeCritic(CodeSettings(**settings))([prompt], [program], tests=[tests], hidden_tests=[hidden])
+        assert found[0] is not None, found.reasons
+        return found[0]
+
+    def test_a_table_of_the_visible_tests_earns_nothing_and_is_told_no_value(self) -> None:
+        critique = self.score(TABLE.format(2, 4, 3, 9), hidden=SQUARES[2:])
+        assert critique.score == 0.0
+        assert critique.feedback == (
+            "What it can see, it passes (2 tests). All 4 hidden tests fail. `return 0` runs in all 4 failing tests and "
+            "in no passing one: the assertion does not hold."
+        )
+        assert self.score("def square(n):\n    return n * n\n", hidden=SQUARES[2:]).score == 1.0
+
+    def test_the_lesser_share_counts_to_the_third_power(self) -> None:
+        odd = "def square(n):\n    return n * n if n % 2 else 0\n"  # visible 1 of 2, hidden 4 of 4
+        assert self.score(odd, hidden=SQUARES[2:]).score == pytest.approx(1 / 8)
+        low = "def square(n):\n    return n * n if n < 6 else 0\n"  # visible 2 of 2, hidden 1 of 4
+        assert self.score(low, hidden=SQUARES[2:]).score == pytest.approx(1 / 64)
+        assert self.score(low, hidden=SQUARES[2:], partial=1).score == pytest.approx(1 / 4)
+
+    def test_a_constant_that_is_right_by_luck_earns_next_to_nothing(self) -> None:
+        tests = [f"assert sign({n}) == {1 if n else 0}" for n in range(8)]
+        assert self.score("def sign(n):\n    return 0\n", tests, held_back=0).score == pytest.approx(1 / 512)
+
+    def test_without_the_column_a_third_is_held_back_the_same_for_every_program(self) -> None:
+        tests = SQUARES[:3]
+        said = [self.score(TABLE.format(*_pair(tests, test)), tests).score for test in tests]
+        # The table of the visible ones fails the hidden one; the other two fail one of two visible ones.
+        assert sorted(said, key=str) == [0.0, 0.125, 0.125]
+        right = "def square(n):\n    return n * n\n"
+        assert self.score(right, tests).score == 1.0
+        wrong = [self.score(f"def square(n):\n    return n + {k}\n", tests) for k in (100, 200)]
+        assert all("All 2 visible tests fail. The only hidden test fails." in critique.feedback for critique in wrong)
+        hidden = [test for test in tests if _expected(test) not in "".join(critique.feedback for critique in wrong)]
+        assert len(hidden) >= 1
+
+    def test_what_the_prompt_shows_and_too_few_tests_stay_visible(self) -> None:
+        table = TABLE.format(2, 4, 3, 9)
+        assert self.score(table, SQUARES[:2]).feedback == "Correct in all 2 cases."
+        shown = "Square it.\n" + "\n".join(SQUARES[:3]).replace(" ==", "  ==")
+        three = table.replace("return 0", "return 25")
+        assert self.score(three, SQUARES[:3]).score == 1.0
+        assert "hidden" not in self.score(table, SQUARES[:3], prompt=shown).feedback
+        assert self.score(table, SQUARES[:3], held_back=0).feedback.startswith("1 of 3 tests fails.")
+
+    def test_a_message_about_a_hidden_test_names_no_value(self) -> None:
+        program = "def square(n):\n    if n > 3:\n        raise ValueError(f'{n} is too much')\n    return n * n\n"
+        critique = self.score(program, hidden=SQUARES[2:])
+        assert "raises ValueError in 4 tests, first in `hidden test 1`." in critique.feedback
+        assert not any(number in critique.feedback for number in ("5", "25", "49", "121"))
+
+    def test_hidden_tests_that_cannot_be_used_are_no_score(self) -> None:
+        found = CodeCritic()(["p"] * 2, ["x = 1"] * 2, tests=[SQUARES] * 2, hidden_tests=["assert (", 5])
+        assert found == [None, None]
+        assert all(found.reasons[row].startswith("hidden_tests: ") for row in range(2))
+
+
+def _pair(tests: list[str], left_out: str) -> list[str]:
+    """n, n², m, m² of the tests that are not left out."""
+    numbers = [test.split("(")[1].split(")")[0] for test in tests if test != left_out]
+    return [part for number in numbers for part in (number, str(int(number) ** 2))]
+
+
+def _expected(test: str) -> str:
+    return f"expected {test.rsplit(' ', 1)[1]},"
+
+
 def test_without_bubblewrap_it_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(SandboxError, match="apt-get install bubblewrap"):
@@ -292,13 +426,22 @@ KINDS = ["mismatch", "assertion", "error", "test_error", "timeout", "died", "not
 LINES = st.integers(-2, 12)
 RESULTS = st.builds(
     lambda kind, lines, frames, name: TestResult(
-        name, kind == "passed", kind, "isolated", "said", "1", "2", tuple(Frame(n, "f") for n in frames), lines
+        name,
+        kind == "passed",
+        kind,
+        "isolated",
+        "said: WANTED",
+        "WANTED",
+        "2",
+        tuple(Frame(n, "f") for n in frames),
+        lines,
     ),
     st.sampled_from(["passed", *KINDS]),
     st.frozensets(LINES, max_size=8),
     st.lists(LINES, max_size=3),
     st.sampled_from(["assert a", "assert b", "assert c"]),
 )
+SOME = st.lists(RESULTS, min_size=1, max_size=4)
 FRAGMENTS = [
     "def add(a, b):",
     "\n",
@@ -331,18 +474,18 @@ COMPLETIONS = st.lists(st.sampled_from(FRAGMENTS), max_size=24).map("".join)
 
 
 @pytest.mark.system("bwrap")
-@given(st.sampled_from(["", "Write it.", "def add(a, b):\n"]), COMPLETIONS, st.lists(RESULTS, max_size=4))
+@given(st.sampled_from(["", "Write it.", "def add(a, b):\n"]), COMPLETIONS, SOME, st.just([]) | SOME)
 def test_whatever_is_reported_the_quotes_are_exact(
-    critic: CodeCritic, prompt: str, completion: str, results: list[TestResult]
+    critic: CodeCritic, prompt: str, completion: str, results: list[TestResult], hidden: list[TestResult]
 ) -> None:
-    critique = critic.critique(find(prompt, completion), Report(tuple(results)))
-    if not results:
-        assert critique is None
-        return
-    assert critique is not None
+    critique = critic.critique(find(prompt, completion), results, hidden, ["add"])
     spans = align(completion, critique).spans
     assert {(span.start, span.slice(completion)) for span in spans} <= {(q.start, q.text) for q in critique.quotes}
-    assert critique.score == sum(result.passed for result in results) / len(results)
+    assert critique.score == min(
+        sum(result.passed for result in part) / len(part) for part in (results, hidden) if part
+    )
+    if all(result.passed for result in results):  # then nothing but hidden tests could say what was expected
+        assert "WANTED" not in critique.feedback
     assert critique.score < 1.0 or not critique.quotes
     for quote in critique.quotes:
         assert quote.start is not None

@@ -1,30 +1,40 @@
 """The critic `code`: runs a completion's program against its tests and says where it goes wrong.
 
-Enters: prompts, completions, and the columns `tests` (any published format), `entry_point` and `test_setup`. Leaves: a
-critique whose score is the fraction of tests passed, and whose sentences quote the completion exactly, with positions:
-a syntax error, a name that nobody defines, the statement that raises or never ends, or the statements that failing
-tests run and passing ones do not. Rows without usable tests are not scored. Knows nothing of processes: see `sandbox`.
+Enters: prompts, completions, and the columns `tests` and `hidden_tests` (any published format), `entry_point` and
+`test_setup`. Leaves: a critique whose sentences quote the completion exactly, with positions: a syntax error, a wrong
+name or signature, a name that nobody defines, the statement that raises or never ends, or the statements that failing
+tests run and passing ones do not. A program that stops in the middle lacks its end; no words of it are to blame for
+that. Rows without usable tests are not scored. Knows nothing of processes: see `sandbox`.
+
+The score is (the lesser of the shares of visible and of hidden tests that pass) ** `partial`. So a table of the visible
+tests earns nothing, nor does a constant that is right by luck. Hidden tests are the column's, or a part of `tests` that
+is held back. A critique counts them and quotes what they show to be wrong; their inputs and values stay unsaid.
 
 A program that passes everything is praised without a quote: every line had a part in it, and none more than another.
 Counts of tests, values and messages are no words about lines: a critique says `quotes_only`, and its `verdict` is
 `in_process` as soon as one test shared a process with the program.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import Any
 
 from text2grad._checked import shorten
-from text2grad.feedback.critics.lint import syntax_error, undefined_names
+from text2grad.feedback.critics.lint import syntax_error, undefined_names, unfinished
 from text2grad.feedback.critics.protocol import Critiques, Prompt
 from text2grad.feedback.critics.source import Place, Source, find
 from text2grad.feedback.critics.spectrum import Suspect, blamed
+from text2grad.feedback.critics.words import prompt_text
 from text2grad.feedback.settings import CodeSettings
-from text2grad.sandbox import Job, Limits, Report, Sandbox, TestResult, UnusableTests, plan
+from text2grad.sandbox import Job, Limits, Plan, Report, Sandbox, TestResult, UnusableTests, plan
 from text2grad.types import Critique, Isolation, Quote
 
 _WITHOUT_RESULT = {"died", "not_run", "timeout", "load", "syntax"}
 """Kinds of failure after which there is no value to compare."""
+_ARITY = re.compile(r"TypeError: (?:\w+\.)*(\w+)\(\) (?:takes|missing|got an unexpected|got multiple|got some)\b")
+"""The function, in Python's words about a call that its parameters do not take."""
 
 
 @dataclass(slots=True)
@@ -62,52 +72,104 @@ class CodeCritic:
 
     def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]) -> Critiques:
         empty = [None] * len(completions)
-        tests, entries = columns.get("tests", empty), columns.get("entry_point", empty)
-        setups = columns.get("test_setup", empty)
+        tests, secrets = columns.get("tests", empty), columns.get("hidden_tests", empty)
+        entries, setups = columns.get("entry_point", empty), columns.get("test_setup", empty)
         critiques = Critiques([None] * len(completions))
-        jobs: dict[int, Job] = {}
-        sources: dict[int, Source] = {}
+        jobs: dict[tuple[int, bool], Job] = {}
+        found: dict[int, tuple[Source, Plan | None]] = {}
         for index, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
             job = _job(tests[index], entries[index], setups[index])
-            if isinstance(job, str):
-                critiques.reasons[index] = job
+            secret = _job(secrets[index], entries[index], setups[index]) if secrets[index] else None
+            if isinstance(job, str) or isinstance(secret, str):
+                critiques.reasons[index] = job if isinstance(job, str) else f"hidden_tests: {secret}"
                 continue
-            sources[index] = source = find(prompt, completion, _wanted(job))
-            jobs[index] = Job(source.text, job.tests, job.setup, job.entry_point)
-        for index, report in zip(jobs, self.sandbox.run_many(jobs.values()), strict=True):
-            critiques[index] = self.critique(sources[index], report)
-            if critiques[index] is None:
+            parts = _planned(job)
+            source = find(prompt, completion, parts.wanted if parts else ())
+            found[index] = source, parts
+            jobs[index, False] = replace(job, program=source.text)
+            if secret is not None:
+                jobs[index, True] = replace(secret, program=source.text)
+        reports = dict(zip(jobs, self.sandbox.run_many(jobs.values()), strict=True))
+        for index, (source, parts) in found.items():
+            report, secret_report = reports[index, False], reports.get((index, True))
+            if parts is None or not report.results:
                 critiques.reasons[index] = _why_not(report)
+                continue
+            if secret_report is not None and not secret_report.results:
+                critiques.reasons[index] = f"hidden_tests: {_why_not(secret_report)}"
+                continue
+            visible, hidden = report.results, secret_report.results if secret_report else ()
+            if not hidden:
+                names = self._held_back({unit.name for unit in parts.units}, prompt_text(prompts[index]))
+                hidden = tuple(result for result in visible if result.name in names)
+                visible = tuple(result for result in visible if result.name not in names)
+                if not visible:
+                    visible, hidden = hidden, ()
+            critiques[index] = self.critique(source, visible, hidden, parts.wanted)
         return critiques
 
-    def critique(self, source: Source, report: Report) -> Critique | None:
-        """Words for a report; None where no test counts."""
-        results = report.results
-        if not results:
-            return None
+    def _held_back(self, names: Collection[str], prompt: str) -> set[str]:
+        """Which of these tests to hide: a share of them, by their text alone, whatever the program."""
+        shown, wanted = _alike(prompt), int(self.settings.held_back * len(names))
+        unseen = sorted((sha256(name.encode()).digest(), name) for name in names if _alike(name) not in shown)
+        return {name for _, name in unseen[:wanted]}
+
+    def critique(
+        self,
+        source: Source,
+        visible: Sequence[TestResult],
+        hidden: Sequence[TestResult] = (),
+        wanted: Sequence[str] = (),
+    ) -> Critique:
+        """Words for results. `wanted`: the names that the tests use."""
+        results = [*visible, *_sealed(hidden)]
         failed = [result for result in results if not result.passed]
-        score = (len(results) - len(failed)) / len(results)
+        score = min(_share_passed(part) for part in (visible, hidden) if part) ** self.settings.partial
         shared = sum(result.isolation == "in_process" for result in results)
         isolation: Isolation = "in_process" if shared else "isolated"
         if not failed:
             return Critique(_praise(len(results), shared), score=score, verdict=isolation, quotes_only=True)
         remarks = _Remarks(source)
-        remarks.sentences.append(_opening(len(failed), len(results)))
+        remarks.sentences.append(_opening(visible, hidden))
         if shared:
             ran = f"{shared} of {_some(len(results), 'test')} ran in one process with the program"
             remarks.sentences.append(f"{ran} (verdict: in_process).")
-        if (fault := syntax_error(source.text)) is not None:
-            place = source.line(fault.line) if fault.line else None
-            if place is None:
-                remarks.sentences.append(f"Python cannot read the program: {fault.words}.")
-            else:
-                remarks.add(place, f"Python cannot read the program at {{}}: {fault.words}.")
-        else:
-            explained = _undefined(remarks, failed)
+        omissions: tuple[str, ...] = ()
+        if (fault := syntax_error(source.text)) is None:
+            explained = _undefined(remarks, failed) | _misnamed(remarks, failed, wanted) | _miscalled(remarks, failed)
             explained |= _raised(remarks, [result for result in failed if result.name not in explained])
             _suspected(remarks, results, [r for r in failed if r.name not in explained], self.settings.most_suspects)
-        feedback = " ".join(remarks.sentences)
-        return Critique(feedback, tuple(remarks.quotes), score=score, verdict=isolation, quotes_only=True)
+        elif source.ends_the_completion and unfinished(source.text):
+            # Perhaps cut off at the length limit; if it stopped by itself, stopping was the mistake.
+            omissions = ("the end of the program",)
+            remarks.sentences.append(f"The program does not end: {fault.words}.")
+        elif fault.line and (place := source.line(fault.line)) is not None:
+            remarks.add(place, f"Python cannot read the program at {{}}: {fault.words}.")
+        else:
+            remarks.sentences.append(f"Python cannot read the program: {fault.words}.")
+        feedback, quotes = " ".join(remarks.sentences), tuple(remarks.quotes)
+        return Critique(feedback, quotes, omissions, score=score, verdict=isolation, quotes_only=True)
+
+
+def _share_passed(results: Sequence[TestResult]) -> float:
+    return sum(result.passed for result in results) / len(results)
+
+
+def _alike(text: str) -> str:
+    """Without white space, and with one kind of quotation mark: as `ast.unparse` may have changed it."""
+    return "".join(text.replace('"', "'").split())
+
+
+def _sealed(results: Iterable[TestResult]) -> list[TestResult]:
+    """Results without what their tests put in and expect. Of an exception its type is left, and what is about names and
+    signatures."""
+    sealed = []
+    for number, result in enumerate(results, 1):
+        kind, said = result.kind, result.message
+        if kind not in _WITHOUT_RESULT and not (said.startswith("NameError: ") or _ARITY.match(said)):
+            said = said.partition(":")[0] if kind == "error" else ""
+        sealed.append(replace(result, name=f"hidden test {number}", message=said, expected=None, got=None))
+    return sealed
 
 
 def _why_not(report: Report) -> str:
@@ -140,11 +202,11 @@ def _job(tests: Any, entry_point: Any, setup: Any) -> Job | str:
     return Job("", tests, "\n".join(parts), entry_point if isinstance(entry_point, str) else None)
 
 
-def _wanted(job: Job) -> Sequence[str]:
+def _planned(job: Job) -> Plan | None:
     try:
-        return plan(job.tests, job.setup, job.entry_point).wanted
+        return plan(job.tests, job.setup, job.entry_point)
     except UnusableTests:
-        return ()
+        return None
 
 
 def _undefined(remarks: _Remarks, failed: Iterable[TestResult]) -> set[str]:
@@ -160,6 +222,33 @@ def _undefined(remarks: _Remarks, failed: Iterable[TestResult]) -> set[str]:
     return explained
 
 
+def _misnamed(remarks: _Remarks, failed: Sequence[TestResult], wanted: Iterable[str]) -> set[str]:
+    """A function under another name than the tests call; the tests whose failure that explains."""
+    place = remarks.source.unused_function(wanted)
+    for name in wanted if place is not None else ():
+        message = f"NameError: name {name!r} is not defined"
+        hit = [result for result in failed if result.message.startswith(message) and not result.frames]
+        if hit:
+            remarks.add(place, f"{{}} should be called `{name}`: {_some(len(hit), 'test')} ended in {message}.")
+            return {result.name for result in hit}
+    return set()
+
+
+def _miscalled(remarks: _Remarks, failed: Iterable[TestResult]) -> set[str]:
+    """Parameters that do not take what the tests call the function with; the tests that they explain."""
+    groups: dict[tuple[str, str], list[TestResult]] = {}
+    for result in failed:
+        if (match := _ARITY.match(result.message)) and not result.frames:
+            groups.setdefault((match[1], result.message), []).append(result)
+    explained: set[str] = set()
+    for (name, message), results in groups.items():
+        if name in remarks.source.functions:
+            sentence = f"{{}} does not take what {_some(len(results), 'test')} called `{name}` with: {message}."
+            remarks.add(remarks.source.functions[name][1], sentence)
+            explained |= {result.name for result in results}
+    return explained
+
+
 def _raised(remarks: _Remarks, failed: Iterable[TestResult]) -> set[str]:
     """Statements that raise or do not end; the tests that they explain."""
     groups: dict[tuple[int, bool, str], list[TestResult]] = {}
@@ -169,10 +258,10 @@ def _raised(remarks: _Remarks, failed: Iterable[TestResult]) -> set[str]:
             line = remarks.source.owner(frames[-1].line) or frames[-1].line
             if late := result.kind == "timeout":
                 line = remarks.source.loop(line) or line
-            groups.setdefault((line, late, result.message), []).append(result)
-    for (line, late, message), results in groups.items():
+            groups.setdefault((line, late, result.message.partition(":")[0]), []).append(result)
+    for (line, late, _), results in groups.items():
         first = f"first in `{results[0].name}`" if results[0].kind != "load" else "while the program is loaded"
-        what = f"does not end in time in {_some(len(results), 'test')}" if late else f"raises {message}"
+        what = f"does not end in time in {_some(len(results), 'test')}" if late else f"raises {results[0].message}"
         where = f", {first}" if late or len(results) == 1 else f" in {len(results)} tests, {first}"
         remarks.add(remarks.source.statement(line), f"{{}} {what}{where}.")
     return {result.name for results in groups.values() for result in results}
@@ -212,10 +301,22 @@ def _wrong(result: TestResult) -> str:
     return result.message or "the assertion does not hold"
 
 
-def _opening(failed: int, total: int) -> str:
+def _opening(visible: Sequence[TestResult], hidden: Sequence[TestResult]) -> str:
+    failed, unseen = (sum(not result.passed for result in part) for part in (visible, hidden))
+    if not hidden:
+        return _failing(failed, len(visible))
+    first = (
+        _failing(failed, len(visible), "visible ")
+        if failed
+        else f"What it can see, it passes ({_some(len(visible), 'test')})."
+    )
+    return f"{first} {_failing(unseen, len(hidden), 'hidden ')}" if unseen else first
+
+
+def _failing(failed: int, total: int, which: str = "") -> str:
     if failed == total:
-        return "The only test fails." if total == 1 else f"All {total} tests fail."
-    return f"{failed} of {total} tests fail{'s' if failed == 1 else ''}."
+        return f"The only {which}test fails." if total == 1 else f"All {total} {which}tests fail."
+    return f"{failed} of {total} {which}tests fail{'s' if failed == 1 else ''}."
 
 
 def _praise(total: int, shared: int) -> str:

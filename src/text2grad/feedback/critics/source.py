@@ -7,9 +7,10 @@ as given. Nothing is stripped or rewritten; a statement that stands in the promp
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 
 from text2grad.types import Message
 
@@ -20,6 +21,7 @@ _FENCE = re.compile(
 _PYTHON = {"", "py", "python", "python3", "py3"}
 _LINE = re.compile(r"\r\n|\r|\n")
 _HEADER = re.compile(r":\s*(?:#[^\r\n]*\s*)*\Z")
+_SIGNATURE = re.compile(r"def\s+(?P<name>\w+)\s*(?P<rest>\(.*)", re.DOTALL)
 _UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 
@@ -83,6 +85,33 @@ class Source:
             if self.text.startswith(text, start):
                 return self.place(start, start + len(text))
         return self.line(number)
+
+    @property
+    def ends_the_completion(self) -> bool:
+        """Whether nothing follows the program, not even the end of a fence."""
+        return self.offset + len(self.text) == len(self.completion)
+
+    def unused_function(self, wanted: Iterable[str]) -> Place | None:
+        """The name of the only function that the completion defines at the top and that nothing else of it uses, nor
+        anybody wants."""
+        body = self.tree.body if self.tree is not None else []
+        parts = [(getattr(top, "name", None), node) for top in body for node in ast.walk(top)]
+        used = {node.id for name, node in parts if isinstance(node, ast.Name) and node.id != name}
+        names = {name: place for name, (place, _) in self.functions.items() if name not in {*wanted, *used}}
+        return next(iter(names.values())) if len(names) == 1 else None
+
+    @cached_property
+    def functions(self) -> dict[str, tuple[Place, Place]]:
+        """Functions that the completion defines at the top: name → where the name and the parameters stand."""
+        found = {}
+        for node in (self.tree or ast.Module([], [])).body:
+            header = self.statement(node.lineno) if isinstance(node, ast.FunctionDef) else None
+            match = _SIGNATURE.match(self.completion, *header) if header else None
+            if match is not None and isinstance(node, ast.FunctionDef):
+                opened = (0, *accumulate({"(": 1, ")": -1}.get(sign, 0) for sign in match["rest"]))
+                end = opened.index(0, 1) if 0 in opened[1:] else len(match["rest"])
+                found[node.name] = match.span("name"), (match.start("rest"), match.start("rest") + end)
+        return found
 
     def loop(self, number: int) -> int | None:
         """The first line of the innermost loop around a line."""
