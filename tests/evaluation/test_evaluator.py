@@ -12,7 +12,7 @@ from text2grad.evaluation.evaluator import Evaluation, Evaluator
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.judge import RewardFunction
 from text2grad.feedback.rewards import Scoring
-from text2grad.models.sampling.types import Seed
+from text2grad.models.sampling import Seed
 from text2grad.runs.world import World
 from text2grad.tasks.task import Metric, mean_of
 from text2grad.types import Completion, Critique, Example, Rollout

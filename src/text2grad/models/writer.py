@@ -21,7 +21,7 @@ from text2grad.models.modes import evaluating
 from text2grad.models.offsets import completion_of, decode
 from text2grad.models.parallel import gathered_ends
 from text2grad.models.sampling import Sampler, SamplingSettings, Seed, sampler_for, uniforms
-from text2grad.models.sampling.base import pick
+from text2grad.models.sampling.plain import pick
 from text2grad.runs.world import ALONE, World
 from text2grad.types import Example, Message, Rollout
 

@@ -11,7 +11,7 @@ from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.critics.named import CriticSettings
 from text2grad.feedback.rewards import Scoring
 from text2grad.models.reward.template import Template
-from text2grad.models.sampling.settings import SamplingSettings
+from text2grad.models.sampling import SamplingSettings
 from text2grad.models.settings import PolicySettings
 from text2grad.optim.settings import AdvantageSettings, KLSettings, UpdateSettings
 

@@ -17,8 +17,7 @@ from tests.models.sampling.makers import END, PAD, build, some_prompts, some_uni
 from tests.models.sampling.test_samplers import LENGTHS, assert_fresh, assert_greedy, make
 from text2grad.errors import UnsupportedModel
 from text2grad.models.sampling import ModelSampler, SamplingSettings
-from text2grad.models.sampling.base import GROWTH, SLACK, alike
-from text2grad.models.sampling.fast import FastSampler
+from text2grad.models.sampling.fast import GROWTH, SLACK, FastSampler, alike
 from text2grad.models.sampling.steps import Replays, State, advance, emit, logits_of, new_state, prefill, step
 from text2grad.models.sampling.weights import Weights
 
@@ -135,9 +134,8 @@ def test_the_very_steps_that_a_graph_captures() -> None:
     model, prompts = build("qwen2-untied"), [*some_prompts((3, 6)), *some_prompts((3, 6))[1:]]
     weights = Weights(model)
     weights.sync()
-    state = new_state(
-        weights, rows=5, places=64, new_tokens=4, end_ids=[], pad_id=PAD, temperature=0.8, keep_hidden=False
-    )
+    settings = SamplingSettings(max_new_tokens=4, temperature=0.8)
+    state = new_state(weights, settings, [], PAD, rows=5, places=64)
     for seed in (0, 1):
         uniform = torch.from_numpy(some_uniforms(3, 4, seed))
         with torch.inference_mode():
@@ -209,9 +207,7 @@ def test_a_token_further_is_the_prompt_one_longer() -> None:
     ids = torch.tensor(some_prompts((10,)))
 
     def read(count: int) -> tuple[Any, Tensor]:
-        state = new_state(
-            weights, rows=1, places=16, new_tokens=1, end_ids=[], pad_id=0, temperature=1.0, keep_hidden=False
-        )
+        state = new_state(weights, SamplingSettings(max_new_tokens=1), [], 0, rows=1, places=16)
         return state, prefill(weights, state, ids[:, :count], torch.tensor([count]), torch.tensor([0]), 0)
 
     with torch.no_grad():

@@ -8,8 +8,9 @@ import torch
 from tests.models.sampling import makers
 from tests.models.sampling.makers import END, build, some_prompts, some_uniforms, with_lora
 from tests.models.sampling.test_samplers import LENGTHS, assert_fresh, assert_greedy, make
-from text2grad.models.sampling.base import pick
+from text2grad.models.sampling import SamplingSettings
 from text2grad.models.sampling.fast import ROWS
+from text2grad.models.sampling.plain import pick
 from text2grad.models.sampling.steps import new_state
 from text2grad.models.sampling.weights import Weights
 
@@ -115,9 +116,8 @@ def test_the_kernel_draws_what_pick_draws(size: int, temperature: float) -> None
     weights = Weights(build("llama-gqa-tied", device="cuda"))
     weights.sync()
     rows = 500
-    state = new_state(
-        weights, rows=rows, places=1, new_tokens=2, end_ids=[5], pad_id=7, temperature=temperature, keep_hidden=False
-    )
+    settings = SamplingSettings(max_new_tokens=2, temperature=temperature)
+    state = new_state(weights, settings, [5], 7, rows=rows, places=1)
     logits = 3 * torch.randn(rows, size, generator=torch.Generator().manual_seed(0)).cuda()
     logits[0] = logits[1] = -torch.inf
     logits[0, size - 1] = logits[1, 3] = logits[1, 200] = 1.0

@@ -7,28 +7,102 @@ which `--help` prints, need neither.
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
+from annotated_types import Ge, Gt
+
+from text2grad._checked import Int, Real
+from text2grad.config import settings
 from text2grad.errors import UnsupportedModel
-from text2grad.models.sampling.settings import SamplingSettings
-from text2grad.models.sampling.types import Sampled, Sampler, Seed, uniforms
 from text2grad.plugins import find_plugin
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = [
-    "ModelSampler",
-    "Sampled",
-    "Sampler",
-    "SamplingSettings",
-    "Seed",
-    "sampler_for",
-    "uniforms",
-]
-
 log = logging.getLogger("text2grad")
+
+
+@settings
+class SamplingSettings:
+    """How completions are drawn. There is no top-p, no top-k, no beam and no repetition penalty, on purpose: importance
+    ratios are taken against the distribution that was sampled from, and the update knows only a temperature."""
+
+    sampler: str = "auto"
+    """fast: a static cache, for Llama-like and Qwen2-like models. plain: calls the model step by step, for every causal
+    model. auto: fast where it can be. Or your own as package.module:object."""
+    max_new_tokens: Annotated[Int, Ge(1)] = 64
+    """Longest completion in tokens; one that is cut off here is marked as truncated."""
+    temperature: Annotated[Real, Gt(0)] = 1.0
+    """Divides the logits before the softmax. Log-probs are those of the divided logits."""
+    batch: Annotated[Int, Ge(1)] = 64
+    """Completions decoded at once. More is faster on a GPU, and takes more memory for keys and values."""
+    prefill_tokens: Annotated[Int, Ge(1)] = 16384
+    """Prompt tokens, padding included, that `fast` reads at once: bounds the memory of the first pass."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Precision of sampling; auto: the model's own. The softmax is always float32. With another precision than the
+    model's own, sampled log-probs differ slightly from those of a training pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """One completion as it was sampled: what importance ratios are taken against."""
+
+    token_ids: tuple[int, ...]
+    """The sampled ids, the end token included where it was sampled; never empty."""
+    logprobs: tuple[float, ...]
+    """Of each id, under the distribution that it was drawn from: the temperature is in it."""
+    values: tuple[float, ...] | None
+    """What the value head said before each id was drawn; None without a value head."""
+    truncated: bool
+    """Whether it came to the limit without an end token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """What random draws are a function of: nothing else, so they do not depend on batching, processes or resuming."""
+
+    run: int
+    """The seed of the run."""
+    step: int
+    """The update."""
+    indices: Sequence[int]
+    """Of each prompt's completion in its update, over all processes."""
+
+
+class Sampler(Protocol):
+    """Prompts → completions, in the order of the prompts. The seam for another engine."""
+
+    def load(self, policy: Any) -> None:
+        """Sample from this policy's current weights from now on. Called before every update."""
+        ...
+
+    def sample(self, prompts: Sequence[Sequence[int]], seed: Seed | None) -> list[Sampled]:
+        """One completion for each prompt; without a seed, the likeliest id each time. The same prompt may stand there
+        many times: a group."""
+        ...
+
+
+def uniforms(seed: int, step: int, indices: Sequence[int], length: int) -> "NDArray[np.float32]":
+    """(len(indices), length) numbers in [0, 1), without a state: row r is a function of the seed, the step and
+    `indices[r]`, the completion's number in this step. The start of a row does not depend on its length.
+
+    >>> uniforms(7, 0, [3, 4], 2).tolist() == [uniforms(7, 0, [i], 5)[0, :2].tolist() for i in (3, 4)]
+    True
+    """
+    import numpy as np
+
+    rows = np.empty((len(indices), length), dtype=np.float32)
+    key = np.array([seed % 2**64, step % 2**64], dtype=np.uint64)
+    for row, index in zip(rows, indices, strict=True):
+        # Philox counts up in the first word of its counter; the second one holds the index, so no two rows meet.
+        # The raw words are numpy's promise for all versions, which the numbers of its Generator are not.
+        counter = np.array([0, index % 2**64, 0, 0], dtype=np.uint64)
+        words = np.random.Philox(key=key, counter=counter).random_raw((length + 1) // 2)
+        halves = words.astype("<u8").view("<u4")[:length]
+        row[:] = (halves >> 8) * np.float32(2**-24)
+    return rows
 
 
 def sampler_for(policy: Any, settings: SamplingSettings, *, end_ids: Sequence[int], pad_id: int) -> Sampler:

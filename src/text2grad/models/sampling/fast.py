@@ -7,7 +7,7 @@ Before the first completions, its logits are held against the model's own. Refus
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -18,14 +18,16 @@ from torch import Tensor
 
 from text2grad.errors import UnsupportedModel
 from text2grad.models.modes import evaluating
-from text2grad.models.sampling.base import SLACK, OverModel, alike, as_sampled, batches, values_of
-from text2grad.models.sampling.settings import SamplingSettings
+from text2grad.models.sampling import Sampled, SamplingSettings
+from text2grad.models.sampling.plain import OverModel, as_sampled, batches, values_of
 from text2grad.models.sampling.steps import Replays, State, advance, emit, logits_of, new_state, prefill, step
-from text2grad.models.sampling.types import Sampled
 from text2grad.models.sampling.weights import Weights
 
 log = logging.getLogger("text2grad")
 
+GROWTH, SLACK = 1.25, 16
+"""A group of prompts read at once holds lengths up to GROWTH times its shortest, or SLACK tokens more: so at most a
+fifth of it is padding, or SLACK tokens a prompt."""
 SPAN = 64
 """On a GPU the cache is looked at in steps of this many places: a graph each, captured when first needed."""
 ROWS = 16
@@ -102,12 +104,11 @@ class FastSampler(OverModel):
         self.weights.rope(places)
         return new_state(
             self.weights,
+            self.settings,
+            self.end_ids,
+            self.pad_id,
             rows=rows,
             places=places,
-            new_tokens=self.settings.max_new_tokens,
-            end_ids=self.end_ids,
-            pad_id=self.pad_id,
-            temperature=self.settings.temperature,
             keep_hidden=self.value_head is not None,
             kernels=self._kernels,
         )
@@ -257,6 +258,19 @@ class FastSampler(OverModel):
         aside = not greedy and bool(((before_B > 0.51) | (before_B + wanted_B.exp() < 0.49)).any())
         if aside or float((state.logprobs_BT[:, 0] - wanted_B).abs().max()) > 0.01:
             raise RuntimeError("it draws other ids, or with other log-probs, than the logits say")
+
+
+def alike(lengths: Sequence[int], budget: int, slack: int = SLACK) -> Iterator[tuple[int, int]]:
+    """(start, end) of runs of ascending lengths that are read at once: within GROWTH or `slack` of the shortest, and
+    `budget` tokens in all, padding included (a single prompt may be longer)."""
+    start = 0
+    for end, length in enumerate(lengths):
+        most = max(int(lengths[start] * GROWTH), lengths[start] + slack)
+        if end > start and (length > most or length * (end - start + 1) > budget):
+            yield start, end
+            start = end
+    if lengths:
+        yield start, len(lengths)
 
 
 def kernels_for(weights: Weights) -> Any:
