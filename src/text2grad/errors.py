@@ -115,3 +115,13 @@ class UnsupportedTokenizer(ModelError):
 
 class UnsupportedModel(ModelError):
     pass
+
+
+def first_line(problem: BaseException, *, named: bool = False) -> str:
+    """What somebody else's error says, cut to fit into a message of ours. `named`: with its class.
+
+    >>> first_line(ValueError("no such device\\nCompile with CUDA"), named=True)
+    'ValueError: no such device'
+    """
+    line = (str(problem).strip().splitlines() or [""])[0][:160]
+    return f"{type(problem).__name__}: {line}" if named else line

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from text2grad.errors import UnsupportedModel
 from text2grad.models.modes import evaluating
@@ -36,8 +37,7 @@ PASS = 32
 """On a GPU a pass over short prompts costs what its launches cost: for fewer passes, this much padding a prompt."""
 LOOK_EVERY = 8
 """Steps between two looks at whether all rows have ended; each look waits for the GPU."""
-TOLERANCE = {torch.float32: 5e-3, torch.float64: 5e-3}
-LOOSE = 0.1
+TOLERANCE, LOOSE = 5e-3, 0.1
 """Root mean square difference from the model's own logits, as a share of their spread; LOOSE for 16-bit numbers. A
 wrong layer is off by the whole spread, TF32 alone by a thousandth."""
 KINDS = (torch.float32, torch.bfloat16, torch.float16)
@@ -147,18 +147,12 @@ class FastSampler(OverModel):
             chunk = different[start:end]
             row, stop = first[chunk[0]], ends[end - 1]
             place = {prompt: which for which, prompt in enumerate(chunk)}
-            which_R = torch.tensor([place[prompt] for prompt in prompts[row:stop]], device=hidden_BH.device)
-            ids_UP, lengths_U = self._padded(chunk)
+            which_R = torch.tensor([place[prompt] for prompt in prompts[row:stop]])
+            lengths_U = torch.tensor([len(prompt) for prompt in chunk])
+            ids_UP = pad_sequence([torch.tensor(prompt) for prompt in chunk], batch_first=True)
+            ids_UP, lengths_U, which_R = (numbers.to(hidden_BH.device) for numbers in (ids_UP, lengths_U, which_R))
             hidden_BH[row:stop] = prefill(self.weights, state, ids_UP, lengths_U, which_R, row)
         return hidden_BH
-
-    def _padded(self, prompts: list[tuple[int, ...]]) -> tuple[Tensor, Tensor]:
-        lengths = [len(prompt) for prompt in prompts]
-        ids = np.zeros((len(prompts), max(lengths)), dtype=np.int64)
-        for row, prompt in zip(ids, prompts, strict=True):
-            row[: len(prompt)] = prompt
-        device = self.weights.device
-        return torch.from_numpy(ids).to(device), torch.tensor(lengths, device=device)
 
     def _replay(self, replays: Replays, longest: int, greedy: bool) -> None:
         places = replays.state.cache[0].shape[1]
@@ -222,7 +216,7 @@ class FastSampler(OverModel):
 
     @property
     def _tolerance(self) -> float:
-        return TOLERANCE.get(self.weights.dtype, LOOSE)
+        return LOOSE if self.weights.dtype.itemsize == 2 else TOLERANCE
 
     def _error(self, rows: int, length: int) -> float:
         """Of the logits after a prompt and after one token more, as a share of the spread of the model's own from a

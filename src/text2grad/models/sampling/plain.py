@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from text2grad.errors import InvalidData
 from text2grad.models.modes import evaluating
@@ -113,7 +114,7 @@ class PlainSampler(OverModel):
         logprobs_BT = torch.zeros(count, steps, device=device)
         lengths_B = torch.zeros(count, dtype=torch.long, device=device)
         ended_B = torch.zeros(count, dtype=torch.bool, device=device)
-        hidden: list[tuple[Tensor, Tensor]] = []
+        values_BT = None if self.value_head is None else torch.zeros_like(logprobs_BT)
         cache = None
         for step in range(steps):
             logits_AV, hidden_AH, cache = self._forward(feed_BP, mask_BS[:, : width + step], position_BP, cache)
@@ -124,8 +125,8 @@ class PlainSampler(OverModel):
             lengths_B[rows_A] += alive_A
             ended_B[rows_A] |= alive_A & torch.isin(ids_A, ends_E)
             alive_A = ~ended_B[rows_A]
-            if hidden_AH is not None:
-                hidden.append((rows_A, hidden_AH))
+            if values_BT is not None and self.value_head is not None:
+                values_BT[rows_A, step] = values_of(self.value_head, hidden_AH)
             living = int(alive_A.sum())
             if living == 0 and not self._sharded:
                 break
@@ -135,18 +136,16 @@ class PlainSampler(OverModel):
                 cache.batch_select_indices(kept)
                 rows_A, alive_A, mask_BS = rows_A[kept], alive_A[kept], mask_BS[kept]
                 feed_BP, position_BP = feed_BP[kept], position_BP[kept]
-        values_BT = self._values(hidden, count, steps)
         return as_sampled(ids_BT, logprobs_BT, values_BT, lengths_B, ended_B)
 
     def _padded(self, prompts: list[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
         """Ids padded on the left, and a mask that already covers the tokens to come."""
-        width = max(map(len, prompts))
-        ids = np.full((len(prompts), width), self.pad_id, dtype=np.int64)
-        mask = np.ones((len(prompts), width + self.settings.max_new_tokens), dtype=np.int64)
-        for row, prompt in enumerate(prompts):
-            ids[row, width - len(prompt) :] = prompt
-            mask[row, : width - len(prompt)] = 0
-        return torch.from_numpy(ids).to(device), torch.from_numpy(mask).to(device)
+        rows = [torch.tensor(prompt) for prompt in prompts]
+        ids_BP = pad_sequence(rows, batch_first=True, padding_value=self.pad_id, padding_side="left")
+        width = ids_BP.shape[1]
+        first_B = torch.tensor([width - len(prompt) for prompt in prompts])
+        mask_BS = torch.arange(width + self.settings.max_new_tokens) >= first_B[:, None]
+        return ids_BP.to(device), mask_BS.long().to(device)
 
     def _forward(self, ids_BP: Tensor, mask_BS: Tensor, position_BP: Tensor, cache: Any) -> tuple[Tensor, Any, Any]:
         """(logits_BV, hidden_BH or None, cache) after the last of these ids."""
@@ -160,14 +159,6 @@ class PlainSampler(OverModel):
         with hook:
             output = self.model(input_ids=ids_BP, past_key_values=cache, use_cache=True, **inputs)
         return output.logits[:, -1], seen[0] if seen else None, output.past_key_values
-
-    def _values(self, hidden: list[tuple[Tensor, Tensor]], count: int, steps: int) -> Tensor | None:
-        if self.value_head is None:
-            return None
-        values_BT = torch.zeros(count, steps)
-        for step, (rows_A, hidden_AH) in enumerate(hidden):
-            values_BT[rows_A.cpu(), step] = values_of(self.value_head, hidden_AH).cpu()
-        return values_BT
 
     def _numbers(self) -> AbstractContextManager[Any]:
         if self.settings.dtype == "auto":

@@ -76,13 +76,13 @@ def new_state(
     keep_hidden: bool = False,
     kernels: Any = None,
 ) -> State:
-    new_tokens = settings.max_new_tokens
+    new_tokens, kv_width = settings.max_new_tokens, 2 * weights.shape.kv_heads * weights.shape.head_dim
 
     def zeros(dtype: torch.dtype, *shape: int) -> Tensor:
         return torch.zeros(shape, dtype=dtype, device=weights.device)
 
     return State(
-        cache=[zeros(weights.dtype, rows, places, weights.shape.kv_width) for _ in weights.layers],
+        cache=[zeros(weights.dtype, rows, places, kv_width) for _ in weights.layers],
         ids_B=zeros(torch.long, rows),
         position_B=zeros(torch.long, rows),
         step_1=zeros(torch.long, 1),
