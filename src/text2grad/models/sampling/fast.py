@@ -8,7 +8,7 @@ Before the first completions, its logits are held against the model's own. Refus
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 from text2grad.errors import UnsupportedModel
 from text2grad.models.modes import evaluating
 from text2grad.models.sampling import Sampled, SamplingSettings
-from text2grad.models.sampling.plain import OverModel, as_sampled, batches, values_of
+from text2grad.models.sampling.plain import as_sampled, values_of
 from text2grad.models.sampling.steps import Replays, State, advance, emit, logits_of, new_state, prefill, step
 from text2grad.models.sampling.weights import Weights
 
@@ -46,59 +46,57 @@ TRIAL = 80
 """Tokens of the trial of the kernels: more than they look at together."""
 
 
-class FastSampler(OverModel):
+class FastDecoder:
     """On a GPU the cache of a batch and its graphs stay from call to call."""
 
-    def __init__(self, model: Any, settings: SamplingSettings, **options: Any) -> None:
-        super().__init__(model, settings, **options)
-        dtype = None if settings.dtype == "auto" else getattr(torch, settings.dtype)
-        self.weights = Weights(model, dtype)
+    def __init__(
+        self, model: Any, settings: SamplingSettings, end_ids: tuple[int, ...], pad_id: int, value_head: Any
+    ) -> None:
+        self.model, self.settings, self.value_head = model, settings, value_head
+        self.end_ids, self.pad_id = end_ids, pad_id
+        self.weights = Weights(model, None if settings.dtype == "auto" else getattr(torch, settings.dtype))
+        self._asked = self._places = 0
         self._checked: tuple[torch.device, torch.dtype] | None = None
         self._kernels: Any = None
         self._static: tuple[int, Replays] | None = None
 
-    def __call__(self, prompts: Sequence[Sequence[int]], uniforms: NDArray[np.float32] | None) -> list[Sampled]:
-        new_tokens = self.settings.max_new_tokens
-        self.check(prompts, uniforms)
-        # Before anything else, also where there is nothing to do: gathering sharded weights needs every process.
+    @contextmanager
+    def ready(self, prompts: Sequence[Sequence[int]]) -> Iterator[None]:
+        """What batches of these prompts are decoded in, with the weights of this moment."""
+        self._asked = len(prompts)
+        self._places = max(map(len, prompts), default=0) + self.settings.max_new_tokens
+        # Also where there is nothing to do: gathering sharded weights needs every process.
         self.weights.sync()
-        results: dict[int, Sampled] = {}
         device = self.weights.device
         here = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
         with evaluating(self.model, self.value_head), here:
             if self._checked != (device, self.weights.dtype):
-                self._compare(self._rows(len(prompts)))
+                self._compare(self._rows())
             with torch.inference_mode():
-                places = max(map(len, prompts), default=0) + new_tokens
-                for rows in batches(prompts, self.settings.batch):
-                    chosen = [tuple(prompts[row]) for row in rows]
-                    state = self._state(len(rows), len(prompts), places)
-                    decoded = self._decode(state, chosen, None if uniforms is None else uniforms[rows])
-                    results.update(zip(rows, decoded, strict=True))
-        return [results[row] for row in range(len(prompts))]
+                yield
 
     @property
     def replays(self) -> bool:
         """Whether steps are captured and replayed, so that the state has to stay where it is."""
         return self.weights.device.type == "cuda"
 
-    def _state(self, rows: int, asked: int, places: int) -> State:
-        """A state with this much room: on a GPU the one of the last call where it fits, elsewhere a new one."""
+    def _state(self, rows: int) -> State:
+        """A state with enough room: on a GPU the one of the last call where it fits, elsewhere a new one."""
         if not self.replays:
-            return self._new_state(rows, places)
-        rows = self._rows(asked)
+            return self._new_state(rows, self._places)
+        rows = self._rows()
         if self._static is not None and self._static[0] == self.weights.version:
             had_rows, had_places, _ = self._static[1].state.cache[0].shape
-            if had_rows == rows and had_places >= places:
+            if had_rows == rows and had_places >= self._places:
                 return self._static[1].state
         self._static = None  # gives its memory back first
-        state = self._new_state(rows, -(-places // SPAN) * SPAN)
+        state = self._new_state(rows, -(-self._places // SPAN) * SPAN)
         self._static = self.weights.version, Replays(self.weights, state)
         return state
 
-    def _rows(self, asked: int) -> int:
+    def _rows(self) -> int:
         """Rows of a state on a GPU."""
-        return min(self.settings.batch, max(1, -(-asked // ROWS)) * ROWS)
+        return min(self.settings.batch, max(1, -(-self._asked // ROWS)) * ROWS)
 
     def _new_state(self, rows: int, places: int) -> State:
         self.weights.rope(places)
@@ -113,9 +111,8 @@ class FastSampler(OverModel):
             kernels=self._kernels,
         )
 
-    def _decode(
-        self, state: State, prompts: list[tuple[int, ...]], uniforms: NDArray[np.float32] | None
-    ) -> list[Sampled]:
+    def decode(self, prompts: list[tuple[int, ...]], uniforms: NDArray[np.float32] | None) -> list[Sampled]:
+        state = self._state(len(prompts))
         hidden_BH = self._start(state, prompts)
         greedy = uniforms is None
         if uniforms is not None:
@@ -199,7 +196,9 @@ class FastSampler(OverModel):
         self._kernels, trouble = kernels_for(self.weights), ""
         if self._kernels is not None:
             try:
-                error = self._error(rows, min(self.positions or TRIAL, TRIAL))
+                error = self._error(
+                    rows, min(getattr(self.model.config, "max_position_embeddings", None) or TRIAL, TRIAL)
+                )
                 trouble = "" if error <= self._tolerance else f"logits are off by {error:.2g} of their spread"
             except torch.OutOfMemoryError:
                 raise
@@ -221,7 +220,7 @@ class FastSampler(OverModel):
     def _error(self, rows: int, length: int) -> float:
         """Of the logits after a prompt and after one token more, as a share of the spread of the model's own from a
         pass over the same ids."""
-        ids = torch.arange(1, length + 1, device=self.weights.device).mul_(7919).remainder_(self.vocabulary)
+        ids = torch.arange(1, length + 1, device=self.weights.device).mul_(7919).remainder_(len(self.weights.embed))
         expected_2V = self.model(ids[None]).logits[0, -2:].float()
         state = self._new_state(rows, length)
         which_B = torch.zeros_like(state.ids_B)

@@ -1,14 +1,14 @@
 """Completions by calling the model token by token: slow, and right for every causal model of transformers. And what the
-fast sampler shares with it: requests that are checked and put in order, ids that are drawn from logits.
+fast decoder shares with it: ids that are drawn from logits.
 
-Enters: prompts as ids. Leaves: `Sampled` in their order. Prompts are sorted by length and padded on the left, rows that
+Enters: prompts of similar length, as ids. Leaves: `Sampled` in their order. Prompts are padded on the left, rows that
 ended leave the batch once they are half of it. Refuses to know what is inside the model: it reads logits, and the input
 of the output layer for the value head.
 """
 
 import inspect
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from text2grad.errors import InvalidData
 from text2grad.models.modes import evaluating
 from text2grad.models.sampling import Sampled, SamplingSettings
 
@@ -26,82 +25,26 @@ CHUNK = 256
 numbers a row, which costs as much as a layer of a small model."""
 
 
-class OverModel:
-    """A model of transformers, or peft's around one, that is drawn from; and what a completion may look like."""
-
-    def __init__(
-        self,
-        model: Any,
-        settings: SamplingSettings,
-        *,
-        end_ids: Sequence[int],
-        pad_id: int,
-        value_head: nn.Module | None = None,
-    ) -> None:
-        self.model, self.settings, self.value_head = model, settings, value_head
-        self.end_ids, self.pad_id = tuple(end_ids), pad_id
-        self.positions: int | None = getattr(model.config, "max_position_embeddings", None)
-        self.vocabulary = int(model.get_input_embeddings().weight.shape[0])
-        if not 0 <= pad_id < self.vocabulary:
-            # Rows that have ended are fed it.
-            most = self.vocabulary - 1
-            raise InvalidData(f"pad_id should be an id that the model reads, 0 to {most}, got {pad_id}; any will do")
-
-    def check(self, prompts: Sequence[Sequence[int]], uniforms: NDArray[np.float32] | None) -> None:
-        """Raise `InvalidData` for what the model cannot read, before any tensor is made."""
-        new_tokens, most = self.settings.max_new_tokens, self.vocabulary - 1
-        for place, prompt in enumerate(prompts):
-            if len(prompt) == 0:
-                raise InvalidData(
-                    f"prompt {place} is empty, and a model needs a token to go on from: begin it with the tokenizer's "
-                    f"begin-of-text or end-of-text id"
-                )
-            if self.positions is not None and len(prompt) + new_tokens > self.positions:
-                raise InvalidData(
-                    f"prompt {place} has {len(prompt)} tokens, which with max_new_tokens={new_tokens} is more than the "
-                    f"{self.positions} positions of the model: shorten the prompt, or lower max_new_tokens"
-                )
-            if min(prompt) < 0 or max(prompt) > most:
-                # On a GPU such an id would end the process, with a message about something else.
-                raise InvalidData(
-                    f"prompt {place} should hold ids from 0 to {most}, got {min(prompt)} to {max(prompt)}: is "
-                    f"its tokenizer the model's?"
-                )
-        if uniforms is not None and uniforms.shape != (len(prompts), new_tokens):
-            raise InvalidData(
-                f"uniforms should have the shape ({len(prompts)}, {new_tokens}), a row a prompt and max_new_tokens "
-                f"numbers in each, got {uniforms.shape}"
-            )
-
-
-def batches(prompts: Sequence[Sequence[int]], batch: int) -> Iterator[list[int]]:
-    """Indices of the prompts, short ones first, equal ones side by side; so many at a time."""
-    order = sorted(range(len(prompts)), key=lambda index: (len(prompts[index]), tuple(prompts[index])))
-    for start in range(0, len(order), batch):
-        yield order[start : start + batch]
-
-
-class PlainSampler(OverModel):
+class PlainDecoder:
     """A model that is sharded over processes (DTensor parameters) takes part in each step on every one of them: then
     all decode `max_new_tokens` steps, and all must be called with the same number of prompts."""
 
-    def __init__(self, model: Any, settings: SamplingSettings, **options: Any) -> None:
-        super().__init__(model, settings, **options)
+    def __init__(
+        self, model: Any, settings: SamplingSettings, end_ids: tuple[int, ...], pad_id: int, value_head: Any
+    ) -> None:
+        self.model, self.settings, self.value_head = model, settings, value_head
+        self.end_ids, self.pad_id = end_ids, pad_id
         self._sharded = any(hasattr(parameter, "full_tensor") for parameter in model.parameters())
         inner = model.get_base_model() if hasattr(model, "get_base_model") else model
         self._known = set(inspect.signature(inner.forward).parameters)
 
-    def __call__(self, prompts: Sequence[Sequence[int]], uniforms: NDArray[np.float32] | None) -> list[Sampled]:
-        self.check(prompts, uniforms)
-        results: dict[int, Sampled] = {}
+    @contextmanager
+    def ready(self, _prompts: Sequence[Sequence[int]]) -> Iterator[None]:
+        """What batches of these prompts are decoded in."""
         with torch.no_grad(), evaluating(self.model, self.value_head), self._numbers():
-            for rows in batches(prompts, self.settings.batch):
-                chosen = [prompts[row] for row in rows]
-                decoded = self._decode(chosen, None if uniforms is None else uniforms[rows])
-                results.update(zip(rows, decoded, strict=True))
-        return [results[row] for row in range(len(prompts))]
+            yield
 
-    def _decode(self, prompts: list[Sequence[int]], uniforms: NDArray[np.float32] | None) -> list[Sampled]:
+    def decode(self, prompts: Sequence[Sequence[int]], uniforms: NDArray[np.float32] | None) -> list[Sampled]:
         device, steps = self.model.device, self.settings.max_new_tokens
         feed_BP, mask_BS = self._padded(prompts, device)
         count, width = feed_BP.shape
@@ -138,7 +81,7 @@ class PlainSampler(OverModel):
                 feed_BP, position_BP = feed_BP[kept], position_BP[kept]
         return as_sampled(ids_BT, logprobs_BT, values_BT, lengths_B, ended_B)
 
-    def _padded(self, prompts: list[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
+    def _padded(self, prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
         """Ids padded on the left, and a mask that already covers the tokens to come."""
         rows = [torch.tensor(prompt) for prompt in prompts]
         ids_BP = pad_sequence(rows, batch_first=True, padding_value=self.pad_id, padding_side="left")
