@@ -118,10 +118,13 @@ class UnsupportedModel(ModelError):
 
 
 def first_line(problem: BaseException, *, named: bool = False) -> str:
-    """What somebody else's error says, cut to fit into a message of ours. `named`: with its class.
+    """What somebody else's error says, cut to fit into a message of ours: its class, where it says nothing. `named`:
+    its class in any case.
 
     >>> first_line(ValueError("no such device\\nCompile with CUDA"), named=True)
     'ValueError: no such device'
     """
-    line = (str(problem).strip().splitlines() or [""])[0][:160]
-    return f"{type(problem).__name__}: {line}" if named else line
+    name, lines = type(problem).__name__, str(problem).strip().splitlines()
+    if not lines:
+        return name
+    return f"{name}: {lines[0][:160]}" if named else lines[0][:160]
