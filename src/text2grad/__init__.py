@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from text2grad.feedback.settings import Scoring
     from text2grad.models.offsets import completion_of
     from text2grad.models.reward.model import RewardModel
-    from text2grad.models.sampling.types import Sampled, Sampler, Seed
+    from text2grad.models.sampling import Sampled, Sampler, Seed
     from text2grad.optim.estimators import Advantages, Estimator, estimator
     from text2grad.tasks.task import Metric, Task, mean_of, open_task
     from text2grad.training.preference import DPOTrainer
@@ -85,7 +85,7 @@ _ROOMS = {
     "feedback.settings": ("Scoring",),
     "models.offsets": ("completion_of",),
     "models.reward.model": ("RewardModel",),
-    "models.sampling.types": ("Sampled", "Sampler", "Seed"),
+    "models.sampling": ("Sampled", "Sampler", "Seed"),
     "optim.estimators": ("Advantages", "Estimator", "estimator"),
     "tasks.task": ("Metric", "Task", "mean_of", "open_task"),
     "training.preference": ("DPOTrainer",),

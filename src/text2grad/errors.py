@@ -115,3 +115,16 @@ class UnsupportedTokenizer(ModelError):
 
 class UnsupportedModel(ModelError):
     pass
+
+
+def first_line(problem: BaseException, *, named: bool = False) -> str:
+    """What somebody else's error says, cut to fit into a message of ours: its class, where it says nothing. `named`:
+    its class in any case.
+
+    >>> first_line(ValueError("no such device\\nCompile with CUDA"), named=True)
+    'ValueError: no such device'
+    """
+    name, lines = type(problem).__name__, str(problem).strip().splitlines()
+    if not lines:
+        return name
+    return f"{name}: {lines[0][:160]}" if named else lines[0][:160]

@@ -109,7 +109,16 @@ def run_all(jobs: list[dict[str, Any]], path: Path, scratch: Path, workers: int,
     def go(job: dict[str, Any]) -> None:
         if time.time() - began > limit:
             return
-        command = [sys.executable, "-m", "studies.words.run", "one", "--job", json.dumps(job), "--scratch", str(scratch)]
+        command = [
+            sys.executable,
+            "-m",
+            "studies.words.run",
+            "one",
+            "--job",
+            json.dumps(job),
+            "--scratch",
+            str(scratch),
+        ]
         ended = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
         if ended.returncode:
             print(job["arm"], job["seed"], ended.stderr[-2000:], flush=True)
@@ -134,8 +143,8 @@ def versions() -> dict[str, str]:
 def one(job: dict[str, Any], scratch: Path) -> list[dict[str, Any]]:
     """One run: a row for each evaluation."""
     import torch
-
     from studies.words.critics import CRITICS
+
     from text2grad import config
     from text2grad.models.load import load_model
     from text2grad.runs import read_jsonl

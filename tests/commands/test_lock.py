@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from text2grad.errors import RunError, RunLocked
-from text2grad.runs.ledger import Lock
+from text2grad.errors import RunLocked
+from text2grad.runs.folder import Lock
 
 
 def test_one_holder_at_a_time_and_no_file_after_it(tmp_path: Path) -> None:
@@ -22,11 +22,10 @@ def test_one_holder_at_a_time_and_no_file_after_it(tmp_path: Path) -> None:
 
 def test_a_place_where_nothing_can_be_written_is_not_busy(tmp_path: Path) -> None:
     if Path("/proc/self").exists():
-        with pytest.raises(RunError, match="/proc: cannot be written to") as refused:
+        with pytest.raises(OSError, match="/proc"):
             Lock(Path("/proc/.lock"), "busy")
-        assert not isinstance(refused.value, RunLocked)
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunError, match="cannot be written to"):
+    with pytest.raises(OSError, match="file"):
         Lock(tmp_path / "file" / ".lock", "busy")
 
 

@@ -12,7 +12,7 @@ from text2grad.evaluation.evaluator import Evaluation, Evaluator
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.judge import RewardFunction
 from text2grad.feedback.settings import Scoring
-from text2grad.models.sampling.types import Seed
+from text2grad.models.sampling import Seed
 from text2grad.runs.world import World
 from text2grad.tasks.task import Metric, mean_of
 from text2grad.types import Completion, Critique, Example, Rollout
@@ -130,16 +130,11 @@ class Threads:
     def of(self, rank: int) -> World:
         threads = self
 
-        class One:
-            size, is_main = threads.size, rank == 0
-
+        class One(World):
             def __init__(self) -> None:
-                self.rank = rank
+                self.rank, self.size = rank, threads.size
 
             def all_sum(self, numbers: Any) -> Any:
-                raise NotImplementedError
-
-            def all_max(self, number: int) -> int:
                 raise NotImplementedError
 
             def all_gather(self, mine: T) -> list[T]:

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from text2grad.models.sampling.settings import SamplingSettings
+from text2grad.models.sampling import SamplingSettings
 from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.optim.settings import AdvantageSettings, KLSettings, UpdateSettings

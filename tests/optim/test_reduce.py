@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from text2grad.optim.reduce import masked_mean, whiten
-from text2grad.runs.world import Alone
+from text2grad.runs.world import World
 
 MASK = torch.tensor([[True, True, False], [True, True, False]])
 
@@ -45,7 +45,7 @@ def test_nothing_masked_in_is_zero_not_nan() -> None:
     assert not whiten(torch.full((2, 3), float("nan")), nothing_BT).any()
 
 
-class Two(Alone):
+class Two(World):
     """Two processes with the same numbers."""
 
     size = 2

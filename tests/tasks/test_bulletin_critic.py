@@ -64,7 +64,7 @@ anything = st.one_of(babble, st.text(max_size=80), babble.flatmap(lambda text: s
 
 
 def judged(completion: str, facts: Any = FACTS) -> Critique:
-    critique = bulletin.judge(completion, facts)
+    critique = measured.judge(completion, facts)
     assert critique is not None
     return critique
 
@@ -145,7 +145,7 @@ def test_a_true_prefix_is_never_worse_than_a_shorter_one_nor_than_silence(exampl
 @case("\u2028A  fire\n in\tNorwick")
 def test_laws_of_quality(completion: str) -> None:
     """It begins with silence and ends with the score, has every boundary of a quote, and is the score of the prefix."""
-    critique = bulletin.judge(completion, FACTS)
+    critique = measured.judge(completion, FACTS)
     if critique is None:
         assert any("\ud800" <= character <= "\udfff" for character in completion)
         return
@@ -166,7 +166,7 @@ def test_laws_of_quality(completion: str) -> None:
 
 @given(anything)
 def test_only_true_facts_are_better_than_silence(completion: str) -> None:
-    said = bulletin.judge(completion, FACTS)
+    said = measured.judge(completion, FACTS)
     if said is not None and facts_right(completion, FACTS) == 0:
         assert said.score is not None and said.score <= score("")
 
@@ -174,7 +174,7 @@ def test_only_true_facts_are_better_than_silence(completion: str) -> None:
 @given(babble, babble)
 def test_saying_more_never_helps_a_fact_that_has_been_said(first: str, second: str) -> None:
     """The end of a sentence apart, which is paid once a text has one."""
-    critic = BulletinCritic(BulletinSettings(unfinished=0.0))
+    critic = BulletinCritic(BulletinSettings(unfinished=0.0), "quality")
     less, more = critic.judge(first, FACTS), critic.judge(f"{first} {second}", FACTS)
     new = {m.slot for m in read(f"{first} {second}").mentions} - {m.slot for m in read(first).mentions}
     assert less is not None and less.score is not None and more is not None and more.score is not None
@@ -183,7 +183,7 @@ def test_saying_more_never_helps_a_fact_that_has_been_said(first: str, second: s
 
 @given(anything)
 def test_every_quote_becomes_a_span_with_its_verdict(completion: str) -> None:
-    said = bulletin.judge(completion, FACTS)
+    said = measured.judge(completion, FACTS)
     if said is None:
         return
     found = align(completion, said)
@@ -305,7 +305,7 @@ def test_a_slip_is_forgiven_once() -> None:
     """Three facts of eight. "14 houses" stands where it does not fit, then the place does as well."""
     assert score("A fire on Monday 14 houses") == pytest.approx((3 - 3.0) / 8 - 0.05 - 2 / 41)
     assert score("A fire on Monday 14 houses Norwick") == pytest.approx((3 + 0 - 2.4) / 8 - 0.05 - 4 / 42)
-    free = BulletinCritic(BulletinSettings(listed=1.0)).judge("A fire on Monday 14 houses Norwick", FACTS)
+    free = BulletinCritic(BulletinSettings(listed=1.0), "quality").judge("A fire on Monday 14 houses Norwick", FACTS)
     assert free is not None and free.score == pytest.approx((4 - 2.4) / 8 - 0.05 - 4 / 42)
 
 
@@ -370,7 +370,7 @@ def test_facts_of_another_kind_are_refused(facts: Any) -> None:
 
 
 def test_settings_are_what_q_is_made_of() -> None:
-    strict = BulletinCritic(BulletinSettings(wrong=3.0, unsaid=0.0, unfinished=0.0, language=0.0))
+    strict = BulletinCritic(BulletinSettings(wrong=3.0, unsaid=0.0, unfinished=0.0, language=0.0), "quality")
     said = strict.judge("A flood flood in Norwick", FACTS)
     assert said is not None and said.score == pytest.approx((1 - 3) / 8)
 
@@ -396,7 +396,7 @@ def lines_run(completion: str) -> int:
     before = sys.gettrace()
     sys.settrace(trace)
     try:
-        bulletin.judge(completion, FACTS)
+        measured.judge(completion, FACTS)
     finally:
         sys.settrace(before)
     return count

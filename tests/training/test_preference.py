@@ -20,7 +20,7 @@ from text2grad.cli import main
 from text2grad.errors import ConfigError, InvalidData, RunError
 from text2grad.feedback.critics.learned import CARD
 from text2grad.models.policy import Policy
-from text2grad.models.sampling.types import Sampled
+from text2grad.models.sampling import Sampled
 from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.optim.batch import collate_ids

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 from tests.training.trainings import EXAMPLES, HELD_OUT, Fixed, metrics_of, rows_of, trainer, vowels, weights_of
 from text2grad.errors import CriticError, InvalidData, RunError
 from text2grad.models.load import load_model
-from text2grad.models.sampling.types import Sampled
+from text2grad.models.sampling import Sampled
 from text2grad.models.tiny import tiny_model
 from text2grad.optim.update import update
 from text2grad.tasks.task import Metric, mean_of

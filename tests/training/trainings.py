@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from text2grad import config
-from text2grad.models.sampling.types import Sampled
+from text2grad.models.sampling import Sampled
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.runs import read_jsonl
 from text2grad.training.rl import Trainer

@@ -19,7 +19,7 @@ import numpy as np
 from text2grad.errors import InvalidData
 from text2grad.evaluation.metrics import check_metrics, measured
 from text2grad.feedback.judge import RewardFunction
-from text2grad.models.sampling.types import Seed
+from text2grad.models.sampling import Seed
 from text2grad.runs.world import ALONE, World
 from text2grad.tasks.task import Metric
 from text2grad.types import Example, Rollout

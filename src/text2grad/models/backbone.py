@@ -24,6 +24,9 @@ from text2grad.optim.head import Head
 
 log = logging.getLogger("text2grad")
 
+KEEP_ALL_KEYS = ("llama", "qwen2", "qwen3", "mistral", "granite", "smollm3")
+"""Families of which it is known that a layer keeps the keys of every token: no windows, no recurrent states."""
+
 
 class TokenHead(nn.Module):
     """hidden (…, H) → (…, outputs), in fp32; (…) for one output. It starts at 0."""
@@ -106,7 +109,11 @@ class Backbone(nn.Module):
         must make equally many; a layer that is run again in the backward pass would find its keys there already."""
         if torch.is_grad_enabled() and self.training and (self.options.gradient_checkpointing or self.options.compile):
             return False
-        return not any(hasattr(weight, "full_tensor") for weight in self.parameters()) and _keeps_all_keys(self.base)
+        if any(hasattr(weight, "full_tensor") for weight in self.parameters()):
+            return False
+        config = self.base.config.get_text_config()
+        windows = set(getattr(config, "layer_types", None) or ["full_attention"]) - {"full_attention"}
+        return not windows and not getattr(config, "sliding_window", None) and config.model_type in KEEP_ALL_KEYS
 
     def save_pretrained(self, path: str | Path, tokenizer: Any, weights: dict[str, Tensor] | None = None) -> None:
         """A folder that plain transformers loads: adapters are merged into the weights they adapt.
@@ -166,6 +173,35 @@ class Backbone(nn.Module):
         return nullcontext()
 
 
+class Headed(nn.Module):
+    """A backbone with a head of ours on it: what `Policy` and `RewardModel` have in common."""
+
+    def __init__(self, model: Any, options: PolicySettings) -> None:
+        super().__init__()
+        self.backbone, self.options = Backbone(model, options), options
+
+    @property
+    def model(self) -> Any:
+        """The transformers model, in peft's wrapper where there is an adapter."""
+        return self.backbone.model
+
+    @property
+    def base(self) -> Any:
+        """The transformers model, without peft's wrapper."""
+        return self.backbone.base
+
+    @property
+    def device(self) -> torch.device:
+        return self.backbone.device
+
+    def trainable(self) -> dict[str, nn.Parameter]:
+        return {name: weight for name, weight in self.named_parameters() if weight.requires_grad}
+
+    def save_pretrained(self, path: str | Path, tokenizer: Any, weights: dict[str, Tensor] | None = None) -> None:
+        """A folder that plain transformers loads; see `Backbone.save_pretrained`."""
+        self.backbone.save_pretrained(path, tokenizer, weights)
+
+
 def at_positions(hidden_BSH: Tensor, row_N: Tensor, position_N: Tensor) -> Tensor:
     """(N, H): the hidden states at these places. Each place comes at most once, so the backward pass of a plain
     selection is an addition, not a sort."""
@@ -188,15 +224,6 @@ def _make_savable(model: Any) -> None:
         except ValueError:
             model.generation_config = type(given)(**kept)
         log.warning("the model's generation settings contradict each other and could not be saved; they were put right")
-
-
-def _keeps_all_keys(model: Any) -> bool:
-    """Whether each layer keeps the keys of every token: not with windows or recurrent states. Only families of which
-    it is known."""
-    config = model.config.get_text_config()
-    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    plain = kinds == {"full_attention"} and not getattr(config, "sliding_window", None)
-    return plain and config.model_type in ("llama", "qwen2", "qwen3", "mistral", "granite", "smollm3")
 
 
 def _with_lora(model: Any, options: LoraSettings) -> Any:

@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-
 from text2grad.errors import CorruptModel, DownloadFailed, ModelError
 from text2grad.runs import aside, cache_folder, no_space_named
+from text2grad.runs.folder import Lock
 
 NOTE = "text2grad.json"
 """Beside the weights: where they came from, so that a report can say "de-quantised from Q4_1"."""
@@ -152,7 +151,7 @@ def _entry(name: str, make: Callable[[Path], None]) -> Path:
         return folder
     try:
         home.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(home / f".{name}.lock").acquire()
+        lock = Lock(home / f".{name}.lock", None)
     except OSError as problem:
         raise ModelError(
             f"{home}: cannot be used as a cache ({problem}); set TEXT2GRAD_CACHE to a folder that can be written to"

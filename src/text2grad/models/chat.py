@@ -43,9 +43,7 @@ def _ids(tokenizer: Any, prompt: str | Sequence[Message], form: Format) -> list[
     if form == "chat" and not template:
         raise ConfigError("format=chat wants a tokenizer with a chat template, and this one has none; use format=plain")
     if isinstance(prompt, str) and (form == "plain" or not template):
-        ids = tokenizer(prompt, add_special_tokens=True).input_ids
-        # Some tokenizers close every text with their end token; a prompt is not at its end.
-        return list(ids[:-1] if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id else ids)
+        return open_ids(tokenizer, prompt)
     if not template:
         raise ConfigError(
             "a prompt that is a conversation wants a tokenizer with a chat template, and this one has none; give "
@@ -59,6 +57,12 @@ def _ids(tokenizer: Any, prompt: str | Sequence[Message], form: Format) -> list[
         return list(tokenizer.apply_chat_template(said, add_generation_prompt=True, tokenize=True, return_dict=False))
     except TemplateError as problem:
         raise InvalidData(f"the model's chat template refuses this conversation: {problem}") from None
+
+
+def open_ids(tokenizer: Any, text: str) -> list[int]:
+    """Ids of a text that is to go on: some tokenizers close every text with their end token."""
+    ids = tokenizer(text, add_special_tokens=True).input_ids
+    return list(ids[:-1] if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id else ids)
 
 
 def completion_ids(tokenizer: Any, completion: str, end: int) -> list[int]:

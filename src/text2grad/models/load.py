@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from text2grad._checked import shorten
-from text2grad.errors import CorruptModel, DownloadFailed, ModelError, ModelNotFound
+from text2grad.errors import CorruptModel, DownloadFailed, ModelError, ModelNotFound, first_line
 from text2grad.models.cache import ALIASES, check_complete, from_gguf, from_wheel, set_end_tokens
 from text2grad.runs import no_space_named
 
@@ -100,7 +100,7 @@ def _check_device(device: str) -> None:
         raise ModelError(
             f"device should be one that torch {torch.__version__} can use here, such as cpu"
             f"{' or cuda' if torch.cuda.is_available() else '; it finds no CUDA device'}, got {device!r} "
-            f"({_first_line(problem)})"
+            f"({first_line(problem, named=True)})"
         ) from None
 
 
@@ -137,8 +137,8 @@ def _ask_hub(name: str) -> bool:
         if isinstance(try_to_load_from_cache(name, "config.json"), str):
             return False
         raise DownloadFailed(
-            f"{name}: is no folder or file here, and the hub could not be reached ({_first_line(problem)}). Check the "
-            f"network and HF_HUB_OFFLINE; the alias {next(iter(ALIASES))} comes from the package index instead"
+            f"{name}: is no folder or file here, and the hub could not be reached ({first_line(problem, named=True)}). "
+            f"Check the network and HF_HUB_OFFLINE; the alias {next(iter(ALIASES))} comes from the package index"
         ) from problem
     return True
 
@@ -152,8 +152,8 @@ def _read(from_pretrained: Any, place: str, name: str, options: dict[str, Any]) 
             return from_pretrained(place, **options)
     except (OSError, ValueError, SafetensorError, LookupError, TypeError) as problem:
         raise CorruptModel(
-            f"{name}: its files could not be read ({_first_line(problem)}); write or fetch them again. They are in "
-            f"{place if Path(place).is_dir() else HF_HUB_CACHE}"
+            f"{name}: its files could not be read ({first_line(problem, named=True)}); write or fetch them again. "
+            f"They are in {place if Path(place).is_dir() else HF_HUB_CACHE}"
         ) from problem
 
 
@@ -169,7 +169,3 @@ def quiet_bars() -> Iterator[None]:
     finally:
         if shown:
             logging.enable_progress_bar()
-
-
-def _first_line(problem: BaseException) -> str:
-    return f"{type(problem).__name__}: {(str(problem).splitlines() or [''])[0][:200]}"

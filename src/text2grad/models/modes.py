@@ -1,7 +1,8 @@
-"""Whether a module trains or is looked at: dropout on, or off; compiled layers, or plain ones."""
+"""How a module is looked at, not trained: without dropout, with plain layers, its ends in one piece."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import torch
 from torch import nn
@@ -23,3 +24,17 @@ def evaluating(*modules: nn.Module | None) -> Iterator[None]:
     finally:
         for part in training:
             part.training = True
+
+
+@contextmanager
+def gathered_ends(policy: Any) -> Iterator[None]:
+    """For calls of parts of a sharded policy, not of the policy itself: embeddings, last norm, vocabulary projection
+    and value head are whole here; layers gather themselves. Changes nothing for a policy that is not sharded."""
+    if not hasattr(policy, "unshard"):
+        yield
+        return
+    policy.unshard()
+    try:
+        yield
+    finally:
+        policy.reshard()

@@ -11,11 +11,11 @@ vocabulary, cover nothing: an empty range where they stand.
 
 import codecs
 import json
+import re
 import threading
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import chain, pairwise
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -89,15 +89,10 @@ def _checked_ids(token_ids: Sequence[int]) -> NDArray[np.int64]:
     return ids.astype(np.int64)
 
 
-class Decoder(Protocol):
-    def __call__(self, ids: NDArray[np.int64], sizes: Sequence[int]) -> tuple[list[str], Ranges]:
-        """The ids of texts that follow each other, each of so many → the texts, and all ranges, each in its text."""
+_DECODERS: WeakKeyDictionary[Any, tuple[object, "Decoder"]] = WeakKeyDictionary()
 
 
-_DECODERS: WeakKeyDictionary[Any, tuple[object, Decoder]] = WeakKeyDictionary()
-
-
-def decoder_of(tokenizer: Any) -> Decoder:
+def decoder_of(tokenizer: Any) -> "Decoder":
     """Read the tokenizer's own description of its decoder and build the same one with offsets."""
     backend = _backend(tokenizer)
     decoder = json.loads(backend.to_str())["decoder"] or {"type": "Sequence", "decoders": []}
@@ -105,120 +100,75 @@ def decoder_of(tokenizer: Any) -> Decoder:
     pieces = _pieces(backend)
     kinds = [step["type"] for step in steps]
     if kinds[-1:] == ["ByteLevel"] and _idle(steps[:-1], pieces):
-        return ByteLevel([_byte_level_bytes(piece) for piece in pieces])
+        return Decoder([_byte_level_bytes(piece) for piece in pieces])
     if "Metaspace" in kinds or "Replace" in kinds:
         return _sentencepiece(steps, pieces, tokenizer)
     raise _unsupported(tokenizer, kinds)
 
 
-class ByteLevel:
-    """Ids stand for bytes; the text is their UTF-8 reading, with U+FFFD for what is none."""
+class Decoder:
+    """Ids stand for bytes; the text is their UTF-8 reading, with U+FFFD for what is none.
 
-    def __init__(self, table: list[bytes]) -> None:
-        self.table = [*table, b""]
-        self.lengths = np.array([len(piece) for piece in self.table])
-
-    def __call__(self, ids: NDArray[np.int64], sizes: Sequence[int]) -> tuple[list[str], Ranges]:
-        # Only the reading as UTF-8 is text by text: no character may have bytes of two.
-        known = np.minimum(ids, len(self.table) - 1)
-        data = b"".join(map(self.table.__getitem__, known.tolist()))
-        lengths = self.lengths[known]
-        ends = np.cumsum(lengths)
-        cuts = np.append(0, ends)[np.cumsum(sizes)].tolist() if len(sizes) > 1 else [len(data)]
-        texts, character_at = _read_utf8(data, [0, *cuts])
-        ranges = _ranges(character_at, ends - lengths, ends)
-        if len(sizes) > 1:
-            before = np.cumsum([0, *map(len, texts[:-1])])
-            ranges -= np.repeat(before, sizes)[:, None]
-        return texts, ranges
-
-
-@dataclass(frozen=True)
-class SentencePiece:
-    """Ids stand for pieces of text, or for one byte each (`<0xE2>`) where the vocabulary lacks a character.
-
-    Bytes that stand together and are UTF-8 as a whole become its characters; otherwise each becomes one U+FFFD. That is
+    SentencePiece has ids that stand for one byte each (`<0xE2>`), for characters that its vocabulary lacks. Of these,
+    bytes that stand together and are UTF-8 as a whole become its characters; otherwise each becomes one U+FFFD. That is
     how the `tokenizers` library reads them, so it is how the policy's text is read.
     """
 
-    texts: list[str]
-    """Per id, ▁ already a space; ASCII bytes are themselves; empty for other bytes and for special tokens. One more at
-    the end, for unknown ids."""
-    firsts: list[str]
-    """The same for an id that opens the text, where the decoder treats that one differently."""
-    byte_of: NDArray[np.int64]
-    """The byte that an id stands for, or −1; −2 for ids that the decoder never sees (special, unknown)."""
-    strip: tuple[str, int]
-    """A character, and how many of it are taken off the front of the text at most."""
+    def __init__(
+        self,
+        table: list[bytes],
+        firsts: list[bytes] | None = None,
+        byte_of: list[int] | None = None,
+        strip: tuple[str, int] = (" ", 0),
+    ) -> None:
+        """`table`: per id, nothing for special ones. `firsts`: the same for an id that opens the text, where the
+        decoder treats that one differently. `byte_of`: the byte that an id stands for alone; −1 for text, −2 for
+        special ids. `strip`: a character, and how many of it are taken off the front of the text at most."""
+        # The last entry is for unknown ids.
+        self.table, self.firsts, self.strip = [*table, b""], firsts, strip
+        self.byte_of = None if byte_of is None else np.array([*byte_of, -2], dtype=np.int64)
 
     def __call__(self, ids: NDArray[np.int64], sizes: Sequence[int]) -> tuple[list[str], Ranges]:
-        # What opens a text is read differently, so each is read alone.
-        found = list(map(self._read, np.split(ids, np.cumsum(sizes)[:-1])))
-        return [text for text, _ in found], np.concatenate([ranges for _, ranges in found])
-
-    def _read(self, ids: NDArray[np.int64]) -> tuple[str, Ranges]:
-        known = np.minimum(ids, len(self.texts) - 1)
-        bytes_T = self.byte_of[known]
-        parts = list(map(self.texts.__getitem__, known.tolist()))
-        seen = np.flatnonzero(bytes_T != -2)
-        if len(seen) and bytes_T[seen[0]] == -1:
-            parts[seen[0]] = self.firsts[known[seen[0]]]
-        lengths, extents, back = self._layout(seen, bytes_T, parts)
-        starts = np.cumsum(lengths) - lengths + back
-        # A special token between the bytes of one character stands before it, as in `_ranges`.
-        starts = np.minimum.accumulate(starts[::-1])[::-1]
-        return self._stripped("".join(parts), np.stack([starts, starts + extents], axis=1))
-
-    def _layout(
-        self, seen: NDArray[np.int64], bytes_T: NDArray[np.int64], parts: list[str]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Settle the bytes in `parts`; (characters laid out by each id, covered by it, its start in the layout)."""
-        lengths = list(map(len, parts))
-        extents, back = lengths.copy(), [0] * len(parts)
-        places, values = seen.tolist(), np.maximum(bytes_T[seen], 0).astype(np.uint8).tobytes()
-        for first, last in _runs(bytes_T[seen]):
-            text, character_at = _read_byte_run(values[first:last])
-            # The run's characters are laid out on its first id, the others point back into them.
-            for index, character in zip(range(first, last), character_at, strict=True):
-                place = places[index]
-                leading = index == first
-                parts[place] = text if leading else ""
-                lengths[place] = len(text) if leading else 0
-                extents[place] = 1
-                back[place] = character if leading else character - len(text)
-        return np.array(lengths, dtype=np.int64), np.array(extents, dtype=np.int64), np.array(back, dtype=np.int64)
-
-    def _stripped(self, text: str, ranges: Ranges) -> tuple[str, Ranges]:
+        """The ids of texts that follow each other, each of so many → the texts, and all ranges, each in its text."""
+        known = np.minimum(ids, len(self.table) - 1)
+        pieces = list(map(self.table.__getitem__, known.tolist()))
+        text_ends = [0, *np.cumsum(sizes).tolist()]
+        if self.byte_of is not None:
+            for first, last in pairwise(text_ends):
+                self._settle(pieces, known, self.byte_of[known[first:last]], first)
+        lengths = np.fromiter(map(len, pieces), dtype=np.int64, count=len(pieces))
+        ends = np.cumsum(lengths)
+        texts, character_at = _read_utf8(b"".join(pieces), np.append(0, ends)[text_ends].tolist())
+        ranges = _ranges(character_at, ends - lengths, ends)
+        ranges -= np.repeat(np.cumsum([0, *map(len, texts[:-1])]), sizes)[:, None]
         character, most = self.strip
-        cut = 0
-        while cut < min(most, len(text)) and text[cut] == character:
-            cut += 1
-        return text[cut:], np.maximum(ranges - cut, 0)
+        if most:
+            cuts = [min(most, len(text) - len(text.lstrip(character))) for text in texts]
+            texts = [text[cut:] for text, cut in zip(texts, cuts, strict=True)]
+            ranges = np.maximum(ranges - np.repeat(cuts, sizes)[:, None], 0)
+        return texts, ranges
+
+    def _settle(self, pieces: list[bytes], known: NDArray[np.int64], bytes_T: NDArray[np.int64], first: int) -> None:
+        """Change what its neighbours decide, in the text whose ids begin at `first`: the id that opens it, and bytes
+        that are no UTF-8."""
+        seen = np.flatnonzero(bytes_T != -2) + first
+        if self.firsts is not None and len(seen):
+            pieces[seen[0]] = self.firsts[known[seen[0]]]
+        for start, end in _runs(bytes_T[seen - first]):
+            places = seen[start:end].tolist()
+            try:
+                b"".join(pieces[place] for place in places).decode()
+            except UnicodeDecodeError:
+                for place in places:
+                    pieces[place] = "\ufffd".encode()
 
 
 def _runs(bytes_S: NDArray[np.int64]) -> list[tuple[int, int]]:
     """[first, last) of ids that stand for bytes and follow each other, where not all are ASCII: those need no care."""
-    is_byte = bytes_S >= 0
     if not (bytes_S >= 0x80).any():
         return []
-    edges = np.flatnonzero(np.diff(is_byte, prepend=False, append=False))
-    firsts, lasts = edges[::2], edges[1::2]
-    beyond = np.concatenate([[0], np.cumsum(bytes_S >= 0x80)])
-    wanted = beyond[lasts] > beyond[firsts]
-    return list(zip(firsts[wanted].tolist(), lasts[wanted].tolist(), strict=True))
-
-
-def _read_byte_run(data: bytes) -> tuple[str, Iterable[int]]:
-    """(text, the character that each byte belongs to). Plain Python: runs are short, and there are many."""
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        return "\ufffd" * len(data), range(len(data))
-    character_at, at = [], -1
-    for byte in data:
-        at += byte & 0xC0 != 0x80
-        character_at.append(at)
-    return text, character_at
+    edges = np.flatnonzero(np.diff(bytes_S >= 0, prepend=False, append=False))
+    return [(a, b) for a, b in edges.reshape(-1, 2).tolist() if (bytes_S[a:b] >= 0x80).any()]
 
 
 class _Broken(threading.local):
@@ -288,6 +238,7 @@ def _byte_alphabet() -> dict[str, int]:
 
 
 _BYTE_OF = _byte_alphabet()
+_BYTE = re.compile("<0x([0-9A-Fa-f]{2})>")
 
 
 def _idle(steps: list[dict[str, Any]], pieces: list[str | None]) -> bool:
@@ -301,7 +252,7 @@ def _idle(steps: list[dict[str, Any]], pieces: list[str | None]) -> bool:
             case {"type": "Fuse"}:
                 return whole
             case {"type": "ByteFallback"}:
-                return all(_byte_of(piece, True) < 0 for piece in known)
+                return not any(map(_BYTE.fullmatch, known))
             case {"type": "Replace", "pattern": {"String": str(pattern)}}:
                 return whole and not _BYTE_OF.keys() >= set(pattern)
         return False
@@ -309,7 +260,7 @@ def _idle(steps: list[dict[str, Any]], pieces: list[str | None]) -> bool:
     return all(map(idle, steps))
 
 
-def _sentencepiece(steps: list[dict[str, Any]], pieces: list[str | None], tokenizer: Any) -> SentencePiece:
+def _sentencepiece(steps: list[dict[str, Any]], pieces: list[str | None], tokenizer: Any) -> Decoder:
     """Llama's and Gemma's chains (Replace, ByteFallback, Fuse, Strip) and T5's kind (Metaspace), as their files say."""
     mark, strip = "▁", (" ", 0)
     has_bytes = fused = drops_first = False
@@ -330,26 +281,14 @@ def _sentencepiece(steps: list[dict[str, Any]], pieces: list[str | None], tokeni
                 strip = (character, start)
             case _:
                 raise _unsupported(tokenizer, [step["type"] for step in steps])
-    texts = [_text_of(piece, mark, " ", has_bytes) for piece in pieces]
-    firsts = [_text_of(piece, mark, "", has_bytes) for piece in pieces] if drops_first else texts
-    byte_of = [-2 if piece is None else _byte_of(piece, has_bytes) for piece in pieces]
-    return SentencePiece([*texts, ""], [*firsts, ""], np.array([*byte_of, -2], dtype=np.int64), strip)
-
-
-def _text_of(piece: str | None, mark: str, space: str, has_bytes: bool) -> str:
-    if piece is None:
-        return ""
-    byte = _byte_of(piece, has_bytes)
-    return piece.replace(mark, space) if byte < 0 else chr(byte) if byte < 0x80 else ""
-
-
-def _byte_of(piece: str, has_bytes: bool) -> int:
-    if has_bytes and len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):
-        try:
-            return int(piece[3:5], 16)
-        except ValueError:
-            return -1
-    return -1
+    table, firsts, byte_of = [], [], []
+    for piece in pieces:
+        byte = _BYTE.fullmatch(piece) if piece is not None and has_bytes else None
+        text = "" if piece is None else piece
+        table.append(bytes([int(byte[1], 16)]) if byte else text.replace(mark, " ").encode())
+        firsts.append(table[-1] if byte else text.replace(mark, "").encode())
+        byte_of.append(-2 if piece is None else int(byte[1], 16) if byte else -1)
+    return Decoder(table, firsts if drops_first else None, byte_of, strip)
 
 
 def _unsupported(tokenizer: Any, kinds: list[str]) -> UnsupportedTokenizer:

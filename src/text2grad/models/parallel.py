@@ -7,26 +7,26 @@ Accelerate's configuration decides which (`accelerate launch --config_file`, see
 
 import difflib
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
+from accelerate import Accelerator
+from accelerate.tracking import get_available_trackers
+from accelerate.utils import LoggerType, broadcast_object_list, gather_object, reduce
 from torch import Tensor, nn
 
 from text2grad.errors import ConfigError
 from text2grad.models.backbone import Backbone
 from text2grad.optim.batch import blank
+from text2grad.runs.world import World
 
 T = TypeVar("T")
 
 
-class Processes:
-    """The processes of this run, as a `World`; one if the run was not launched as several."""
+class Processes(World):
+    """The processes of this run; one if it was not launched as several."""
 
     def __init__(self, device: str, trackers: tuple[str, ...] = (), folder: str | None = None) -> None:
-        from accelerate import Accelerator
-
         # Sharding is done here, so accelerate is kept from half-knowing about it.
         self.sharded = os.environ.pop("ACCELERATE_USE_FSDP", "false").lower() == "true"
         if os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() == "true":
@@ -37,8 +37,8 @@ class Processes:
         self.accelerator = Accelerator(
             cpu=device == "cpu", log_with=list(trackers) or None, project_dir=folder if trackers else None
         )
-        self.size: int = self.accelerator.num_processes
-        self.rank: int = self.accelerator.process_index
+        self.size = self.accelerator.num_processes
+        self.rank = self.accelerator.process_index
         self.sharded = self.sharded and self.size > 1
         self.device: torch.device = self.accelerator.device if self.size > 1 else torch.device(device)
 
@@ -47,42 +47,17 @@ class Processes:
         """The command-line words that start as many processes again; empty for one."""
         return f"--launch {'fsdp2' if self.sharded else 'ddp'} --processes {self.size}" if self.size > 1 else ""
 
-    @property
-    def is_main(self) -> bool:
-        return self.rank == 0
-
     def all_sum(self, numbers: Any) -> Any:
-        if self.size == 1:
-            return numbers
         # On the device of this process: GPUs speak nccl, which knows no tensors of the CPU.
-        summed = numbers.to(self.device, copy=True)
-        torch.distributed.all_reduce(summed)
-        return summed.to(numbers.device)
-
-    def all_max(self, number: int) -> int:
-        if self.size == 1:
-            return number
-        largest = torch.tensor([number], device=self.device)
-        torch.distributed.all_reduce(largest, torch.distributed.ReduceOp.MAX)
-        return int(largest)
+        return reduce(numbers.to(self.device), "sum").to(numbers.device) if self.size > 1 else numbers
 
     def all_gather(self, mine: T) -> list[T]:
-        if self.size == 1:
-            return [mine]
-        everybody: list[Any] = [None] * self.size
-        torch.distributed.all_gather_object(everybody, mine)
+        everybody: list[T] = gather_object([mine])
         return everybody
 
     def broadcast(self, mine: T) -> T:
-        if self.size == 1:
-            return mine
-        box = [mine]
-        torch.distributed.broadcast_object_list(box, src=0)
-        return box[0]
-
-    def wait(self) -> None:
-        """Until every process has come this far."""
-        self.accelerator.wait_for_everyone()
+        (from_main,) = broadcast_object_list([mine])
+        return from_main  # type: ignore[no-any-return]
 
     def prepare(self, policy: nn.Module) -> nn.Module:
         """The policy as it is called in the update."""
@@ -111,20 +86,6 @@ def shard(policy: nn.Module) -> None:
         policy(blank(backbone.device))
 
 
-@contextmanager
-def gathered_ends(policy: Any) -> Iterator[None]:
-    """For calls of parts of a sharded policy, not of the policy itself: embeddings, last norm, vocabulary projection
-    and value head are whole here; layers gather themselves. Changes nothing for a policy that is not sharded."""
-    if not hasattr(policy, "unshard"):
-        yield
-        return
-    policy.unshard()
-    try:
-        yield
-    finally:
-        policy.reshard()
-
-
 def whole_weights(model: nn.Module) -> dict[str, Tensor]:
     """All weights of a sharded model, on the CPU of the first process; empty on the others. All must ask together."""
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
@@ -135,9 +96,6 @@ def whole_weights(model: nn.Module) -> dict[str, Tensor]:
 
 def _check_trackers(trackers: tuple[str, ...]) -> None:
     """Accelerate passes over what is not installed without a word."""
-    from accelerate.tracking import get_available_trackers
-    from accelerate.utils import LoggerType
-
     known = [str(kind.value) for kind in LoggerType if kind != LoggerType.ALL]
     there = {str(getattr(kind, "value", kind)) for kind in get_available_trackers()}
     for name in trackers:

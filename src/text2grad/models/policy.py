@@ -7,13 +7,12 @@ The reference is the same model with its adapter off, or a frozen copy.
 
 import copy
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from text2grad.models.backbone import Backbone
+from text2grad.models.backbone import Headed
 from text2grad.models.modes import evaluating
 from text2grad.models.settings import PolicySettings
 from text2grad.optim.batch import Batch, micro_batches
@@ -31,29 +30,13 @@ class Forward(NamedTuple):
     values_N: Tensor | None
 
 
-class Policy(nn.Module):
+class Policy(Headed):
     """A model that can be updated from token advantages."""
 
     def __init__(self, model: Any, options: PolicySettings, *, value_head: bool, temperature: float = 1.0) -> None:
-        super().__init__()
-        self.backbone = Backbone(model, options)
-        self.options = options
+        super().__init__(model, options)
         self.temperature = temperature
         self.value_head = self.backbone.token_head() if value_head else None
-
-    @property
-    def model(self) -> Any:
-        """The transformers model, in peft's wrapper where there is an adapter."""
-        return self.backbone.model
-
-    @property
-    def base(self) -> Any:
-        """The transformers model, without peft's wrapper."""
-        return self.backbone.base
-
-    @property
-    def device(self) -> torch.device:
-        return self.backbone.device
 
     def head(self) -> Head:
         """The vocabulary projection with its current weights, at the sampling temperature."""
@@ -110,13 +93,6 @@ class Policy(nn.Module):
     def reference(self) -> "Reference":
         """What the policy is kept near to: itself without its adapter, or a frozen copy of its current weights."""
         return Reference(self)
-
-    def trainable(self) -> dict[str, nn.Parameter]:
-        return {name: weight for name, weight in self.named_parameters() if weight.requires_grad}
-
-    def save_pretrained(self, path: str | Path, tokenizer: Any, weights: dict[str, Tensor] | None = None) -> None:
-        """A folder that plain transformers loads; see `Backbone.save_pretrained`."""
-        self.backbone.save_pretrained(path, tokenizer, weights)
 
 
 class Reference:

@@ -17,11 +17,10 @@ from text2grad.errors import InvalidData, ModelNotFound, RunError
 from text2grad.models.chat import Format, end_ids, prompt_ids
 from text2grad.models.load import load_model
 from text2grad.models.memory import memory_named
-from text2grad.models.modes import evaluating
+from text2grad.models.modes import evaluating, gathered_ends
 from text2grad.models.offsets import completion_of, decode
-from text2grad.models.parallel import gathered_ends
 from text2grad.models.sampling import Sampler, SamplingSettings, Seed, sampler_for, uniforms
-from text2grad.models.sampling.base import pick
+from text2grad.models.sampling.plain import pick
 from text2grad.runs.world import ALONE, World
 from text2grad.types import Example, Message, Rollout
 

@@ -7,12 +7,9 @@ right, so a causal model needs no attention mask: padding comes after everything
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import chain
 from typing import Self
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from text2grad.errors import InvalidData
@@ -101,9 +98,8 @@ class Batch:
         return keyed[:, 1:], mask_UP, which_B
 
     def to(self, device: torch.device | str) -> Self:
-        return replace(
-            self, **{f.name: s.to(device) for f in fields(self) if isinstance(s := getattr(self, f.name), Tensor)}
-        )
+        streams = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(self, **{name: sent(stream, device) for name, stream in streams.items() if stream is not None})
 
 
 def collate(
@@ -186,35 +182,19 @@ def _padded(streams: Sequence[Sequence[float]], mask_BT: Tensor) -> Tensor:
 
 
 def unlearned(rows: Sequence[Sequence[int]], device: torch.device | str = "cpu") -> Batch:
-    """Rows that are only read, as prompts; a batch wants a completion, so each is followed by one 0. Where the device
-    allows, they are sent while it works on something else.
+    """Rows that are only read, as prompts; a batch wants a completion, so each is followed by one 0.
 
     >>> unlearned([(5, 6), (7,)]).ids_BS.tolist()
     [[5, 6, 0], [7, 0, 0]]
     """
-    lengths_B = np.array([len(row) for row in rows])
-    ids_BS = np.zeros((len(rows), lengths_B.max() + 1), dtype=np.int64)
-    ids_BS[np.arange(ids_BS.shape[1]) < lengths_B[:, None]] = np.fromiter(chain.from_iterable(rows), dtype=np.int64)
-    number_B = torch.arange(len(rows), device=device)
-    zero_BT = torch.zeros((len(rows), 1), device=device)
-    return Batch(
-        ids_BS=sent(ids_BS, device),
-        prompt_B=sent(lengths_B, device),
-        mask_BT=zero_BT == 0,
-        loss_weights_BT=zero_BT,
-        logprobs_BT=zero_BT,
-        rewards_BT=zero_BT,
-        verdicts_BT=zero_BT,
-        group_B=number_B,
-        number_B=number_B,
-    )
+    return collate_ids(rows, [(0,)] * len(rows), device, loss_weights=[(0.0,)] * len(rows))
 
 
-def sent(numbers: NDArray[np.int64], device: torch.device | str) -> Tensor:
+def sent(numbers: Tensor, device: torch.device | str) -> Tensor:
     """On the device; what it does meanwhile is not waited for."""
-    if torch.device(device).type != "cuda":
-        return torch.from_numpy(numbers).to(device)
-    return torch.from_numpy(numbers).pin_memory().to(device, non_blocking=True)
+    if torch.device(device).type != "cuda" or numbers.is_cuda:
+        return numbers.to(device)
+    return numbers.pin_memory().to(device, non_blocking=True)
 
 
 def blank(device: torch.device | str = "cpu") -> Batch:

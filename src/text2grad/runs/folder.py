@@ -35,8 +35,7 @@ from text2grad.runs.jsonl import parse_object
 
 ASIDE = ".aside-"
 """Prefix of what is not finished; anything that carries it after a kill is rubbish."""
-LOCKS = (".lock-holder", ".lock")
-OURS = ("config.yaml", "run.json", "metrics.jsonl", "rollouts.jsonl", *LOCKS)
+OURS = ("config.yaml", "run.json", "metrics.jsonl", "rollouts.jsonl")
 """What a run writes before its first update."""
 MOST_SHOWN = 20
 """Settings that a refusal lists at most."""
@@ -151,6 +150,31 @@ class Closable:
         self.close()
 
 
+class Lock(Closable):
+    """One process at a time, by the kernel's lock on a file: gone when the process is. Closing removes the file."""
+
+    def __init__(self, path: Path, busy: str | None) -> None:
+        """`busy`: the words of the `RunLocked` that is raised where another process holds it; None: wait for it. A file
+        that cannot be made is another matter: an `OSError`."""
+        self._lock = FileLock(path, blocking=busy is None)
+        try:
+            self._lock.acquire()
+        except Timeout:
+            # Also raised where there is no making the file: see whether it can be opened.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT))
+            raise RunLocked(busy) from None
+
+    @property
+    def held(self) -> bool:
+        return self._lock.is_locked
+
+    def close(self) -> None:
+        if self.held:
+            # Removed while it is held: filelock starts over where what it has locked is no longer there.
+            Path(self._lock.lock_file).unlink(missing_ok=True)
+            self._lock.release()
+
+
 class Jsonl(Closable):
     """A JSONL file that is appended to, one object a line.
 
@@ -175,7 +199,7 @@ class Jsonl(Closable):
         self._file = self.path.open("a+b")
         self.size = self._whole_lines()
         self.healed = self.path.stat().st_size - self.size
-        if self.healed and _is_row(self._after(self.size)):
+        if self.healed and _is_row(self._read(self.size)):
             # Whole but for its line end, as editors leave it: a row is never cut off.
             self._file.write(b"\n")
             _sync(self._file)
@@ -200,7 +224,7 @@ class Jsonl(Closable):
 
     def rewind(self, size: int) -> None:
         """Forget everything after the first `size` bytes, which must be a position that `size` once gave."""
-        if not 0 <= size <= self.size or (size and not self._ends_line(size)):
+        if not 0 <= size <= self.size or (size and self._read(size - 1, 1) != b"\n"):
             raise RunError(
                 f"{self.path}: cannot go back to byte {size}: the file has {self.size} bytes, or no line ends there, "
                 f"so it was changed; put it back, or choose another folder"
@@ -216,21 +240,16 @@ class Jsonl(Closable):
         self._file.truncate(size)
         _sync(self._file)
 
-    def _after(self, size: int) -> bytes:
-        self._file.seek(size)
-        return self._file.read()
-
-    def _ends_line(self, size: int) -> bool:
-        self._file.seek(size - 1)
-        return self._file.read(1) == b"\n"
+    def _read(self, start: int, count: int = -1) -> bytes:
+        self._file.seek(start)
+        return self._file.read(count)
 
     def _whole_lines(self) -> int:
         """Bytes up to the last line end, looked for from the end: reopening a large file is quick."""
         end = self._file.seek(0, os.SEEK_END)
         while end > 0:
             start = max(0, end - 65536)
-            self._file.seek(start)
-            found = self._file.read(end - start).rfind(b"\n")
+            found = self._read(start, end - start).rfind(b"\n")
             if found >= 0:
                 return start + found + 1
             end = start
@@ -268,26 +287,28 @@ class RunFolder(Closable):
 
     def __init__(self, path: str | Path, settings: Any, keep_checkpoints: int = 3, free: Collection[str] = ()) -> None:
         """`free`: dotted keys of settings that may differ from those that the run began with."""
-        if keep_checkpoints < 1:
-            raise RunError(f"keep_checkpoints should be at least 1, got {keep_checkpoints}")
-        self.path = Path(path)
-        self.keep_checkpoints = keep_checkpoints
+        self.path, self.keep_checkpoints = Path(path), keep_checkpoints
         if self.path.exists() and not self.path.is_dir():
             raise RunError(f"{self.path}: should be a folder for the run, but it is a file; choose another name")
         self._made_folder = not self.path.exists()
-        self._found = self._lying_there(LOCKS)
+        self._holder = self.path / ".lock-holder"
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = _take(self.path)
+            holder = self._holder.read_text(encoding="utf-8") if self._holder.exists() else "another process"
+            self._lock = Lock(
+                self.path / ".lock",
+                f"{self.path} is in use by {holder}; wait for it, stop it, or choose another folder for this run",
+            )
             self._open(settings, free)
         except OSError as problem:
             raise RunError(f"{self.path}: cannot be used as a run folder ({problem}); choose another one") from problem
 
     def _open(self, settings: Any, free: Collection[str]) -> None:
         # Looked at under the lock: another process may have written here until then.
-        self._found |= self._lying_there(set(OURS) - set(LOCKS))
+        self._found = {name for name in OURS if os.path.lexists(self.path / name)}
         self._config: bytes | None = None
         try:
+            write_atomic(self._holder, f"process {os.getpid()} on {socket.gethostname()}".encode())
             if "config.yaml" in self._found:
                 self._config = (self.path / "config.yaml").read_bytes()
             clear_rubbish(self.path)
@@ -299,27 +320,28 @@ class RunFolder(Closable):
             self._undo()
             raise
 
-    def _lying_there(self, names: Iterable[str]) -> set[str]:
-        return {name for name in names if os.path.lexists(self.path / name)}
-
     def _undo(self) -> None:
         """Leave the folder as it was found, and let go of it. What was there before is somebody's."""
         config_file = self.path / "config.yaml"
         if self._config is not None and config_file.read_bytes() != self._config:
             write_atomic(config_file, self._config)
         for name in OURS:
-            # The lock's file goes last, while it is held: whoever waits for it starts over.
             if name not in self._found:
                 (self.path / name).unlink(missing_ok=True)
-        self._lock.release()
+        self._let_go()
         if self._made_folder:
             # What else lies there is not ours.
             with suppress(OSError):
                 self.path.rmdir()
 
+    def _let_go(self) -> None:
+        if self._lock.held:
+            self._holder.unlink(missing_ok=True)
+            self._lock.close()
+
     def save_checkpoint(self, step: int, write: Callable[[Path], None]) -> Path:
         """Let `write` fill a folder; it appears under its name only when complete. Then drop the oldest ones."""
-        if step < 0 or not self._lock.is_locked:
+        if step < 0 or not self._lock.held:
             raise RunError(f"{self.path}: a checkpoint wants a step from 0 on and an open run folder, got step {step}")
         path = self.path / "checkpoints" / f"step-{step:08d}"
         if path.exists():
@@ -347,13 +369,13 @@ class RunFolder(Closable):
     def close(self) -> None:
         self.metrics.close()
         self.rollouts.close()
-        self._lock.release()
+        self._let_go()
 
     def abandon(self) -> None:
         """Close it as if it had never been opened: only what this run made is removed."""
         self.metrics.close()
         self.rollouts.close()
-        if self._lock.is_locked:
+        if self._lock.held:
             self._undo()
 
     def _settle(self, settings: Any, free: Collection[str]) -> None:
@@ -382,21 +404,6 @@ class RunFolder(Closable):
             )
         if config.flat(config.read(path)) != config.flat(wanted):
             write_atomic(path, config.dump(settings).encode())
-
-
-def _take(folder: Path) -> FileLock:
-    """The kernel's lock on the folder: gone when the process is, so nothing stale is ever left behind."""
-    note = folder / ".lock-holder"
-    lock = FileLock(folder / ".lock", blocking=False)
-    try:
-        lock.acquire()
-    except Timeout:
-        holder = note.read_text(encoding="utf-8") if note.exists() else "another process"
-        raise RunLocked(
-            f"{folder} is in use by {holder}; wait for it, stop it, or choose another folder for this run"
-        ) from None
-    write_atomic(note, f"process {os.getpid()} on {socket.gethostname()}".encode())
-    return lock
 
 
 def _sync(file: IO[bytes]) -> None:

@@ -10,46 +10,18 @@ The ledger keeps books. It knows no critics and does no work.
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from text2grad import __version__, config
-from text2grad.errors import InvalidData, RunError, RunLocked, UsageError
-from text2grad.runs.folder import Closable, Jsonl, encode_row, write_atomic
+from text2grad.errors import InvalidData, RunError, UsageError
+from text2grad.runs.folder import Closable, Jsonl, Lock, encode_row, write_atomic
 from text2grad.runs.jsonl import read_jsonl
 
 Entry = dict[str, Any]
 """`{"line": n, "row": {…}}` or `{"line": n, "rejected": {…}}`; n is the item's number in the input."""
-
-
-class Lock(Closable):
-    """One process at a time. The kernel drops the lock with the process; closing it removes its file."""
-
-    def __init__(self, path: Path, busy: str) -> None:
-        """`busy`: the words of the `RunLocked` that is raised where another process holds it. A file that cannot be
-        made is another matter, and said so."""
-        self.path = path
-        self._lock = FileLock(path, blocking=False)
-        try:
-            try:
-                self._lock.acquire()
-            except Timeout:
-                # Also raised where there is no making the file: see whether it can be opened.
-                os.close(os.open(path, os.O_RDWR | os.O_CREAT))
-                raise RunLocked(busy) from None
-        except OSError as problem:
-            raise RunError(f"{path.parent}: cannot be written to ({problem.strerror}); choose another place") from None
-
-    def close(self) -> None:
-        if self._lock.is_locked:
-            # Removed while it is held: filelock starts over where what it has locked is no longer there.
-            self.path.unlink(missing_ok=True)
-            self._lock.release()
 
 
 class Ledger(Closable):
@@ -70,7 +42,10 @@ class Ledger(Closable):
         }
         target.parent.mkdir(parents=True, exist_ok=True)
         busy = f"{target} is being written by another process; wait for it, or name another OUT"
-        self._lock = Lock(target.with_name(f".{target.name}.lock"), busy)
+        try:
+            self._lock = Lock(target.with_name(f".{target.name}.lock"), busy)
+        except OSError as problem:
+            raise RunError(f"{target.parent}: cannot be written to ({problem.strerror}); name another OUT") from None
         self._rows: Jsonl | None = None
         self.last = self.done = self.rejected = 0
         """Number of the last item that is done; items done; items rejected, among these."""

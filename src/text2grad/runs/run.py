@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from text2grad.errors import RunError, Text2GradError, UsageError
+from text2grad.errors import RunError, Text2GradError, UsageError, first_line
 from text2grad.runs.display import Display
 from text2grad.runs.folder import Closable, RunFolder, aside, encode_row, write_atomic
 from text2grad.runs.world import ALONE, World
@@ -114,7 +114,10 @@ class Run(Closable):
         self._on_main(lambda: self._open(now, free))
 
     def _open(self, now: dict[str, Any], free: Collection[str]) -> None:
-        self._check_stage()
+        # Refused before its settings are compared one by one.
+        stage = self._recorded().get("stage", self.command)
+        if stage != self.command:
+            raise RunError(f"{self.path} holds a run of `{stage}`; choose another folder for `{self.command}`")
         self.folder = RunFolder(self.path, self.settings, self.settings.keep_checkpoints, free)
         try:
             self._settle(now)
@@ -122,29 +125,27 @@ class Run(Closable):
             self._abandon()
             raise
 
-    def _check_stage(self) -> None:
-        """Refuse the folder of another command, before its settings are compared one by one."""
-        there: Any = None
-        with suppress(OSError, ValueError):
-            there = json.loads((self.path / "run.json").read_bytes())
-        stage = there.get("stage", self.command) if isinstance(there, dict) else self.command
-        if stage != self.command:
-            raise RunError(f"{self.path} holds a run of `{stage}`; choose another folder for `{self.command}`")
-
-    def _settle(self, now: dict[str, Any]) -> None:
-        """Write down what the run is made of; of an old one, insist that data and processes are the same."""
+    def _recorded(self) -> dict[str, Any]:
+        """What run.json says; nothing where there is none."""
         path = self.path / "run.json"
         if not path.exists():
-            write_atomic(path, encode_row(now))
-            return
+            return {}
         try:
-            there = json.loads(path.read_bytes())
-            data, launched = dict(there["data"]), there["launched"]
+            there: dict[str, Any] = json.loads(path.read_bytes())
+            return there | {"data": dict(there["data"]), "launched": there["launched"]}
         except (ValueError, TypeError, LookupError) as problem:
             raise RunError(
                 f"{path}: is not what a run writes ({type(problem).__name__}: {problem}); put it back, or choose "
                 f"another folder"
             ) from None
+
+    def _settle(self, now: dict[str, Any]) -> None:
+        """Write down what the run is made of; of an old one, insist that data and processes are the same."""
+        there = self._recorded()
+        if not there:
+            write_atomic(self.path / "run.json", encode_row(now))
+            return
+        data, launched = there["data"], there["launched"]
         changed = [name for name, digest in now["data"].items() if data.get(name, digest) != digest]
         if changed:
             raise RunError(
@@ -162,11 +163,10 @@ class Run(Closable):
         the reference belong to those weights."""
 
         def settle() -> None:
-            path = self.path / "run.json"
-            facts = json.loads(path.read_bytes())
-            if "model" not in facts:
-                write_atomic(path, encode_row(facts | {"model": fingerprint}))
-            elif facts["model"] != fingerprint:
+            there = self._recorded()
+            if "model" not in there:
+                write_atomic(self.path / "run.json", encode_row(there | {"model": fingerprint}))
+            elif there["model"] != fingerprint:
                 raise RunError(
                     f"{self.path} was started from a model with other weights; resume with that one (from Python: "
                     f"loaded afresh, not the trained one), or choose another folder"
@@ -353,11 +353,11 @@ class Run(Closable):
         try:
             yield
         except RuntimeError as problem:
-            if self.world.size > 1 and _is_lost_process(problem):
+            signs = ("gloo", "nccl", "connection", "peer", "process group")
+            if self.world.size > 1 and any(sign in str(problem).lower() for sign in signs):
                 raise RunError(
-                    f"process {self.world.rank} lost another process of this run ({str(problem).splitlines()[0][:160]})"
-                    f". Look at that one's messages; then run the same command again: it resumes from the last "
-                    f"checkpoint"
+                    f"process {self.world.rank} lost another process of this run ({first_line(problem)}). Look at that "
+                    f"one's messages; then run the same command again: it resumes from the last checkpoint"
                 ) from problem
             raise
         finally:
@@ -375,11 +375,6 @@ class Run(Closable):
                 problem = refusal
         if (problem := self.world.broadcast(problem)) is not None:
             raise problem
-
-
-def _is_lost_process(problem: RuntimeError) -> bool:
-    words = str(problem).lower()
-    return any(word in words for word in ("gloo", "nccl", "connection", "peer", "process group"))
 
 
 def resume_command(command: str, folder: Path, launched: str = "") -> str:

@@ -1,60 +1,37 @@
-"""The processes of a run, as far as everybody but their owner needs to know them. No torch.
+"""The processes of a run, as far as everybody but their owner needs to know them. No torch."""
 
-`models/parallel.py` implements `World` for several processes; `ALONE` is a run of one.
-"""
-
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
-class World(Protocol):
-    """All methods are collective: every process calls them in the same order."""
+class World:
+    """A run of one process; `models/parallel.py` has the one of several. All methods are collective: every process
+    calls them in the same order."""
 
-    @property
-    def rank(self) -> int: ...
-
-    @property
-    def size(self) -> int: ...
+    rank: int = 0
+    size: int = 1
 
     @property
     def is_main(self) -> bool:
         """Whether this process writes files and speaks."""
-        ...
+        return self.rank == 0
 
     def all_sum(self, numbers: Any) -> Any:
         """Sum of a small tensor over all processes."""
-        ...
-
-    def all_max(self, number: int) -> int:
-        """The largest of the processes' numbers."""
-        ...
-
-    def all_gather(self, mine: T) -> list[T]:
-        """Everybody's object, in the order of the ranks."""
-        ...
-
-    def broadcast(self, mine: T) -> T:
-        """The main process's object, for everybody."""
-        ...
-
-
-class Alone:
-    """A run of one process."""
-
-    rank, size, is_main = 0, 1, True
-
-    def all_sum(self, numbers: Any) -> Any:
         return numbers
 
     def all_max(self, number: int) -> int:
-        return number
+        """The largest of the processes' numbers."""
+        return max(self.all_gather(number))
 
     def all_gather(self, mine: T) -> list[T]:
+        """Everybody's object, in the order of the ranks."""
         return [mine]
 
     def broadcast(self, mine: T) -> T:
+        """The main process's object, for everybody."""
         return mine
 
 
-ALONE = Alone()
+ALONE = World()

@@ -18,7 +18,7 @@ from rich.console import Console
 from text2grad import config
 from text2grad.errors import RunError, UsageError
 from text2grad.models.load import load_model
-from text2grad.models.sampling.settings import SamplingSettings
+from text2grad.models.sampling import SamplingSettings
 from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.optim.settings import AdvantageSettings, KLSettings, UpdateSettings
 from text2grad.report.folders import read_runs

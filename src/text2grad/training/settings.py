@@ -9,7 +9,7 @@ from text2grad._checked import Int, Real
 from text2grad.config import Renamed, settings
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.settings import CriticSettings, Scoring
-from text2grad.models.sampling.settings import SamplingSettings
+from text2grad.models.sampling import SamplingSettings
 from text2grad.models.settings import PolicySettings, Template
 from text2grad.optim.settings import AdvantageSettings, KLSettings, UpdateSettings
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from text2grad import __version__, config
-from text2grad.errors import ConfigError, InvalidData, RunError, UsageError
+from text2grad.errors import ConfigError, InvalidData, RunError, UsageError, first_line
 from text2grad.feedback.critics.learned import is_checkpoint
 from text2grad.feedback.critics.named import critic_named, refuse_people, sources_of
 from text2grad.feedback.critics.protocol import Critic
@@ -113,9 +113,9 @@ def device_named(name: str) -> str:
     try:
         torch.zeros((), device=name)
     except (RuntimeError, AssertionError) as problem:
-        first = (str(problem).splitlines() or [""])[0][:120]
         raise ConfigError(
-            f"device={name}: cannot be used here ({first}); `text2grad env` lists the devices, device=cpu always works"
+            f"device={name}: cannot be used here ({first_line(problem)}); `text2grad env` lists the devices, and "
+            f"device=cpu always works"
         ) from None
     return name
 
@@ -267,10 +267,8 @@ class AccelerateTrackers:
         try:
             self.world.accelerator.init_trackers("text2grad", known if done == 0 else None, self._options(done))
         except Exception as problem:  # each tracker has errors of its own
-            first = (str(problem).splitlines() or [type(problem).__name__])[0][:160]
-            raise RunError(
-                f"log.trackers: {', '.join(self.settings.log.trackers)} could not be started ({first})"
-            ) from problem
+            trackers = ", ".join(self.settings.log.trackers)
+            raise RunError(f"log.trackers: {trackers} could not be started ({first_line(problem)})") from problem
         self._started = True
 
     def log(self, metrics: Mapping[str, Any]) -> None:

@@ -20,7 +20,7 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from text2grad.errors import RunError
+from text2grad.errors import RunError, first_line
 from text2grad.models.parallel import Processes
 
 STATE = "state.pt"
@@ -70,9 +70,8 @@ class TrainingState:
         try:
             collected: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         except Exception as problem:
-            first = (str(problem).splitlines() or [""])[0][:120]
             raise RunError(
-                f"{path}: cannot be read ({type(problem).__name__}: {first}); delete this checkpoint folder to resume "
+                f"{path}: cannot be read ({first_line(problem, named=True)}); delete this checkpoint folder to resume "
                 f"from the one before it"
             ) from problem
         return collected

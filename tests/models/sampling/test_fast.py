@@ -17,15 +17,14 @@ from tests.models.sampling.makers import END, PAD, build, some_prompts, some_uni
 from tests.models.sampling.test_samplers import LENGTHS, assert_fresh, assert_greedy, make
 from text2grad.errors import UnsupportedModel
 from text2grad.models.sampling import ModelSampler, SamplingSettings
-from text2grad.models.sampling.base import GROWTH, SLACK, alike
-from text2grad.models.sampling.fast import FastSampler
+from text2grad.models.sampling.fast import GROWTH, SLACK, FastDecoder, alike
 from text2grad.models.sampling.steps import Replays, State, advance, emit, logits_of, new_state, prefill, step
 from text2grad.models.sampling.weights import Weights
 
 
-def fast(model: Any, **fields: Any) -> FastSampler:
-    sampler = make(model, "fast", **fields).fast
-    assert sampler is not None
+def fast(model: Any, **fields: Any) -> ModelSampler:
+    sampler = make(model, "fast", **fields)
+    assert isinstance(sampler.decoder, FastDecoder)
     return sampler
 
 
@@ -127,7 +126,9 @@ def test_a_model_whose_numbers_change_is_read_anew() -> None:
     sampler(prompts, None)
     model.double()
     assert_greedy(model, prompts, sampler(prompts, None), 12)
-    assert sampler.weights.layers[0].qkv.dtype == sampler.weights.rope(8)[0].dtype == torch.float64
+    decoder: Any = sampler.decoder
+    weights = decoder.weights
+    assert weights.layers[0].qkv.dtype == weights.rope(8)[0].dtype == torch.float64
 
 
 def test_the_very_steps_that_a_graph_captures() -> None:
@@ -135,9 +136,8 @@ def test_the_very_steps_that_a_graph_captures() -> None:
     model, prompts = build("qwen2-untied"), [*some_prompts((3, 6)), *some_prompts((3, 6))[1:]]
     weights = Weights(model)
     weights.sync()
-    state = new_state(
-        weights, rows=5, places=64, new_tokens=4, end_ids=[], pad_id=PAD, temperature=0.8, keep_hidden=False
-    )
+    settings = SamplingSettings(max_new_tokens=4, temperature=0.8)
+    state = new_state(weights, settings, [], PAD, rows=5, places=64)
     for seed in (0, 1):
         uniform = torch.from_numpy(some_uniforms(3, 4, seed))
         with torch.inference_mode():
@@ -179,7 +179,7 @@ class Uncaptured:
 def test_what_is_done_around_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     """State kept from call to call, rows filled up, spans in steps: all of the way on a GPU but the capturing."""
     monkeypatch.setattr("text2grad.models.sampling.fast.Replays", Uncaptured)
-    monkeypatch.setattr(FastSampler, "replays", True)
+    monkeypatch.setattr(FastDecoder, "replays", True)
     model, head = build("llama-gqa-tied"), makers.ValueHead(48)
     sampler = fast(model, batch=20, max_new_tokens=40, value_head=head)
     plain = make(model, "plain", batch=20, max_new_tokens=40, value_head=head)
@@ -194,8 +194,8 @@ def test_what_is_done_around_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
                 assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
                 assert one.values == pytest.approx(other.values, abs=1e-4)
         assert Uncaptured.made == states
-    kept: Any = sampler._static
-    assert kept[1].spans == {64, 128, 192}
+    decoder: Any = sampler.decoder
+    assert decoder._static[1].spans == {64, 128, 192}
     with torch.no_grad():
         model.model.layers[0].mlp.up_proj.weight.mul_(1.5)
     assert_fresh(model, prompts, sampler(prompts, None))
@@ -209,9 +209,7 @@ def test_a_token_further_is_the_prompt_one_longer() -> None:
     ids = torch.tensor(some_prompts((10,)))
 
     def read(count: int) -> tuple[Any, Tensor]:
-        state = new_state(
-            weights, rows=1, places=16, new_tokens=1, end_ids=[], pad_id=0, temperature=1.0, keep_hidden=False
-        )
+        state = new_state(weights, SamplingSettings(max_new_tokens=1), [], 0, rows=1, places=16)
         return state, prefill(weights, state, ids[:, :count], torch.tensor([count]), torch.tensor([0]), 0)
 
     with torch.no_grad():
@@ -297,7 +295,7 @@ def test_a_step_that_cannot_be_captured_is_run_and_said_once(
         raise RuntimeError("operation not permitted when stream is capturing")
 
     monkeypatch.setattr(Replays, "_warm_up", fails)
-    monkeypatch.setattr(FastSampler, "replays", True)
+    monkeypatch.setattr(FastDecoder, "replays", True)
     model, prompts = build("llama-gqa-tied"), some_prompts(LENGTHS)
     uniforms = some_uniforms(len(prompts), 12)
     with caplog.at_level(logging.WARNING, "text2grad"):

@@ -8,8 +8,9 @@ import torch
 from tests.models.sampling import makers
 from tests.models.sampling.makers import END, build, some_prompts, some_uniforms, with_lora
 from tests.models.sampling.test_samplers import LENGTHS, assert_fresh, assert_greedy, make
-from text2grad.models.sampling.base import pick
+from text2grad.models.sampling import SamplingSettings
 from text2grad.models.sampling.fast import ROWS
+from text2grad.models.sampling.plain import pick
 from text2grad.models.sampling.steps import new_state
 from text2grad.models.sampling.weights import Weights
 
@@ -38,18 +39,18 @@ def own(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool
 @pytest.mark.parametrize("kind", makers.KINDS)
 def test_greedy_is_generate_token_for_token(kind: str, own: bool) -> None:
     model, prompts = build(kind, device="cuda"), some_prompts((*LENGTHS, 63, 64, 65, 130, 200))
-    sampler = make(model, "fast").fast
-    assert sampler is not None
+    sampler = make(model, "fast")
+    decoder: Any = sampler.decoder
     assert_greedy(model, prompts, sampler(prompts, None), 12)
-    assert (sampler._kernels is not None) == own
+    assert (decoder._kernels is not None) == own
 
 
 @pytest.mark.parametrize("batch", [1, 3, 64])
 def test_graphs_are_replayed_from_call_to_call_with_the_weights_of_the_moment(batch: int, own: bool) -> None:
     model = with_lora(build("llama-gqa-tied", device="cuda"))
     head = makers.ValueHead(48).cuda()
-    sampler = make(model, "fast", batch=batch, max_new_tokens=90, value_head=head, end_ids=()).fast
-    assert sampler is not None
+    sampler = make(model, "fast", batch=batch, max_new_tokens=90, value_head=head, end_ids=())
+    decoder: Any = sampler.decoder
     prompts = some_prompts(LENGTHS)
     for seed in range(3):
         for name, parameter in model.named_parameters():
@@ -60,8 +61,8 @@ def test_graphs_are_replayed_from_call_to_call_with_the_weights_of_the_moment(ba
         for prompt, completion in zip(prompts, completions, strict=True):
             expected = head(makers.fresh_hidden(model, prompt, completion.token_ids)).squeeze(-1)
             assert completion.values == pytest.approx(expected.tolist(), abs=1e-3)
-        assert sampler._static is not None
-        replays = sampler._static[1]
+        assert decoder._static is not None
+        replays = decoder._static[1]
         if seed == 0:
             first, graphs = replays, dict(replays._graphs)
             assert (len(graphs) == 1) == own, "more than one span of the cache, where a step looks at a span"
@@ -102,10 +103,10 @@ def test_weights_that_move_in_memory_are_captured_anew() -> None:
 @pytest.mark.parametrize("kind", makers.KINDS)
 def test_in_bfloat16_the_numbers_are_near(kind: str, own: bool) -> None:
     model, prompts = build(kind, device="cuda").to(torch.bfloat16), some_prompts((*LENGTHS, 65, 130))
-    sampler = make(model, "fast").fast
-    assert sampler is not None
+    sampler = make(model, "fast")
+    decoder: Any = sampler.decoder
     assert_fresh(model, prompts, sampler(prompts, some_uniforms(len(prompts), 12)), within=0.3)
-    assert (sampler._kernels is not None) == own
+    assert (decoder._kernels is not None) == own
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0])
@@ -115,9 +116,8 @@ def test_the_kernel_draws_what_pick_draws(size: int, temperature: float) -> None
     weights = Weights(build("llama-gqa-tied", device="cuda"))
     weights.sync()
     rows = 500
-    state = new_state(
-        weights, rows=rows, places=1, new_tokens=2, end_ids=[5], pad_id=7, temperature=temperature, keep_hidden=False
-    )
+    settings = SamplingSettings(max_new_tokens=2, temperature=temperature)
+    state = new_state(weights, settings, [5], 7, rows=rows, places=1)
     logits = 3 * torch.randn(rows, size, generator=torch.Generator().manual_seed(0)).cuda()
     logits[0] = logits[1] = -torch.inf
     logits[0, size - 1] = logits[1, 3] = logits[1, 200] = 1.0

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from text2grad.models.sampling.base import CHUNK, pick
+from text2grad.models.sampling.plain import CHUNK, pick
 
 LAST = float(np.nextafter(np.float32(1), np.float32(0)))
 

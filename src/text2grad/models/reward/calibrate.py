@@ -1,4 +1,4 @@
-"""How a reward model's predictions are read, chosen on held-out completions: temperature, thresholds, least confidence.
+"""How a reward model's predictions are read, chosen on held-out completions: temperature and thresholds.
 
 Enters: the span head's numbers for held-out completions, (T + 1, 5) each, and the verdicts they should have predicted.
 Leaves: a `Calibration`, metrics, and a warning where the held-out completions do not show that the model is of use.
@@ -10,52 +10,50 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from text2grad.feedback.labels import GOOD, POOR, Calibration, Words, confidence_of
+from text2grad.feedback.labels import GOOD, POOR, Calibration, Words
 from text2grad.models.reward.model import RewardModel
 from text2grad.optim.labels import read_out
 
 _MARGIN = 0.02
-"""A completion is worth scoring if its tokens are predicted better than by the base rates, by more than this share of
-the entropy of those rates."""
+"""A model is of use if its log loss lies below that of the base rates by more than this share of it."""
 _LEAST = 1e-6
 """Smallest probability in a log loss: one token that was called impossible should not outweigh all the others."""
 TEMPERATURES = (1e-2, 1e2)
-"""The range that is searched. A temperature that ends at a limit means nothing."""
+"""The range that is searched."""
 
 
 def calibrated(
     model: RewardModel, outs: Sequence[Tensor], verdicts: Sequence[Tensor], words: Sequence[Words] | None = None
 ) -> Calibration:
-    """The model's calibration with temperature, thresholds and least confidence chosen on these completions. `words`:
-    thresholds are chosen on whole words, as the critic reads them; None: on tokens."""
+    """The model's calibration with temperature and thresholds chosen on these completions. A model that is not shown to
+    be of use scores nothing: its least confidence is 1. `words`: thresholds are chosen on whole words, as the critic
+    reads them; None: on tokens."""
     out_N5, verdict_N = torch.cat(list(outs)), torch.cat(list(verdicts))
     if not bool(torch.isfinite(out_N5).all()):
         return replace(model.calibration, confidence=1.0)
     weights_3 = model.class_weights_3.cpu()
     temperature = fit_temperature(out_N5[:, :3] - weights_3.log(), verdict_N)
     probs_N3, _ = read_out(out_N5, weights_3, temperature)
-    probs = list(torch.split(probs_N3, [len(out) for out in outs]))
+    probs = torch.split(probs_N3, [len(out) for out in outs])
     pooled_N3 = torch.cat([_pooled(*pair) for pair in zip(probs, words, strict=True)]) if words else probs_N3
     poor, good = (best_threshold(pooled_N3[:, kind], verdict_N == kind)[0] for kind in (POOR, GOOD))
-    # At the temperature limit all classes are equally likely, so confidence carries no information.
-    floor = 1.0 if temperature > TEMPERATURES[1] / 1.01 else _confidence_floor(probs, verdicts)
+    loss, base = _log_loss(probs_N3, verdict_N), _base_loss(verdicts)
+    floor = 0.0 if loss < (1 - _MARGIN) * base else 1.0
     return replace(model.calibration, temperature=temperature, poor=poor, good=good, confidence=floor)
 
 
 def complaint(model: RewardModel, outs: Sequence[Tensor], verdicts: Sequence[Tensor]) -> str:
     """The warning for a model that was calibrated on these completions; empty if there is none."""
-    probs, verdict_N = [model.read(out)[0] for out in outs], torch.cat(list(verdicts))
-    scored = sum(confidence_of(p.double().numpy()) >= model.calibration.confidence for p in probs)
-    loss, base = _log_loss(torch.cat(probs), verdict_N), _log_loss(torch.cat(_base_rates(verdicts)), verdict_N)
-    if 2 * scored >= len(probs) and loss < base:
+    if model.calibration.confidence < 1:
         return ""
+    loss, base = _log_loss(model.read(torch.cat(list(outs)))[0], torch.cat(list(verdicts))), _base_loss(verdicts)
     reason = f"its log loss per token is {loss:.3g}, and that of the base rates is {base:.3g}"
     if not base:
         reason = "all their tokens have the same verdict, so nothing shows whether it tells them apart"
     return (
-        f"the {len(probs)} held-out completions do not show that this reward model is of use: {reason}. It scores "
-        f"{scored} of them, and about as large a share of new ones (critics.learned.confidence=0 where it is used "
-        f"scores all). Train it on more completions, or hold out more (validation)"
+        f"the {len(outs)} held-out completions do not show that this reward model is of use: {reason}. It scores "
+        f"nothing (critics.learned.confidence=0 where it is used scores all). Train it on more completions, or hold "
+        f"out more (validation)"
     )
 
 
@@ -76,64 +74,19 @@ def _pooled(probs: Tensor, words: Words) -> Tensor:
     return torch.cat([torch.from_numpy(words.pooled(probs[:-1].double().numpy())), probs[-1:].double()])
 
 
-# --------------------------------------------------------------------------------------------------- least confidence
-
-
-def _confidence_floor(probs: Sequence[Tensor], verdicts: Sequence[Tensor]) -> float:
-    """The confidence below which a completion is not scored. 0: all are scored, 1: none is.
-
-    Completions are ranked by confidence. First the least confident ones are refused, up to the point where their summed
-    gain over the base rates is lowest, if it is below 0 by more than its standard error. Of the rest, a share is
-    refused that equals the probability that they gain nothing either, but no more of them than gained nothing. One
-    completion that gains exactly nothing is added: a few held-out completions prove little."""
-    confidence_C = torch.tensor([confidence_of(p.double().numpy()) for p in probs], dtype=torch.float64)
-    order = confidence_C.argsort(stable=True)
-    confidence_C, gain_C = confidence_C[order], _gains(probs, verdicts)[order]
-    nothing = gain_C.new_zeros(1)
-    total_C, count_C = gain_C.cumsum(0), torch.arange(1, len(gain_C) + 1)
-    spread = torch.cat([gain_C, nothing]).std(correction=0)
-    worse_C = total_C + spread * count_C.sqrt() < 0
-    below = int(torch.where(worse_C, total_C, 0.0).argmin()) + 1 if bool(worse_C.any()) else 0
-    if below < len(gain_C):
-        rest = torch.cat([gain_C[below:], nothing])
-        error = rest.std(correction=0) / len(rest) ** 0.5
-        no_better = float(torch.special.ndtr(-rest.mean() / error.clamp(min=_LEAST**2)))
-        below += min(round(no_better * (len(gain_C) - below)), int((gain_C[below:] <= 0).sum()))
-    # Equally confident completions are on the same side.
-    below = int((confidence_C <= confidence_C[below - 1]).sum()) if below else 0
-    if below == len(gain_C):
-        return 1.0
-    # Between the last refused completion and the next.
-    return float(confidence_C[below - 1 : below + 1].mean()) if below else 0.0
-
-
-def _gains(probs: Sequence[Tensor], verdicts: Sequence[Tensor]) -> Tensor:
-    """How much lower the log loss of each completion is than that of the base rates, per token, beyond the margin. Log
-    loss, not accuracy: where most tokens are neutral, a model that says 0.4 for poor tokens and 0.1 for others is
-    useful, although its likeliest class is always neutral."""
-    rates = _base_rates(verdicts)
-    gains = [_log_loss(base, v) - _log_loss(p, v) for p, v, base in zip(probs, verdicts, rates, strict=True)]
-    entropy = torch.special.entr(torch.cat(rates)).sum(-1).mean()
-    return torch.tensor(gains, dtype=torch.float64) - _MARGIN * float(entropy)
-
-
-def _base_rates(verdicts: Sequence[Tensor]) -> list[Tensor]:
-    """How often each verdict occurs, (T + 1, 3) for each completion. The decision to stop has rates of its own: it is
+def _base_loss(verdicts: Sequence[Tensor]) -> float:
+    """The log loss of the base rates: what is known without a model. The decision to stop has rates of its own: it is
     nearly always neutral, and knowing only that is no skill."""
-    tokens_3, stop_3 = (
-        torch.bincount(torch.cat(part), minlength=3).double()
-        for part in ([v[:-1] for v in verdicts], [v[-1:] for v in verdicts])
-    )
-    tokens_3, stop_3 = tokens_3 / tokens_3.sum().clamp(min=1), stop_3 / stop_3.sum()
-    return [torch.cat([tokens_3.expand(len(v) - 1, 3), stop_3[None]]) for v in verdicts]
+    nats = 0.0
+    for part in ([v[:-1] for v in verdicts], [v[-1:] for v in verdicts]):
+        count_3 = torch.bincount(torch.cat(part), minlength=3).double()
+        nats += float(torch.special.entr(count_3 / count_3.sum().clamp(min=1)).sum() * count_3.sum())
+    return nats / sum(map(len, verdicts))
 
 
 def _log_loss(probs_N3: Tensor, verdict_N: Tensor) -> float:
     """In nats per token."""
     return float(-probs_N3.double().gather(1, verdict_N[:, None]).clamp(min=_LEAST).log().mean())
-
-
-# --------------------------------------------------------------------------------------- temperature, threshold, rank
 
 
 def fit_temperature(logits_N3: Tensor, verdict_N: Tensor) -> float:

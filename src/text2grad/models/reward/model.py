@@ -16,14 +16,14 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from text2grad import config
 from text2grad.errors import CorruptModel, ModelNotFound
 from text2grad.feedback.critics.learned import CARD
 from text2grad.feedback.critics.words import encodable
 from text2grad.feedback.labels import Calibration, TokenLabels
-from text2grad.models.backbone import Backbone, at_positions
+from text2grad.models.backbone import Headed, at_positions
 from text2grad.models.load import load_model
 from text2grad.models.modes import evaluating
 from text2grad.models.reward.template import Encoded, Reader
@@ -46,12 +46,11 @@ class RewardForward(NamedTuple):
     """The span head's numbers, in the order of the `LabelBatch`."""
 
 
-class RewardModel(nn.Module):
+class RewardModel(Headed):
     """A backbone with its language head, which writes the critique, and a span head, which labels every token."""
 
     def __init__(self, model: Any, options: PolicySettings, template: Template) -> None:
-        super().__init__()
-        self.backbone = Backbone(model, options)
+        super().__init__(model, options)
         self.template = template
         self.calibration = Calibration()
         self.span_head = self.backbone.token_head(5)
@@ -59,23 +58,6 @@ class RewardModel(nn.Module):
         # A buffer, because predictions cannot be read without it.
         self.register_buffer("class_weights_3", torch.ones(3, device=self.device))
         self.class_weights_3: Tensor
-
-    @property
-    def model(self) -> Any:
-        """The transformers model, in peft's wrapper where there is an adapter."""
-        return self.backbone.model
-
-    @property
-    def base(self) -> Any:
-        """The transformers model, without peft's wrapper."""
-        return self.backbone.base
-
-    @property
-    def device(self) -> torch.device:
-        return self.backbone.device
-
-    def trainable(self) -> dict[str, nn.Parameter]:
-        return {name: weight for name, weight in self.named_parameters() if weight.requires_grad}
 
     def forward(
         self, batch: Batch, labels: LabelBatch | None = None, weights: LossWeights | None = None
@@ -215,12 +197,11 @@ def label_batch(
     first_B = np.array([text.first for text in encoded])
     position_N = np.arange(len(row_N)) + (first_B - ends_B + sizes)[row_N]
     position_N[ends_B - 1] = [len(text.ids) - 1 for text in encoded]
-    batch = LabelBatch(sent(row_N, device), sent(position_N, device))
-    if labels is None:
-        return batch
-    verdict_N = torch.from_numpy(np.concatenate([label.verdicts for label in labels])).to(device)
-    reward_N = torch.from_numpy(np.concatenate([label.rewards for label in labels]) / scale).float().to(device)
-    return LabelBatch(batch.row_N, batch.position_N, verdict_N, reward_N)
+    streams = [row_N, position_N]
+    if labels is not None:
+        streams.append(np.concatenate([label.verdicts for label in labels]))
+        streams.append((np.concatenate([label.rewards for label in labels]) / scale).astype(np.float32))
+    return LabelBatch(*(sent(torch.from_numpy(stream), device) for stream in streams))
 
 
 def by_length(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:

@@ -17,6 +17,7 @@ from text2grad.config import plain
 from text2grad.errors import ConfigError, InvalidData
 from text2grad.feedback.critics.protocol import Prompt
 from text2grad.feedback.critics.words import UNENCODABLE, cite, encodable, prompt_text
+from text2grad.models.chat import open_ids
 from text2grad.models.offsets import decode_all
 from text2grad.models.settings import Template
 from text2grad.types import Alignment, Critique
@@ -56,9 +57,7 @@ class Reader:
 
     def __init__(self, template: Template, tokenizer: Any) -> None:
         self.template, self.tokenizer = template, tokenizer
-        before = tokenizer(template.before, add_special_tokens=True).input_ids
-        # Some tokenizers end every text with their end token; here the text continues.
-        self._before = before[:-1] if len(before) > 1 and before[-1] == tokenizer.eos_token_id else before
+        self._before = open_ids(tokenizer, template.before)
         self._between, self._again, self._after, self._gap = (
             self._ids([words])[0] for words in (template.between, template.again, template.after, template.gap)
         )

@@ -1,34 +1,108 @@
 """Prompts → completions: `ModelSampler(model, settings, end_ids=…, pad_id=…).sample(prompts, Seed(…))`.
 
-Two samplers: `plain` knows every causal model, `fast` the Llama-like and Qwen2-like ones. Both speak ids only and give
+Two decoders: `plain` knows every causal model, `fast` the Llama-like and Qwen2-like ones. Both speak ids only and give
 the log-probs of the distribution they sampled from. Torch and numpy are imported when a sampler is made: the settings,
 which `--help` prints, need neither.
 """
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
-from text2grad.errors import UnsupportedModel
-from text2grad.models.sampling.settings import SamplingSettings
-from text2grad.models.sampling.types import Sampled, Sampler, Seed, uniforms
+from annotated_types import Ge, Gt
+
+from text2grad._checked import Int, Real
+from text2grad.config import settings
+from text2grad.errors import InvalidData, UnsupportedModel
 from text2grad.plugins import find_plugin
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = [
-    "ModelSampler",
-    "Sampled",
-    "Sampler",
-    "SamplingSettings",
-    "Seed",
-    "sampler_for",
-    "uniforms",
-]
-
 log = logging.getLogger("text2grad")
+
+
+@settings
+class SamplingSettings:
+    """How completions are drawn. There is no top-p, no top-k, no beam and no repetition penalty, on purpose: importance
+    ratios are taken against the distribution that was sampled from, and the update knows only a temperature."""
+
+    sampler: str = "auto"
+    """fast: a static cache, for Llama-like and Qwen2-like models. plain: calls the model step by step, for every causal
+    model. auto: fast where it can be. Or your own as package.module:object."""
+    max_new_tokens: Annotated[Int, Ge(1)] = 64
+    """Longest completion in tokens; one that is cut off here is marked as truncated."""
+    temperature: Annotated[Real, Gt(0)] = 1.0
+    """Divides the logits before the softmax. Log-probs are those of the divided logits."""
+    batch: Annotated[Int, Ge(1)] = 64
+    """Completions decoded at once. More is faster on a GPU, and takes more memory for keys and values."""
+    prefill_tokens: Annotated[Int, Ge(1)] = 16384
+    """Prompt tokens, padding included, that `fast` reads at once: bounds the memory of the first pass."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Precision of sampling; auto: the model's own. The softmax is always float32. With another precision than the
+    model's own, sampled log-probs differ slightly from those of a training pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """One completion as it was sampled: what importance ratios are taken against."""
+
+    token_ids: tuple[int, ...]
+    """The sampled ids, the end token included where it was sampled; never empty."""
+    logprobs: tuple[float, ...]
+    """Of each id, under the distribution that it was drawn from: the temperature is in it."""
+    values: tuple[float, ...] | None
+    """What the value head said before each id was drawn; None without a value head."""
+    truncated: bool
+    """Whether it came to the limit without an end token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """What random draws are a function of: nothing else, so they do not depend on batching, processes or resuming."""
+
+    run: int
+    """The seed of the run."""
+    step: int
+    """The update."""
+    indices: Sequence[int]
+    """Of each prompt's completion in its update, over all processes."""
+
+
+class Sampler(Protocol):
+    """Prompts → completions, in the order of the prompts. The seam for another engine."""
+
+    def load(self, policy: Any) -> None:
+        """Sample from this policy's current weights from now on. Called before every update."""
+        ...
+
+    def sample(self, prompts: Sequence[Sequence[int]], seed: Seed | None) -> list[Sampled]:
+        """One completion for each prompt; without a seed, the likeliest id each time. The same prompt may stand there
+        many times: a group."""
+        ...
+
+
+def uniforms(seed: int, step: int, indices: Sequence[int], length: int) -> "NDArray[np.float32]":
+    """(len(indices), length) numbers in [0, 1), without a state: row r is a function of the seed, the step and
+    `indices[r]`, the completion's number in this step. The start of a row does not depend on its length.
+
+    >>> uniforms(7, 0, [3, 4], 2).tolist() == [uniforms(7, 0, [i], 5)[0, :2].tolist() for i in (3, 4)]
+    True
+    """
+    import numpy as np
+
+    rows = np.empty((len(indices), length), dtype=np.float32)
+    key = np.array([seed % 2**64, step % 2**64], dtype=np.uint64)
+    for row, index in zip(rows, indices, strict=True):
+        # Philox counts up in the first word of its counter; the second one holds the index, so no two rows meet.
+        # The raw words are numpy's promise for all versions, which the numbers of its Generator are not.
+        counter = np.array([0, index % 2**64, 0, 0], dtype=np.uint64)
+        words = np.random.Philox(key=key, counter=counter).random_raw((length + 1) // 2)
+        halves = words.astype("<u8").view("<u4")[:length]
+        row[:] = (halves >> 8) * np.float32(2**-24)
+    return rows
 
 
 def sampler_for(policy: Any, settings: SamplingSettings, *, end_ids: Sequence[int], pad_id: int) -> Sampler:
@@ -44,16 +118,39 @@ class ModelSampler:
     """Samples from a model in this process, whose weights are read anew in each call. Fast until it meets a model, or
     an adapter, that the fast sampler does not know; with the setting `fast` that raises `UnsupportedModel`."""
 
-    def __init__(self, model: Any, settings: SamplingSettings, **options: Any) -> None:
-        """`model`: a causal model of transformers, or peft's around one. `options`: `end_ids`, `pad_id`, and
-        `value_head` (None, or hidden (…, H) → (…) or (…, 1), read from the hidden state that gives the logits)."""
-        self.settings, self._options = settings, options
-        self._over(model)
+    def __init__(
+        self, model: Any, settings: SamplingSettings, *, end_ids: Sequence[int], pad_id: int, value_head: Any = None
+    ) -> None:
+        """`model`: a causal model of transformers, or peft's around one. `value_head`: None, or hidden (…, H) → (…) or
+        (…, 1), read from the hidden state that gives the logits."""
+        self.settings, self.end_ids, self.pad_id = settings, tuple(end_ids), pad_id
+        self._over(model, value_head)
+
+    def _over(self, model: Any, value_head: Any) -> None:
+        from text2grad.models.sampling.fast import FastDecoder
+        from text2grad.models.sampling.plain import PlainDecoder
+
+        self.model = model
+        self._positions: int | None = getattr(model.config, "max_position_embeddings", None)
+        self._vocabulary = int(model.get_input_embeddings().weight.shape[0])
+        if not 0 <= self.pad_id < self._vocabulary:
+            # Rows that have ended are fed it.
+            raise InvalidData(
+                f"pad_id should be an id that the model reads, 0 to {self._vocabulary - 1}, got {self.pad_id}; any "
+                f"will do"
+            )
+        options = (model, self.settings, self.end_ids, self.pad_id, value_head)
+        self._plain = PlainDecoder(*options)
+        self.decoder: PlainDecoder | FastDecoder = self._plain
+        if self.settings.sampler != "plain":
+            try:
+                self.decoder = FastDecoder(*options)
+            except UnsupportedModel as reason:
+                self._fall_back(reason)
 
     def load(self, policy: Any) -> None:
         if policy.model is not self.model:
-            self._options["value_head"] = policy.value_head
-            self._over(policy.model)
+            self._over(policy.model, policy.value_head)
 
     def sample(self, prompts: Sequence[Sequence[int]], seed: Seed | None) -> list[Sampled]:
         limit = self.settings.max_new_tokens
@@ -61,30 +158,55 @@ class ModelSampler:
 
     def __call__(self, prompts: Sequence[Sequence[int]], draws: "NDArray[np.float32] | None") -> list[Sampled]:
         """`draws`: one row per prompt, `max_new_tokens` numbers in [0, 1) each; None takes the likeliest id."""
-        if self.fast is not None:
-            try:
-                return self.fast(prompts, draws)
-            except UnsupportedModel as reason:
-                self._fall_back(reason)
-        return self.plain(prompts, draws)
+        self._check(prompts, draws)
+        try:
+            return self._decoded(prompts, draws)
+        except UnsupportedModel as reason:
+            self._fall_back(reason)
+            return self._decoded(prompts, draws)
 
-    def _over(self, model: Any) -> None:
-        from text2grad.models.sampling.fast import FastSampler
-        from text2grad.models.sampling.plain import PlainSampler
+    def _decoded(self, prompts: Sequence[Sequence[int]], draws: "NDArray[np.float32] | None") -> list[Sampled]:
+        """In batches: short prompts first, equal ones side by side."""
+        order = sorted(range(len(prompts)), key=lambda row: (len(prompts[row]), tuple(prompts[row])))
+        results: dict[int, Sampled] = {}
+        with self.decoder.ready(prompts):
+            for start in range(0, len(order), self.settings.batch):
+                rows = order[start : start + self.settings.batch]
+                chosen = [tuple(prompts[row]) for row in rows]
+                decoded = self.decoder.decode(chosen, None if draws is None else draws[rows])
+                results.update(zip(rows, decoded, strict=True))
+        return [results[row] for row in range(len(prompts))]
 
-        self.model = model
-        self.plain = PlainSampler(model, self.settings, **self._options)
-        self.fast: FastSampler | None = None
-        if self.settings.sampler != "plain":
-            try:
-                self.fast = FastSampler(model, self.settings, **self._options)
-            except UnsupportedModel as reason:
-                self._fall_back(reason)
+    def _check(self, prompts: Sequence[Sequence[int]], draws: "NDArray[np.float32] | None") -> None:
+        """Raise `InvalidData` for what the model cannot read, before any tensor is made."""
+        new_tokens, most = self.settings.max_new_tokens, self._vocabulary - 1
+        for place, prompt in enumerate(prompts):
+            if len(prompt) == 0:
+                raise InvalidData(
+                    f"prompt {place} is empty, and a model needs a token to go on from: begin it with the tokenizer's "
+                    f"begin-of-text or end-of-text id"
+                )
+            if self._positions is not None and len(prompt) + new_tokens > self._positions:
+                raise InvalidData(
+                    f"prompt {place} has {len(prompt)} tokens, which with max_new_tokens={new_tokens} is more than the "
+                    f"{self._positions} positions of the model: shorten the prompt, or lower max_new_tokens"
+                )
+            if min(prompt) < 0 or max(prompt) > most:
+                # On a GPU such an id would end the process, with a message about something else.
+                raise InvalidData(
+                    f"prompt {place} should hold ids from 0 to {most}, got {min(prompt)} to {max(prompt)}: is "
+                    f"its tokenizer the model's?"
+                )
+        if draws is not None and draws.shape != (len(prompts), new_tokens):
+            raise InvalidData(
+                f"draws should have the shape ({len(prompts)}, {new_tokens}), a row a prompt and max_new_tokens "
+                f"numbers in each, got {draws.shape}"
+            )
 
     def _fall_back(self, reason: UnsupportedModel) -> None:
         if self.settings.sampler == "fast":
             raise reason
-        self.fast = None
+        self.decoder = self._plain
         log.warning(
             "sampling with the plain sampler, which is slower: the fast one does not know this model (%s)", reason
         )

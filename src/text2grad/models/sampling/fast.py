@@ -7,25 +7,28 @@ Before the first completions, its logits are held against the model's own. Refus
 """
 
 import logging
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from text2grad.errors import UnsupportedModel
 from text2grad.models.modes import evaluating
-from text2grad.models.sampling.base import SLACK, OverModel, alike, as_sampled, batches, values_of
-from text2grad.models.sampling.settings import SamplingSettings
+from text2grad.models.sampling import Sampled, SamplingSettings
+from text2grad.models.sampling.plain import as_sampled, values_of
 from text2grad.models.sampling.steps import Replays, State, advance, emit, logits_of, new_state, prefill, step
-from text2grad.models.sampling.types import Sampled
 from text2grad.models.sampling.weights import Weights
 
 log = logging.getLogger("text2grad")
 
+GROWTH, SLACK = 1.25, 16
+"""A group of prompts read at once holds lengths up to GROWTH times its shortest, or SLACK tokens more: so at most a
+fifth of it is padding, or SLACK tokens a prompt."""
 SPAN = 64
 """On a GPU the cache is looked at in steps of this many places: a graph each, captured when first needed."""
 ROWS = 16
@@ -34,8 +37,7 @@ PASS = 32
 """On a GPU a pass over short prompts costs what its launches cost: for fewer passes, this much padding a prompt."""
 LOOK_EVERY = 8
 """Steps between two looks at whether all rows have ended; each look waits for the GPU."""
-TOLERANCE = {torch.float32: 5e-3, torch.float64: 5e-3}
-LOOSE = 0.1
+TOLERANCE, LOOSE = 5e-3, 0.1
 """Root mean square difference from the model's own logits, as a share of their spread; LOOSE for 16-bit numbers. A
 wrong layer is off by the whole spread, TF32 alone by a thousandth."""
 KINDS = (torch.float32, torch.bfloat16, torch.float16)
@@ -44,77 +46,73 @@ TRIAL = 80
 """Tokens of the trial of the kernels: more than they look at together."""
 
 
-class FastSampler(OverModel):
+class FastDecoder:
     """On a GPU the cache of a batch and its graphs stay from call to call."""
 
-    def __init__(self, model: Any, settings: SamplingSettings, **options: Any) -> None:
-        super().__init__(model, settings, **options)
-        dtype = None if settings.dtype == "auto" else getattr(torch, settings.dtype)
-        self.weights = Weights(model, dtype)
+    def __init__(
+        self, model: Any, settings: SamplingSettings, end_ids: tuple[int, ...], pad_id: int, value_head: Any
+    ) -> None:
+        self.model, self.settings, self.value_head = model, settings, value_head
+        self.end_ids, self.pad_id = end_ids, pad_id
+        self.weights = Weights(model, None if settings.dtype == "auto" else getattr(torch, settings.dtype))
+        self._asked = self._places = 0
         self._checked: tuple[torch.device, torch.dtype] | None = None
         self._kernels: Any = None
         self._static: tuple[int, Replays] | None = None
 
-    def __call__(self, prompts: Sequence[Sequence[int]], uniforms: NDArray[np.float32] | None) -> list[Sampled]:
-        new_tokens = self.settings.max_new_tokens
-        self.check(prompts, uniforms)
-        # Before anything else, also where there is nothing to do: gathering sharded weights needs every process.
+    @contextmanager
+    def ready(self, prompts: Sequence[Sequence[int]]) -> Iterator[None]:
+        """What batches of these prompts are decoded in, with the weights of this moment."""
+        self._asked = len(prompts)
+        self._places = max(map(len, prompts), default=0) + self.settings.max_new_tokens
+        # Also where there is nothing to do: gathering sharded weights needs every process.
         self.weights.sync()
-        results: dict[int, Sampled] = {}
         device = self.weights.device
         here = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
         with evaluating(self.model, self.value_head), here:
             if self._checked != (device, self.weights.dtype):
-                self._compare(self._rows(len(prompts)))
+                self._compare(self._rows())
             with torch.inference_mode():
-                places = max(map(len, prompts), default=0) + new_tokens
-                for rows in batches(prompts, self.settings.batch):
-                    chosen = [tuple(prompts[row]) for row in rows]
-                    state = self._state(len(rows), len(prompts), places)
-                    decoded = self._decode(state, chosen, None if uniforms is None else uniforms[rows])
-                    results.update(zip(rows, decoded, strict=True))
-        return [results[row] for row in range(len(prompts))]
+                yield
 
     @property
     def replays(self) -> bool:
         """Whether steps are captured and replayed, so that the state has to stay where it is."""
         return self.weights.device.type == "cuda"
 
-    def _state(self, rows: int, asked: int, places: int) -> State:
-        """A state with this much room: on a GPU the one of the last call where it fits, elsewhere a new one."""
+    def _state(self, rows: int) -> State:
+        """A state with enough room: on a GPU the one of the last call where it fits, elsewhere a new one."""
         if not self.replays:
-            return self._new_state(rows, places)
-        rows = self._rows(asked)
+            return self._new_state(rows, self._places)
+        rows = self._rows()
         if self._static is not None and self._static[0] == self.weights.version:
             had_rows, had_places, _ = self._static[1].state.cache[0].shape
-            if had_rows == rows and had_places >= places:
+            if had_rows == rows and had_places >= self._places:
                 return self._static[1].state
         self._static = None  # gives its memory back first
-        state = self._new_state(rows, -(-places // SPAN) * SPAN)
+        state = self._new_state(rows, -(-self._places // SPAN) * SPAN)
         self._static = self.weights.version, Replays(self.weights, state)
         return state
 
-    def _rows(self, asked: int) -> int:
+    def _rows(self) -> int:
         """Rows of a state on a GPU."""
-        return min(self.settings.batch, max(1, -(-asked // ROWS)) * ROWS)
+        return min(self.settings.batch, max(1, -(-self._asked // ROWS)) * ROWS)
 
     def _new_state(self, rows: int, places: int) -> State:
         self.weights.rope(places)
         return new_state(
             self.weights,
+            self.settings,
+            self.end_ids,
+            self.pad_id,
             rows=rows,
             places=places,
-            new_tokens=self.settings.max_new_tokens,
-            end_ids=self.end_ids,
-            pad_id=self.pad_id,
-            temperature=self.settings.temperature,
             keep_hidden=self.value_head is not None,
             kernels=self._kernels,
         )
 
-    def _decode(
-        self, state: State, prompts: list[tuple[int, ...]], uniforms: NDArray[np.float32] | None
-    ) -> list[Sampled]:
+    def decode(self, prompts: list[tuple[int, ...]], uniforms: NDArray[np.float32] | None) -> list[Sampled]:
+        state = self._state(len(prompts))
         hidden_BH = self._start(state, prompts)
         greedy = uniforms is None
         if uniforms is not None:
@@ -146,18 +144,12 @@ class FastSampler(OverModel):
             chunk = different[start:end]
             row, stop = first[chunk[0]], ends[end - 1]
             place = {prompt: which for which, prompt in enumerate(chunk)}
-            which_R = torch.tensor([place[prompt] for prompt in prompts[row:stop]], device=hidden_BH.device)
-            ids_UP, lengths_U = self._padded(chunk)
+            which_R = torch.tensor([place[prompt] for prompt in prompts[row:stop]])
+            lengths_U = torch.tensor([len(prompt) for prompt in chunk])
+            ids_UP = pad_sequence([torch.tensor(prompt) for prompt in chunk], batch_first=True)
+            ids_UP, lengths_U, which_R = (numbers.to(hidden_BH.device) for numbers in (ids_UP, lengths_U, which_R))
             hidden_BH[row:stop] = prefill(self.weights, state, ids_UP, lengths_U, which_R, row)
         return hidden_BH
-
-    def _padded(self, prompts: list[tuple[int, ...]]) -> tuple[Tensor, Tensor]:
-        lengths = [len(prompt) for prompt in prompts]
-        ids = np.zeros((len(prompts), max(lengths)), dtype=np.int64)
-        for row, prompt in zip(ids, prompts, strict=True):
-            row[: len(prompt)] = prompt
-        device = self.weights.device
-        return torch.from_numpy(ids).to(device), torch.tensor(lengths, device=device)
 
     def _replay(self, replays: Replays, longest: int, greedy: bool) -> None:
         places = replays.state.cache[0].shape[1]
@@ -204,7 +196,9 @@ class FastSampler(OverModel):
         self._kernels, trouble = kernels_for(self.weights), ""
         if self._kernels is not None:
             try:
-                error = self._error(rows, min(self.positions or TRIAL, TRIAL))
+                error = self._error(
+                    rows, min(getattr(self.model.config, "max_position_embeddings", None) or TRIAL, TRIAL)
+                )
                 trouble = "" if error <= self._tolerance else f"logits are off by {error:.2g} of their spread"
             except torch.OutOfMemoryError:
                 raise
@@ -221,12 +215,12 @@ class FastSampler(OverModel):
 
     @property
     def _tolerance(self) -> float:
-        return TOLERANCE.get(self.weights.dtype, LOOSE)
+        return LOOSE if self.weights.dtype.itemsize == 2 else TOLERANCE
 
     def _error(self, rows: int, length: int) -> float:
         """Of the logits after a prompt and after one token more, as a share of the spread of the model's own from a
         pass over the same ids."""
-        ids = torch.arange(1, length + 1, device=self.weights.device).mul_(7919).remainder_(self.vocabulary)
+        ids = torch.arange(1, length + 1, device=self.weights.device).mul_(7919).remainder_(len(self.weights.embed))
         expected_2V = self.model(ids[None]).logits[0, -2:].float()
         state = self._new_state(rows, length)
         which_B = torch.zeros_like(state.ids_B)
@@ -257,6 +251,19 @@ class FastSampler(OverModel):
         aside = not greedy and bool(((before_B > 0.51) | (before_B + wanted_B.exp() < 0.49)).any())
         if aside or float((state.logprobs_BT[:, 0] - wanted_B).abs().max()) > 0.01:
             raise RuntimeError("it draws other ids, or with other log-probs, than the logits say")
+
+
+def alike(lengths: Sequence[int], budget: int, slack: int = SLACK) -> Iterator[tuple[int, int]]:
+    """(start, end) of runs of ascending lengths that are read at once: within GROWTH or `slack` of the shortest, and
+    `budget` tokens in all, padding included (a single prompt may be longer)."""
+    start = 0
+    for end, length in enumerate(lengths):
+        most = max(int(lengths[start] * GROWTH), lengths[start] + slack)
+        if end > start and (length > most or length * (end - start + 1) > budget):
+            yield start, end
+            start = end
+    if lengths:
+        yield start, len(lengths)
 
 
 def kernels_for(weights: Weights) -> Any:

@@ -206,7 +206,7 @@ def _chunks(logits, most, sums, ids, stride, by, IDS: tl.constexpr):
 
 @triton.jit
 def _first_beyond(weights, target, places):
-    """As in pick.py: the first place of weight > 0 whose cumulative sum exceeds the target, or the last of weight > 0;
+    """As in plain.py: the first place of weight > 0 whose cumulative sum exceeds the target, or the last of weight > 0;
     its weight; how far the target lies beyond the sum before it."""
     cumulative = tl.cumsum(weights, 0)
     first = tl.min(tl.where((weights > 0) & (cumulative > target), places, 1 << 30), 0)

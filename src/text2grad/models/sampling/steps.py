@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from text2grad.models.sampling.base import pick
+from text2grad.models.sampling import SamplingSettings
+from text2grad.models.sampling.plain import pick
 from text2grad.models.sampling.weights import Layer, Weights
 
 log = logging.getLogger("text2grad")
@@ -58,37 +59,30 @@ class State:
 
     def select(self, rows_A: Tensor) -> "State":
         """Only these rows, copied."""
-        return replace(
-            self,
-            cache=[layer.index_select(0, rows_A) for layer in self.cache],
-            ids_B=self.ids_B[rows_A],
-            position_B=self.position_B[rows_A],
-            finished_B=self.finished_B[rows_A],
-            lengths_B=self.lengths_B[rows_A],
-            uniform_BT=self.uniform_BT[rows_A],
-            ids_BT=self.ids_BT[rows_A],
-            logprobs_BT=self.logprobs_BT[rows_A],
-            hidden_BTH=None if self.hidden_BTH is None else self.hidden_BTH[rows_A],
-        )
+        of_rows = [name for name in self.__slots__ if name.endswith(("_B", "_BT", "_BTH"))]
+        streams = {name: getattr(self, name) for name in of_rows}
+        chosen: Any = {name: None if stream is None else stream[rows_A] for name, stream in streams.items()}
+        return replace(self, cache=[layer.index_select(0, rows_A) for layer in self.cache], **chosen)
 
 
 def new_state(
     weights: Weights,
+    settings: SamplingSettings,
+    end_ids: Sequence[int],
+    pad_id: int,
     *,
     rows: int,
     places: int,
-    new_tokens: int,
-    end_ids: Sequence[int],
-    pad_id: int,
-    temperature: float,
-    keep_hidden: bool,
+    keep_hidden: bool = False,
     kernels: Any = None,
 ) -> State:
+    new_tokens, kv_width = settings.max_new_tokens, 2 * weights.shape.kv_heads * weights.shape.head_dim
+
     def zeros(dtype: torch.dtype, *shape: int) -> Tensor:
         return torch.zeros(shape, dtype=dtype, device=weights.device)
 
     return State(
-        cache=[zeros(weights.dtype, rows, places, weights.shape.kv_width) for _ in weights.layers],
+        cache=[zeros(weights.dtype, rows, places, kv_width) for _ in weights.layers],
         ids_B=zeros(torch.long, rows),
         position_B=zeros(torch.long, rows),
         step_1=zeros(torch.long, 1),
@@ -99,7 +93,7 @@ def new_state(
         ids_BT=zeros(torch.long, rows, new_tokens).fill_(pad_id),
         logprobs_BT=zeros(torch.float32, rows, new_tokens),
         hidden_BTH=zeros(weights.dtype, rows, new_tokens, weights.embed.shape[1]) if keep_hidden else None,
-        temperature=temperature,
+        temperature=settings.temperature,
         pad_id=pad_id,
         kernels=kernels,
     )

@@ -33,11 +33,6 @@ class Shape:
     scaling: float
     eps: float
 
-    @property
-    def kv_width(self) -> int:
-        """Numbers that the cache holds for a token of a layer: keys, then values."""
-        return 2 * self.kv_heads * self.head_dim
-
 
 @dataclass(frozen=True, slots=True)
 class Layer:
