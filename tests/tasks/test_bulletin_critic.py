@@ -17,7 +17,7 @@ from text2grad.feedback.align import align
 from text2grad.feedback.critics.named import critic_named
 from text2grad.feedback.settings import CriticSettings
 from text2grad.tasks.bulletin import CAUSES, DAYS, KINDS, PARTS, PLACES, SITES, THINGS, bulletins
-from text2grad.tasks.bulletin_critic import TRIPLES, BulletinCritic, BulletinSettings, bulletin, facts_right, read
+from text2grad.tasks.bulletin_critic import TRIPLES, BulletinCritic, BulletinSettings, bulletin, bulletin_places, facts_right, read
 from text2grad.tasks.bulletin_critic import bulletin_quality as measured
 from text2grad.types import Critique
 
@@ -352,9 +352,17 @@ def test_half_a_surrogate_pair_is_not_scored() -> None:
     assert bulletin([""], ["A fire \ud83e"], facts=[FACTS]) == [None]
 
 
+def test_the_demos_critic_gives_sentences_and_a_score_and_nothing_else() -> None:
+    (said,) = bulletin([""], ["A fire in Halden"], facts=[FACTS])
+    whole = judged("A fire in Halden")
+    assert said == Critique(whole.feedback, score=whole.score) and whole.quotes and whole.quality
+    (placed,) = bulletin_places([""], ["A fire in Halden"], facts=[FACTS])
+    assert placed == replace(whole, quality=None)
+
+
 def test_no_facts_no_score_and_each_item_is_judged_alone() -> None:
     texts = [TRUE, "A flood", TRUE]
-    together = bulletin(["", "", ""], texts, facts=[FACTS, FACTS, None])
+    together = measured(["", "", ""], texts, facts=[FACTS, FACTS, None])
     assert together == [judged(TRUE), judged("A flood"), None]
     assert bulletin([""], [TRUE]) == [None]
 
