@@ -3,6 +3,7 @@
 import random
 import re
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from types import FrameType
 from typing import Any
@@ -17,7 +18,15 @@ from text2grad.feedback.align import align
 from text2grad.feedback.critics.named import critic_named
 from text2grad.feedback.settings import CriticSettings
 from text2grad.tasks.bulletin import CAUSES, DAYS, KINDS, PARTS, PLACES, SITES, THINGS, bulletins
-from text2grad.tasks.bulletin_critic import TRIPLES, BulletinCritic, BulletinSettings, bulletin, bulletin_places, facts_right, read
+from text2grad.tasks.bulletin_critic import (
+    TRIPLES,
+    BulletinCritic,
+    BulletinSettings,
+    bulletin,
+    bulletin_places,
+    facts_right,
+    read,
+)
 from text2grad.tasks.bulletin_critic import bulletin_quality as measured
 from text2grad.types import Critique
 
