@@ -161,6 +161,8 @@ def one(job: dict[str, Any], scratch: Path) -> list[dict[str, Any]]:
         device="cpu",
         seed=seed,
         updates=UPDATES,
+        prompts=16,
+        completions=4,
         held_out_seed=job["reports"],
         held_out=256,
         evaluate_every=job["every"],

@@ -49,7 +49,7 @@ def test_the_summary_holds_the_numbers_of_the_runs(shown: Path) -> None:
     assert summary["goal"]["score"] == curve(shown / "scalar")[-1]["score"]
 
 
-def test_both_arms_start_alike_and_differ_in_the_switch_and_lambda_alone(shown: Path) -> None:
+def test_both_arms_start_alike_and_differ_in_the_switch_and_the_estimator_alone(shown: Path) -> None:
     rows = {name: _rows(shown / name / "rollouts.jsonl") for name in ("text2grad", "scalar")}
     first = {name: [r for r in found if r["update"] == 1 and not r.get("held_out")] for name, found in rows.items()}
     assert first["text2grad"] and len(first["text2grad"]) == len(first["scalar"])
@@ -59,7 +59,7 @@ def test_both_arms_start_alike_and_differ_in_the_switch_and_lambda_alone(shown: 
         assert not any(scalar["token_rewards"][:-1])
     configs = [(shown / name / "config.yaml").read_text().splitlines() for name in rows]
     changed = {a.strip().split(":")[0] for a, b in zip(*configs, strict=True) if a != b}
-    assert changed == {"reward", "lam"}
+    assert changed == {"reward", "estimator"}
 
 
 def test_the_data_of_both_arms_are_written_down_and_the_same(shown: Path) -> None:
@@ -103,9 +103,10 @@ def test_ctrl_c_in_the_last_update_of_an_arm_begins_no_other(
     out, asked = tmp_path / "out", []
 
     def stopped(*args: Any, **columns: Any) -> Any:
-        # Held-out reports, then each of two updates and the reports after it: the fourth call is the last update's.
+        # Held-out reports, then each of two updates, completions written anew, and the reports after it: the fifth call
+        # is the last update's.
         asked.append(1)
-        if len(asked) == 4:
+        if len(asked) == 5:
             signal.raise_signal(signal.SIGINT)
         return bulletin(*args, **columns)
 
@@ -173,7 +174,7 @@ def test_the_embedded_model_is_small_fluent_and_often_wrong() -> None:
 @pytest.mark.parametrize(
     ("scalar", "span", "expected"),
     [
-        ([0.1, 0.3], [0.1, 0.4], "was reached by Text2Grad at update 1 and by scalar PPO at update 1"),
+        ([0.1, 0.3], [0.1, 0.4], "was reached by Text2Grad at update 1 and by RLOO at update 1"),
         ([0.1, 0.3], [0.1, 0.2], "did not reach"),
         ([0.1, 0.0], [0.1, 0.4], "did not get better than it began"),
     ],
@@ -204,7 +205,7 @@ def test_a_larger_model_on_a_cpu_does_less_unless_it_is_told(
         tree = yaml.safe_load(capsys.readouterr().out)
         return tuple(tree[key] for key in ("start_updates", "updates", "prompts", "held_out", "evaluate_every"))
 
-    usual, smaller = (40, 48, 16, 128, 4), (8, 4, 4, 16, 2)
+    usual, smaller = (40, 64, 16, 128, 8), (8, 4, 4, 16, 2)
     assert counts() == counts("--device", "cpu") == counts("--model", "smollm2-135m", "--device", "cuda") == usual
     assert counts("--model", "smollm2-135m", "--device", "cpu") == smaller
     assert counts("--model", "smollm2-135m", "device=cpu", "updates=48") == (8, 48, 4, 16, 2)

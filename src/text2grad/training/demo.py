@@ -1,8 +1,8 @@
 """The demo: a supervised start, two arms on the same data, a verdict in plain words, a report.
 
 Enters: its settings and a folder. Leaves: DIR/start, DIR/text2grad and DIR/scalar (run folders), DIR/summary.json and
-DIR/report.html; and DIR/settings.yaml, by which it resumes after a kill. The study over seeds (studies/demo) is made of
-the same functions.
+DIR/report.html; and DIR/settings.yaml, by which it resumes after a kill. The study over seeds (studies/words) is made
+of the same functions.
 """
 
 import json
@@ -32,15 +32,15 @@ from text2grad.training.settings import EvaluationSettings, LogSettings, SFTSett
 from text2grad.training.sft import SFTTrainer
 
 ARMS = {
-    "text2grad": "[bold]Text2Grad[/bold]: each phrase of the critique rewards the tokens it is about.",
-    "scalar": "[bold]scalar PPO[/bold]: the same critiques, squeezed into one number on the last token.",
+    "text2grad": "[bold]Text2Grad[/bold]: reads the words; each phrase of the critique rewards the tokens it is about.",
+    "scalar": "[bold]RLOO[/bold]: the same critiques as one number each, the strongest scalar rival (studies/words).",
 }
 """Folder → what tells the two apart, for the reader."""
 START_EXAMPLES, EXAMPLES = 2000, 2000
 _BEFORE = (
     "A model ({model}) reads incident reports and writes bulletins. Its critic knows the facts and writes what is "
-    "right, what is wrong and what is left out. First a supervised start on easy reports; then, twice from there, "
-    "{updates} updates from critiques of its bulletins on hard ones."
+    "right, what is wrong and what is left out, and gives a score. First a supervised start on easy reports; then, "
+    "twice from there, {updates} updates from critiques of its bulletins on hard ones."
 )
 _SLOW = (
     "\nWithout a GPU a model of this size is slow. Unless you ask for more, it makes few updates, which show that it "
@@ -202,10 +202,10 @@ def summarise(options: DemoSettings, out: Path) -> dict[str, Any]:
         "seed": options.seed,
         "model": options.model,
         "updates": options.updates,
-        "completions_an_update": options.prompts * options.completions,
+        "completions_per_update": options.prompts * options.completions,
         "held_out_reports": options.held_out,
         "before": {"score": first["score"], "facts_right": first["facts_right"]},
-        "goal": {"score": goal, "meaning": "scalar PPO's score after its last update"},
+        "goal": {"score": goal, "meaning": "RLOO's score after its last update"},
         "arms": arms,
     }
 
@@ -233,22 +233,21 @@ def verdict(summary: dict[str, Any]) -> str:
     said = [
         f"Facts right on {summary['held_out_reports']} reports never seen in training:",
         f"  before           {before['facts_right']:.0%}",
-        f"  scalar PPO       {scalar['facts_right']:.0%} {after}",
-        f"  Text2Grad        {span['facts_right']:.0%} {after}",
+        f"  RLOO, one number {scalar['facts_right']:.0%} {after}",
+        f"  Text2Grad, words {span['facts_right']:.0%} {after}",
         "",
     ]
     goal, reached = summary["goal"]["score"], span["reached_goal_at_update"]
     own = scalar["reached_goal_at_update"]
     if goal <= before["score"]:
-        said.append(f"Scalar PPO did not get better than it began (score {goal:.2f}), so there is nothing to race for.")
+        said.append(f"RLOO did not get better than it began (score {goal:.2f}), so there is nothing to race for.")
     elif reached is None:
-        said.append(f"Text2Grad did not reach scalar PPO's final score of {goal:.2f}. That can happen on one seed.")
+        said.append(f"Text2Grad did not reach RLOO's final score of {goal:.2f}. That can happen on one seed.")
     else:
         said.append(
-            f"Scalar PPO's final score, {goal:.2f}, was reached by Text2Grad at update {reached} and by scalar PPO at "
-            f"update {own}."
+            f"RLOO's final score, {goal:.2f}, was reached by Text2Grad at update {reached} and by RLOO at update {own}."
         )
-    said.append(f"One seed ({summary['seed']}) is an anecdote; five are in studies/demo.")
+    said.append(f"One seed ({summary['seed']}) is an anecdote; studies/words has ten, and damaged words as well.")
     return "\n".join(said)
 
 

@@ -20,23 +20,23 @@ class DemoSettings:
     """Of everything that is random."""
     start_updates: Annotated[Int, Gt(0)] = 40
     """Supervised updates on plain reports, before both arms."""
-    updates: Annotated[Int, Gt(0)] = 48
+    updates: Annotated[Int, Gt(0)] = 64
     """Updates of each arm."""
     prompts: Annotated[Int, Gt(0)] = 16
-    """Reports an update."""
-    completions: Annotated[Int, Gt(0)] = 4
+    """Reports per update."""
+    completions: Annotated[Int, Gt(0)] = 8
     """Bulletins of each report."""
-    learning_rate: Annotated[Real, Gt(0)] = 4e-4
-    """Of both arms, at its peak (studies/words)."""
+    learning_rate: Annotated[Real, Gt(0)] = 2e-4
+    """Of both arms, at its peak: the best of both (studies/words)."""
     held_out: Annotated[Int, Gt(0)] = 128
     """Reports with unseen combinations, on which both are measured."""
     held_out_seed: Annotated[Int, Ge(0)] = 8
-    """Of the generator that makes them; the settings were chosen on those of another seed (studies/demo)."""
-    evaluate_every: Annotated[Int, Gt(0)] = 4
+    """Of the generator that makes them; the settings were chosen on those of another seed (studies/words)."""
+    evaluate_every: Annotated[Int, Gt(0)] = 8
     """Updates between two measurements."""
 
 
-SMALLER = ("start_updates=8", "updates=4", "prompts=4", "held_out=16", "evaluate_every=2")
+SMALLER = ("start_updates=8", "updates=4", "prompts=4", "completions=4", "held_out=16", "evaluate_every=2")
 """What a model larger than ours does on a CPU unless something else is asked for."""
 
 
