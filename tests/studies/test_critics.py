@@ -28,11 +28,11 @@ def test_the_default_critic_of_summaries_agrees_with_people_and_pays_no_copies()
 def test_it_measures_a_folder_and_writes_no_text(tmp_path: Path) -> None:
     for name in ("qa", "summarization"):
         (tmp_path / name).mkdir()
-    feedback = {"summary": "Nine ships left the quay of Brindlemoor.", "explanation": "It is nine."}
+    feedback = {"summary": "At noon nine ships left the quay.", "explanation": "It is nine."}
     row = {
         "article": ARTICLE,
         "abstract": "Ships leave.",
-        "candidate": "Seven ships left the quay of Brindlemoor.",
+        "candidate": "At noon seven ships left the quay.",
         "doc_id": 1,
     }
     lines = [

@@ -16,7 +16,10 @@ ARTICLE = "Nine ships left the quay of Marl at noon on Monday, the harbour maste
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    val = [news(3, "Seventy ships left Marl.", "Nine ships left Marl."), news(4, "Ships left.", "Ships left now.")]
+    val = [
+        news(3, "At noon seventy ships left.", "At noon nine ships left."),
+        news(4, "Ships left.", "Ships left now."),
+    ]
     train = [news(1, "Nine ships left the quay.", "", ARTICLE), news(2, "Nine ships.", "", "Another article.")]
     for name, rows in (("train", train), ("val", val)):
         path = tmp_path / "summarization" / f"defacto_{name}.jsonl"

@@ -101,7 +101,7 @@ def test_silence_copying_lists_and_inventions_earn_nothing(nothing: str) -> None
 def test_copying_is_allowed_where_it_is_asked_for_and_where_the_reference_copies() -> None:
     copied = "The album sold 1,250,000 copies in 12 countries and cost £3m to make."
     assert said(copied) == [copied[4:-1]]  # from content word to content word
-    assert score(copied, copied=0) == 1.0
+    assert score(copied, copied=0) == pytest.approx(2 / 3)  # "album" and "sold" are two of the four that are enough
     assert score(copied, reference=copied) == 1.0
     assert said("Everyone knows it sold 1,250,000 copies in 12 countries and so on.") == ["Everyone knows"]
 
