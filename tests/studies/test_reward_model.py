@@ -1,4 +1,4 @@
-"""The study of the reward model: its tables are those of its files, and it counts as benchmarks/critics.py does."""
+"""The study of the reward model: its tables are those of its files."""
 
 import argparse
 import json
@@ -16,7 +16,10 @@ ARTICLE = "Nine ships left the quay of Marl at noon on Monday, the harbour maste
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    val = [news(3, "Seventy ships left Marl.", "Nine ships left Marl."), news(4, "Ships left.", "Ships left now.")]
+    val = [
+        news(3, "At noon seventy ships left.", "At noon nine ships left."),
+        news(4, "Ships left.", "Ships left now."),
+    ]
     train = [news(1, "Nine ships left the quay.", "", ARTICLE), news(2, "Nine ships.", "", "Another article.")]
     for name, rows in (("train", train), ("val", val)):
         path = tmp_path / "summarization" / f"defacto_{name}.jsonl"
@@ -81,14 +84,6 @@ def test_without_data_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_the_tables_are_those_of_the_files() -> None:
     page = (HERE / "README.md").read_text(encoding="utf-8")
     assert page.split(run.MARK)[1].strip() == tables(HERE).strip()
-
-
-def test_it_counts_as_the_benchmark_of_critics_does() -> None:
-    """0.63 / 0.43 and 0.59 / 0.08 stand in docs/critics.md; both count characters of content words."""
-    found = json.loads((HERE / "baselines.json").read_text(encoding="utf-8"))
-    for name, precision, recall in (("defacto", 0.63, 0.43), ("qa", 0.59, 0.08)):
-        poor = found[name]["critics"]["supported"]["content"]["poor"]
-        assert (round(poor["precision"], 2), round(poor["recall"], 2)) == (precision, recall)
 
 
 def arm(scores: dict[int, float]) -> list[dict[str, float]]:

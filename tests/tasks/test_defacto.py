@@ -11,7 +11,7 @@ from text2grad.errors import InvalidData
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.people import Rejected
 from text2grad.feedback.rows import Row
-from text2grad.tasks.defacto import read_defacto
+from text2grad.tasks.defacto import defacto_task, read_defacto
 
 ARTICLE = "Nine ships left the quay at noon, the harbour master said."
 
@@ -112,3 +112,7 @@ def test_the_published_files(split: str, rows: int, left_out: int) -> None:
     kept = [row for row in found if isinstance(row, dict)]
     assert (len(kept), len(found) - len(kept)) == (rows, left_out)
     assert len({row["id"] for row in kept}) == rows
+
+
+def test_the_critic_is_the_one_that_agrees_with_people() -> None:
+    assert defacto_task("train.jsonl").critic == "support"

@@ -44,24 +44,16 @@ class ReferenceSettings:
 
 @settings
 class SupportSettings:
-    """When a sentence counts as supported or not. How they were chosen: docs/critics.md."""
+    """What a text that has a source is not paid for."""
 
-    supported: Share = 0.85
-    """A sentence is supported if the passages have at least this share of its content words, and nothing in it is
-    poor."""
-    together: Share = 0.7
-    """And if one sentence of theirs has at least this share by itself: words from all over prove nothing."""
-    unsupported: Share = 0.5
-    """Below this share of content words in the passages, the words that they lack are poor. Above it, only numbers,
-    dates and names are: other words may be paraphrase."""
-    least: Annotated[Int, Ge(0)] = 3
-    """A sentence with fewer content words gets no verdict from its words, only from its numbers, dates and names."""
+    RENAMED: ClassVar = {"supported": None, "together": None, "unsupported": None, "least": None, "prompt_known": None}
+    copied: Annotated[Int, Ge(0)] = 9
+    """So many words in a row that the source has, and the reference has not, are copied, and so is a whole sentence of
+    four words or more (in scripts without spaces: twice as many characters). 0: copying is allowed, as in an
+    answer that should quote."""
     thin: Annotated[Int, Ge(0)] = 20
     """Where there are no passages and no source, a prompt of fewer words than this counts for none: then there is no
     score."""
-    prompt_known: bool = True
-    """Words, names and numbers of the prompt are not called unsupported: a question may use words that the
-    passages do not."""
 
 
 @settings

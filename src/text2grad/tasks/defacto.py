@@ -8,6 +8,7 @@ file, too: split by `group`.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,12 +55,13 @@ def _check(row: dict[str, Any]) -> None:
 
 
 def defacto_task(data: str = "", held_out: str = "") -> Task:
-    """`task=defacto data=TRAIN.jsonl held_out=VALIDATION.jsonl`, the files as published."""
+    """`task=defacto data=TRAIN.jsonl held_out=VALIDATION.jsonl`, the files as published. The critic is `support`: it
+    agrees with people's corrections, where `reference` prefers the wrong summary (docs/critics.md)."""
 
     def annotated(path: str) -> Iterator[Annotated | Rejected]:
         return (row if isinstance(row, Rejected) else Annotated.of(row) for row in read_defacto(path))
 
-    return task_of_files("defacto", data, held_out, defacto_examples, annotated)
+    return replace(task_of_files("defacto", data, held_out, defacto_examples, annotated), critic="support")
 
 
 def defacto_prompt(article: str) -> str:

@@ -11,42 +11,44 @@ is, and a copied source loses precision. Q cannot see that "mutiny" means "revol
 order beyond their neighbours; a negation that is left out costs one word.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 from text2grad.feedback.critics.protocol import Critiques, Prompt
 from text2grad.feedback.critics.words import (
     UNENCODABLE,
+    Remark,
+    Run,
     Word,
     cite,
     column_at,
     encodable,
     listed,
     prompt_text,
+    quotes_of,
+    repeated,
+    runs_of,
+    sentences_about,
     sentences_of,
     texts_in,
-    unspaced,
     words_of,
 )
 from text2grad.feedback.settings import ReferenceSettings
 from text2grad.feedback.text import Text
-from text2grad.types import Critique, Quote, Verdict
+from text2grad.types import Critique
 
-Label = Literal["captured", "unsupported", "repeated"]
-_VERDICTS: dict[Label, Verdict] = {"captured": "good", "unsupported": "poor", "repeated": "poor"}
-_SAID: dict[Label, tuple[str, str]] = {
-    "captured": ("is in the reference", "are in the reference"),
-    "unsupported": ("is in neither the reference nor the source", "are in neither the reference nor the source"),
-    "repeated": ("repeats what was said before", "repeat what was said before"),
+_REMARKS = {
+    "captured": Remark("good", "is in the reference", "are in the reference"),
+    "unsupported": Remark(
+        "poor", "is in neither the reference nor the source", "are in neither the reference nor the source"
+    ),
+    "repeated": Remark("poor", "repeats what was said before", "repeat what was said before"),
 }
 _FUNCTION_WEIGHT = 0.25
 """Of "the", "of" and the like, against 1 for a content word. At 0, padding with them would cost nothing."""
-_BREAK = re.compile(r"[.!?…:;。！？；\n]")
-"""Between two words: what a quote does not reach across."""
 
 
 class ReferenceCritic:
@@ -84,16 +86,12 @@ class ReferenceCritic:
         words = words_of(text)
         qualities, best = self._qualities(words, [reference for _, reference in wanted])
         labels = self._labels(text.raw, words, wanted[best][1], source)
-        runs = list(_runs(completion, words, labels))
-        quotes = [
-            Quote(completion[a:b], _VERDICTS[label], comment=f"{cite(completion[a:b])} {_SAID[label][0]}.", start=a)
-            for label, a, b in runs
-        ]
+        runs = list(runs_of(completion, words, labels, ("unsupported",)))
         omissions = tuple(_omitted(wanted[best][0], wanted[best][1], words))
         cuts = {0, len(completion), *(end for _, end in sentences_of(text)), *(cut for _, *ab in runs for cut in ab)}
         return Critique(
             _feedback(completion, runs, omissions, bool(words)),
-            quotes=tuple(quotes),
+            quotes=quotes_of(completion, runs, _REMARKS),
             omissions=omissions,
             score=qualities[-1],
             quality=tuple(_at(words, qualities, sorted(cuts))),
@@ -110,13 +108,13 @@ class ReferenceCritic:
             qualities.append(max(overlap.quality for overlap in overlaps))
         return qualities, max(range(len(overlaps)), key=lambda index: (overlaps[index].quality, -index))
 
-    def _labels(self, raw: str, words: Sequence[Word], reference: Sequence[Word], source: str) -> list[Label | None]:
+    def _labels(self, raw: str, words: Sequence[Word], reference: Sequence[Word], source: str) -> list[str | None]:
         """What is said of each word; repetition comes before the other two."""
         left = Counter(word.stem for word in reference)
         from_source = stems_of(source)
         known = left.keys() | from_source
         judge_source = len(from_source) >= self.settings.thin
-        labels: list[Label | None] = []
+        labels: list[str | None] = []
         for word in words:
             if left[word.stem] > 0:
                 left[word.stem] -= 1
@@ -124,7 +122,7 @@ class ReferenceCritic:
             else:
                 foreign = judge_source and word.content and word.stem not in known
                 labels.append("unsupported" if foreign else None)
-        for index in _repeated(raw, words, reference, self.settings.repeat):
+        for index in repeated(raw, words, self.settings.repeat, reference):
             labels[index] = "repeated"
         return labels
 
@@ -198,55 +196,14 @@ def _why_not(completion: str, references: Sequence[str]) -> str:
     return "its reference holds no word" if any(references) else "it has no reference"
 
 
-def _repeated(raw: str, words: Sequence[Word], reference: Sequence[Word], repeat: int) -> Iterator[int]:
-    """Indices of words in stretches that were said before, oftener than the reference says them; and doubled words."""
-    length = 2 * repeat if unspaced(raw) else repeat
-    allowed = Counter(_stretches(reference, length))
-    seen: Counter[tuple[str, ...]] = Counter()
-    for index, stretch in enumerate(_stretches(words, length)):
-        if seen[stretch] >= max(1, allowed[stretch]) and any(word.content for word in words[index : index + length]):
-            yield from range(index, index + length)
-        seen[stretch] += 1
-    doubled = {(a.stem, b.stem) for a, b in pairwise(reference) if a.stem == b.stem}
-    for index, (a, b) in enumerate(pairwise(words), 1):
-        spaced = a.end < b.start and raw[a.end : b.start].isspace()
-        if spaced and b.content and raw[a.start : a.end] == raw[b.start : b.end] and (a.stem, b.stem) not in doubled:
-            yield index
-
-
-def _stretches(words: Sequence[Word], length: int) -> Iterator[tuple[str, ...]]:
-    stems = [word.stem for word in words]
-    return (tuple(stems[index : index + length]) for index in range(len(stems) - length + 1))
-
-
-def _runs(raw: str, words: Sequence[Word], labels: Sequence[Label | None]) -> Iterator[tuple[Label, int, int]]:
-    """Stretches of words with one label, from content word to content word. A function word between two unsupported
-    words goes with them; a sentence end goes with nothing."""
-    first = last = -1
-    current: Label | None = None
-    for index, word in enumerate(words):
-        label = labels[index]
-        ends = index > 0 and _BREAK.search(raw, words[index - 1].end, word.start)
-        bridge = current == "unsupported" and not word.content and label != "repeated"
-        if current is not None and (ends or (label != current and not bridge)):
-            yield current, words[first].start, words[last].end
-            current = None
-        if current is None and label is not None and word.content:
-            current, first = label, index
-        if current is not None and word.content:
-            last = index
-    if current is not None:
-        yield current, words[first].start, words[last].end
-
-
 def _omitted(text: Text, reference: Sequence[Word], words: Sequence[Word]) -> Iterator[str]:
     """Stretches of the reference that the completion does not have, from content word to content word."""
     there = Counter(word.stem for word in words)
-    labels: list[Label | None] = []
+    labels: list[str | None] = []
     for word in reference:
         labels.append(None if there[word.stem] > 0 else "unsupported")
         there[word.stem] -= 1
-    for _, start, end in _runs(text.raw, reference, labels):
+    for _, start, end in runs_of(text.raw, reference, labels, ("unsupported",)):
         yield text.raw[start:end]
 
 
@@ -258,12 +215,8 @@ def _at(words: Sequence[Word], qualities: Sequence[float], cuts: Sequence[int]) 
         yield cut, qualities[done]
 
 
-def _feedback(raw: str, runs: Sequence[tuple[Label, int, int]], omissions: Sequence[str], any_words: bool) -> str:
-    sentences = []
-    for label, (singular, plural) in _SAID.items():
-        texts = [cite(raw[start:end]) for each, start, end in runs if each == label]
-        if texts:
-            sentences.append(f"{listed(texts)} {singular if len(texts) == 1 else plural}.")
+def _feedback(raw: str, runs: Sequence[Run], omissions: Sequence[str], any_words: bool) -> str:
+    sentences = sentences_about(raw, runs, _REMARKS)
     if not any_words:
         sentences.append("The completion says nothing.")
     if omissions:

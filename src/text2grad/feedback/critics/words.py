@@ -1,12 +1,14 @@
-"""What the program critics share: words with stems and places, sentences, quoting, and columns as texts.
+"""What the program critics share: words with stems and places, sentences, remarks on stretches, and columns as texts.
 
-Enters: texts and columns as they come. Leaves: words that can be compared, and places that are exact. Words, stems and
-sentences are those of `feedback.text`; added is that scripts written without spaces are compared character by
-character.
+Enters: texts and columns as they come. Leaves: words that can be compared, places that are exact, and quotes of
+stretches of words with one label. Words, stems and sentences are those of `feedback.text`; added is that scripts
+written without spaces are compared character by character.
 """
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from text2grad._checked import shorten
@@ -14,12 +16,15 @@ from text2grad.errors import InvalidData
 from text2grad.feedback import text as language
 from text2grad.feedback.critics.protocol import Prompt
 from text2grad.feedback.text import FUNCTION_WORDS, Text, stem
+from text2grad.types import Quote, Verdict
 
 UNSPACED = f"[{language.UNSPACED}]"
 """A character of a script without spaces between words, for a regular expression."""
 _UNSPACED = re.compile(UNSPACED)
 _PIECE = re.compile(f"{UNSPACED}|[^{language.UNSPACED}]+")
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_BREAK = re.compile(r"[.!?…:;。！？；\n]")
+"""Between two words: what a quote does not reach across."""
 
 
 class Word(NamedTuple):
@@ -65,6 +70,91 @@ def sentences_of(text: Text) -> list[tuple[int, int]]:
         sentence = text.raw[start:end]
         places.append((start + len(sentence) - len(sentence.lstrip()), start + len(sentence.rstrip())))
     return places
+
+
+def ngrams(words: Sequence[Word], length: int) -> Iterator[tuple[str, ...]]:
+    """The stems of every `length` words in a row."""
+    stems = [word.stem for word in words]
+    return (tuple(stems[index : index + length]) for index in range(len(stems) - length + 1))
+
+
+def repeated(raw: str, words: Sequence[Word], length: int, reference: Sequence[Word] = ()) -> Iterator[int]:
+    """Indices of words in stretches that were said before, oftener than the reference says them; and doubled words."""
+    length = 2 * length if unspaced(raw) else length
+    allowed = Counter(ngrams(reference, length))
+    seen: Counter[tuple[str, ...]] = Counter()
+    for index, stretch in enumerate(ngrams(words, length)):
+        if seen[stretch] >= max(1, allowed[stretch]) and any(word.content for word in words[index : index + length]):
+            yield from range(index, index + length)
+        seen[stretch] += 1
+    doubled = {(a.stem, b.stem) for a, b in pairwise(reference) if a.stem == b.stem}
+    for index, (a, b) in enumerate(pairwise(words), 1):
+        spaced = a.end < b.start and raw[a.end : b.start].isspace()
+        if spaced and b.content and raw[a.start : a.end] == raw[b.start : b.end] and (a.stem, b.stem) not in doubled:
+            yield index
+
+
+class Run(NamedTuple):
+    """A stretch of words with one label."""
+
+    label: str
+    start: int
+    end: int
+
+
+def runs_of(raw: str, words: Sequence[Word], labels: Sequence[str | None], bridged: Collection[str]) -> Iterator[Run]:
+    """Stretches of words with one label, from content word to content word. A function word between two words with a
+    `bridged` label goes with them; a sentence end goes with nothing."""
+    first = last = -1
+    current: str | None = None
+    for index, word in enumerate(words):
+        label = labels[index]
+        ends = index > 0 and _BREAK.search(raw, words[index - 1].end, word.start)
+        bridge = current in bridged and not word.content and label != "repeated"
+        if current is not None and (ends or (label != current and not bridge)):
+            yield Run(current, words[first].start, words[last].end)
+            current = None
+        if current is None and label is not None and word.content:
+            current, first = label, index
+        if current is not None and word.content:
+            last = index
+    if current is not None:
+        yield Run(current, words[first].start, words[last].end)
+
+
+class Remark(NamedTuple):
+    """What a critic says of stretches with one label."""
+
+    verdict: Verdict
+    singular: str
+    plural: str
+    severity: float | None = None
+
+
+def quotes_of(raw: str, runs: Sequence[Run], remarks: Mapping[str, Remark]) -> tuple[Quote, ...]:
+    """Each stretch as a quote, with its remark as the comment."""
+    return tuple(
+        Quote(
+            text := raw[start:end],
+            remarks[label].verdict,
+            remarks[label].severity,
+            f"{cite(text)} {remarks[label].singular}.",
+            start,
+        )
+        for label, start, end in runs
+    )
+
+
+def sentences_about(raw: str, runs: Sequence[Run], remarks: Mapping[str, Remark]) -> list[str]:
+    """One sentence for each label that occurs."""
+    cited: dict[str, list[str]] = {label: [] for label in remarks}
+    for label, start, end in runs:
+        cited[label].append(cite(raw[start:end]))
+    return [
+        f"{listed(texts)} {remarks[label].singular if len(texts) == 1 else remarks[label].plural}."
+        for label, texts in cited.items()
+        if texts
+    ]
 
 
 def cite(text: str) -> str:

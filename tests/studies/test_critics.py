@@ -1,0 +1,79 @@
+"""The study of agreement with people: its tables are those of its file, and the default critic keeps its promise."""
+
+import json
+from pathlib import Path
+
+import pytest
+from studies.critics import run
+
+ARTICLE = (
+    "Nine ships left the quay of Brindlemoor at noon on Monday, the harbour master said. The storm came on Tuesday."
+)
+
+
+def test_the_page_shows_the_numbers_of_the_file() -> None:
+    shown = run.PAGE.read_text(encoding="utf-8").split(run.BEGIN)[1].split(run.END)[0]
+    assert shown.strip() == run.tables(json.loads((run.HERE / "agreement.json").read_text(encoding="utf-8")))
+
+
+def test_the_default_critic_of_summaries_agrees_with_people_and_pays_no_copies() -> None:
+    found = json.loads((run.HERE / "agreement.json").read_text(encoding="utf-8"))["defacto"]["held_out"]
+    for critic in ("support", "support+reference"):
+        counts, means = run.counts(found[critic]), found[critic]["means"]
+        assert counts["above"] / counts["pairs"] >= 0.7
+        assert max(means[kind] for kind in ("first", "middle", "three", "names", "keywords", "empty")) < 0.02
+        assert means["wrong"] < means["corrected"] and found[critic]["above_correction"]["first"] == 0
+
+
+def test_it_measures_a_folder_and_writes_no_text(tmp_path: Path) -> None:
+    for name in ("qa", "summarization"):
+        (tmp_path / name).mkdir()
+    feedback = {"summary": "At noon nine ships left the quay.", "explanation": "It is nine."}
+    row = {
+        "article": ARTICLE,
+        "abstract": "Ships leave.",
+        "candidate": "At noon seven ships left the quay.",
+        "doc_id": 1,
+    }
+    lines = [
+        row | {"has_error": True, "feedback": feedback},
+        row | {"doc_id": 2, "has_error": False, "feedback": feedback},
+    ]
+    for split in ("train", "val"):
+        path = tmp_path / "summarization" / f"defacto_{split}.jsonl"
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    answer = {
+        "question": "How many ships left?",
+        "passages": [["Ships", ARTICLE]],
+        "gold": "Nine ships left.",
+        "prediction 1": "Seven ships left.",
+        "feedback": {
+            "errors": [{"error type": "Wrong-Grounding", "explanation": "", "start": 0, "end": 5}],
+            "missing-info": [],
+            "corrected-prediction": "Nine ships left.",
+        },
+    }
+    (tmp_path / "qa" / "qa_feedback_dev.json").write_text(json.dumps([answer, answer]))
+    page = tmp_path / "page.md"
+    page.write_text(f"Above.\n{run.BEGIN}\nold\n{run.END}\nBelow.\n")
+    run.main(["measure", "--data", str(tmp_path), "--out", str(tmp_path), "--page", str(page)])
+    written = (tmp_path / "agreement.json").read_text()
+    found = json.loads(written)["defacto"]["held_out"]["support"]
+    assert run.counts(found) == {"pairs": 1, "above": 1, "ties": 0, "unscored": 0}
+    # Seven is invented: 4 of 4 + 4 precise, and the other four words are enough: 2 · ½ / 1½.
+    assert found["wrong"] == [pytest.approx(2 / 3, abs=1e-4)]
+    assert found["poor"] == {"precision": 1.0, "recall": 1.0}
+    assert "ships" not in written and "Brindlemoor" not in written
+    text = page.read_text()
+    assert (
+        text.startswith("Above.")
+        and text.endswith("Below.\n")
+        and "old" not in text
+        and "| `support` | 100.0% |" in text
+    )
+
+
+def test_without_data_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TEXT2GRAD_DATA", raising=False)
+    with pytest.raises(SystemExit, match="--data or TEXT2GRAD_DATA"):
+        run.main(["measure", "--out", str(tmp_path)])
