@@ -22,11 +22,11 @@ from typing import Any, NamedTuple
 
 from text2grad.feedback.agreement import Judged, by_content
 from text2grad.feedback.align.ladder import align
-from text2grad.feedback.critics.named import CriticSettings, critic_named
+from text2grad.feedback.critics.named import critic_named
 from text2grad.feedback.critics.protocol import Critic, ask_now
 from text2grad.feedback.critics.words import sentences_of, words_of
 from text2grad.feedback.people import Rejected
-from text2grad.feedback.settings import SupportSettings
+from text2grad.feedback.settings import CriticSettings, SupportSettings
 from text2grad.feedback.text import Text
 from text2grad.runs.folder import write_atomic
 from text2grad.tasks.defacto import read_defacto

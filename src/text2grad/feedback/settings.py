@@ -10,8 +10,6 @@ from pydantic import SecretStr
 from text2grad._checked import Flag, Int, Real
 from text2grad.config import settings
 
-Share = Annotated[Real, Ge(0), Le(1)]
-
 
 @settings
 class Scoring:
