@@ -71,7 +71,9 @@ def test_a_second_time_nothing_is_trained_again(shown: Path, capsys: pytest.Capt
     before = (shown / "text2grad" / "metrics.jsonl").read_bytes()
     assert main(["demo", "--out", str(shown), *SHORT]) == 0
     assert (shown / "text2grad" / "metrics.jsonl").read_bytes() == before
-    assert "Facts right on 6 reports" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "Facts right on 6 reports" in said
+    assert "text2grad after 2 updates: best and worst change of score of 6 held-out" in said and "\nbefore  " in said
 
 
 def test_after_ctrl_c_the_command_that_is_printed_resumes(

@@ -154,7 +154,7 @@ def encode(row: dict[str, Any]) -> dict[str, Any]:
     made: dict[str, Any] = {
         "update": row.get("update"),
         "id": visible(rollout.example.id),
-        "prompt": visible(_cut(_prompt(rollout.example))),
+        "prompt": visible(cut(_prompt(rollout.example))),
         "pieces": [visible(piece) for piece in pieces(completion)],
         "empty": [index for index, (start, end) in enumerate(completion.offsets) if start == end],
     }
@@ -214,10 +214,12 @@ def _prompt(example: Example) -> str:
     return "\n\n".join(f"{message.role}: {message.content}" for message in example.prompt)
 
 
-def _cut(text: str) -> str:
-    if len(text) <= LONGEST_TEXT:
-        return text
-    return f"{text[:LONGEST_TEXT]} […{len(text) - LONGEST_TEXT:,} more characters]"
+def cut(text: str, longest: int = LONGEST_TEXT) -> str:
+    """
+    >>> cut("abcdef", 4)
+    'abcd […2 more characters]'
+    """
+    return text if len(text) <= longest else f"{text[:longest]} […{len(text) - longest:,} more characters]"
 
 
 def _short(value: float, digits: int) -> float | int:

@@ -18,6 +18,7 @@ from markupsafe import Markup
 
 from text2grad import __version__
 from text2grad.report.arms import Arm, arms_of
+from text2grad.report.before_after import BeforeAfter, before_and_after
 from text2grad.report.charts import Chart, swatch
 from text2grad.report.completions import BYTES, Shown, embedded, read_completions
 from text2grad.report.folders import Run
@@ -36,6 +37,7 @@ class Page:
     """On the page, of all runs."""
     unread: tuple[str, ...] = ()
     """Files of which something could not be read, and what."""
+    before_after: BeforeAfter | None = None
 
 
 def build(runs: Sequence[Run], budget: int = BYTES) -> Page:
@@ -43,6 +45,7 @@ def build(runs: Sequence[Run], budget: int = BYTES) -> Page:
     comparison = compare(arms)
     shown = [read_completions(run.rollouts, budget // len(runs)) for run in runs]
     panels = panels_of(arms, comparison.key)
+    before_after = before_and_after(arms, {run.path: rows for run, rows in zip(runs, shown, strict=True)})
     style, script = _asset("report.css"), "\n".join(map(_asset, _SCRIPTS))
     environment = Environment(
         loader=PackageLoader("text2grad.report"),
@@ -59,6 +62,7 @@ def build(runs: Sequence[Run], budget: int = BYTES) -> Page:
         data=Markup(embedded(_data(runs, shown))),
         comparison=comparison,
         main=_main(arms, comparison),
+        before_after=before_after,
         panels=panels,
         arms=[_arm(index, arm, comparison) for index, arm in enumerate(arms)],
         key=[(swatch(style_of(index)), arm.name) for index, arm in enumerate(arms)],
@@ -74,7 +78,7 @@ def build(runs: Sequence[Run], budget: int = BYTES) -> Page:
     trouble = [f"{run.path}/{line}" for run, rows in zip(runs, shown, strict=True) for line in _trouble(run, rows)]
     unread = [line for line in trouble if ".jsonl: " in line]
     # A path may hold bytes that are no text; they become question marks.
-    return Page(html.encode("utf-8", "replace"), comparison, count, tuple(unread))
+    return Page(html.encode("utf-8", "replace"), comparison, count, tuple(unread), before_after)
 
 
 def _asset(name: str) -> str:

@@ -28,7 +28,7 @@ OURS = ("score", "reward", "kl", "length", "text", "critic", "align", "loss", "u
 """Namespaces of the built-in metrics: a user's come before them."""
 HELD_OUT = (
     *("std", "length", "truncated_frac", "diversity", "repetition", "unscored_frac", "joint", "span", "reward"),
-    *("language", "accuracy", "poor_f1", "good_f1"),
+    *("copied", "linking", "language", "accuracy", "poor_f1", "good_f1"),
 )
 """Built-in `held_out/` metrics: those of tasks and users stand beside the comparison."""
 

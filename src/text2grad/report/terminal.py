@@ -19,12 +19,12 @@ from rich.text import Text
 from text2grad.report.phrases import phrases
 from text2grad.types import Alignment, Span, Verdict
 
-_STYLES: dict[Verdict, Style] = {
+STYLES: dict[Verdict, Style] = {
     "good": Style(color="#5ab4f0", underline=True),
     "poor": Style(color="#f0a030", bold=True),
     "neutral": Style(italic=True),
 }
-_SIGNS: dict[Verdict, str] = {"good": "+", "poor": "−", "neutral": "·"}
+SIGNS: dict[Verdict, str] = {"good": "+", "poor": "−", "neutral": "·"}
 _NO_STYLE, _QUIET = Style(), Style(dim=True)
 _LABEL = Style(dim=True, italic=True)
 
@@ -111,7 +111,7 @@ def _span_marks(spans: tuple[Span, ...], segments: Sequence[Segment], numbers: d
     for start, end, index in segments:
         span = spans[index]
         # A span that a shorter one interrupts shows its number once, at its end.
-        yield _Mark(start, end, f"{_SIGNS[span.verdict]}{numbers[index]}", _STYLES[span.verdict], end == span.end)
+        yield _Mark(start, end, f"{SIGNS[span.verdict]}{numbers[index]}", STYLES[span.verdict], end == span.end)
 
 
 def _critique_marks(critique: str, completion: str, alignment: Alignment, numbers: dict[int, int]) -> Iterator[_Mark]:
@@ -120,8 +120,8 @@ def _critique_marks(critique: str, completion: str, alignment: Alignment, number
             yield _Mark(phrase.start, phrase.end, "✗", _QUIET)
             continue
         verdicts = {index: alignment.spans[index].verdict for index in phrase.indices}
-        label = "".join(f"{_SIGNS[verdict]}{numbers[index]}" for index, verdict in verdicts.items())
-        yield _Mark(phrase.start, phrase.end, label, _STYLES[verdicts[phrase.indices[-1]]])
+        label = "".join(f"{SIGNS[verdict]}{numbers[index]}" for index, verdict in verdicts.items())
+        yield _Mark(phrase.start, phrase.end, label, STYLES[verdicts[phrase.indices[-1]]])
 
 
 def _marked(text: str, marks: Iterable[_Mark], plain: bool) -> Text:
@@ -153,8 +153,8 @@ def _legend(completion: str, alignment: Alignment, numbers: dict[int, int]) -> R
 
     for index in numbers:
         span = alignment.spans[index]
-        sign = f"{_SIGNS[span.verdict]}{numbers[index]}"
-        row(sign, span.verdict, span.slice(completion), evidence(span), _STYLES[span.verdict])
+        sign = f"{SIGNS[span.verdict]}{numbers[index]}"
+        row(sign, span.verdict, span.slice(completion), evidence(span), STYLES[span.verdict])
     for missed in alignment.missed:
         row("✗", "missed", missed.quote, missed.reason)
     for omission in alignment.omissions:

@@ -21,8 +21,10 @@ from text2grad.models.load import load_model
 from text2grad.models.sampling import SamplingSettings
 from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.optim.settings import AdvantageSettings, KLSettings, UpdateSettings
+from text2grad.report.before_after import show_change
 from text2grad.report.folders import read_runs
 from text2grad.report.page import build
+from text2grad.report.terminal import plain_console
 from text2grad.runs import read_jsonl, write_atomic
 from text2grad.tasks.bulletin import bulletins
 from text2grad.tasks.bulletin_critic import FACTS_RIGHT, TRAINING_SEEDS, bulletin
@@ -77,6 +79,9 @@ def show(options: DemoSettings, out: Path, again: str, *, display: bool, browser
     page = build(read_runs([out / name for name in ARMS]))
     write_atomic(out / "report.html", page.html)
     print("\n" + verdict(summary))
+    if page.before_after:
+        print()
+        show_change(plain_console(), page.before_after, "report")
     print(f"\nThe report: {out / 'report.html'}; the same numbers: {out / 'summary.json'}")
     if browser and not webbrowser.open((out / "report.html").resolve().as_uri()):
         print("no browser could be started here: open the file yourself")
@@ -177,7 +182,7 @@ def train_settings(options: DemoSettings, name: str) -> TrainSettings:
             warmup=4,
         ),
         evaluation=EvaluationSettings(every=options.evaluate_every, examples=options.held_out),
-        log=LogSettings(rollouts=6, locality=16),
+        log=LogSettings(rollouts=12, locality=16),
     )
 
 
