@@ -7,6 +7,8 @@ from studies.words.run import scalar, words
 RATE = 2e-4
 """The best of `words`, and of rloo."""
 CHOSEN = words(RATE)
+GOES_ON = {"guard.nothing_learned": "warn"}
+"""While all scores are equal a scalar run learns nothing, and would be ended."""
 
 
 def judged_by(critic: str, settings: dict[str, Any] = CHOSEN) -> dict[str, Any]:
@@ -24,8 +26,8 @@ ARMS: dict[str, dict[str, Any]] = {
     "verdicts with places": judged_by("places"),
     "prefix quality": judged_by("quality"),
     "prefix quality, cut anywhere": judged_by("quality_anywhere"),
-    "words, binary score": judged_by("binary"),
-    "scalar rloo, binary score": judged_by("binary", scalar("rloo", RATE)),
+    "words, binary score": judged_by("binary") | GOES_ON,
+    "scalar rloo, binary score": judged_by("binary", scalar("rloo", RATE)) | GOES_ON,
     **{f"words, {share} % moved": judged_by(f"moved_{share}") for share in (40, 20, 10, 5)},
     **{f"words, {share} % flipped": judged_by(f"flipped_{share}") for share in (40, 20, 10, 5)},
     "words, local": words(RATE, "local", **{"kl.coefficient": 0.0}),

@@ -1,1 +1,193 @@
-"""placeholder"""
+"""tuning.json and results.json → the tables of README.md below its mark, and curves.svg."""
+
+import json
+import statistics
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from studies.reward_model.drawing import Panel, Picture, Place, Row, Trace
+
+MARK = "<!-- below: written by tables.py from the JSON files beside it -->"
+SCORE, FACTS = "held_out/true_score", "held_out/facts_right"
+RIVALS = ("scalar rloo", "scalar grpo", "scalar gae")
+T_975 = {1: 12.71, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 10: 2.228, 11: 2.201}
+"""Student's t: 95 % of it lies within ± this, by degrees of freedom."""
+Runs = dict[str, dict[int, dict[int, dict[str, float]]]]
+"""Arm → seed → update → metrics."""
+
+
+def write(here: Path) -> None:
+    runs, updates = read(here / "results.json")
+    parts = ["## Tuning", "", *tuning_table(here / "tuning.json"), "", "## Arms", "", *arms_table(runs, updates)]
+    parts += ["", *crossings(runs)]
+    page = here / "README.md"
+    page.write_text(page.read_text().split(MARK)[0] + MARK + "\n\n" + "\n".join(parts) + "\n")
+    (here / "curves.svg").write_text(picture(runs), encoding="utf-8")
+
+
+def read(path: Path) -> tuple[Runs, int]:
+    """The runs that were finished, and their number of updates."""
+    stored = json.loads(path.read_text())
+    runs: Runs = {}
+    for row in stored["rows"]:
+        runs.setdefault(row["arm"], {}).setdefault(row["seed"], {})[row["update"]] = row["metrics"]
+    last = stored["updates"]
+    return {arm: {seed: run for seed, run in seeds.items() if last in run} for arm, seeds in runs.items()}, last
+
+
+def final(run: dict[int, dict[str, float]], key: str) -> float:
+    return run[max(run)][key]
+
+
+def area(run: dict[int, dict[str, float]], key: str) -> float:
+    """Under the curve, by trapezoids, divided by its length: the mean over the updates."""
+    places = sorted(run)
+    pieces = [(b - a) * (run[a][key] + run[b][key]) / 2 for a, b in pairwise(places)]
+    return sum(pieces) / (places[-1] - places[0])
+
+
+def interval(differences: Sequence[float]) -> tuple[float, float, float]:
+    """Mean of paired differences, and the ends of its 95 % interval."""
+    mean = statistics.mean(differences)
+    if len(differences) < 2:
+        return mean, float("-inf"), float("inf")
+    half = T_975[len(differences) - 1] * statistics.stdev(differences) / len(differences) ** 0.5
+    return mean, mean - half, mean + half
+
+
+def paired(runs: Runs, arm: str, other: str, measure: Any, key: str) -> list[float]:
+    seeds = sorted(runs[arm].keys() & runs[other].keys())
+    return [measure(runs[arm][seed], key) - measure(runs[other][seed], key) for seed in seeds]
+
+
+def strongest(runs: Runs) -> str:
+    """The scalar rival with the highest mean final score."""
+    return max(RIVALS, key=lambda arm: statistics.mean(final(run, SCORE) for run in runs[arm].values()))
+
+
+def arms_table(runs: Runs, updates: int) -> Iterable[str]:
+    rival = strongest(runs)
+    yield f"After {updates} updates. Differences are to `{rival}`, the strongest scalar rival, on the same seeds."
+    yield ""
+    yield "| arm | seeds | facts right | score | score, mean over updates | facts, difference | score, difference |"
+    yield "|---|---|---|---|---|---|---|"
+    for arm, seeds in runs.items():
+        if not seeds:
+            continue
+        facts, score, under = (
+            [measure(run, key) for run in seeds.values()]
+            for measure, key in ((final, FACTS), (final, SCORE), (area, SCORE))
+        )
+        compared = [_compared(runs, arm, rival, key) if arm != rival else "" for key in (FACTS, SCORE)]
+        cells = [arm, str(len(seeds)), _spread(facts, "%"), _spread(score), _spread(under), *compared]
+        yield f"| {' | '.join(cells)} |"
+
+
+def _compared(runs: Runs, arm: str, rival: str, key: str) -> str:
+    differences = paired(runs, arm, rival, final, key)
+    if len(differences) < 2:
+        return "–"
+    factor, unit = (100, " points") if key == FACTS else (1, "")
+    mean, low, high = (factor * number for number in interval(differences))
+    digits = 1 if key == FACTS else 3
+    return f"{mean:+.{digits}f}{unit} ({low:+.{digits}f} to {high:+.{digits}f})"
+
+
+def _spread(numbers: Sequence[float], unit: str = "") -> str:
+    """Mean ± standard deviation over the seeds."""
+    deviation = statistics.stdev(numbers) if len(numbers) > 1 else 0.0
+    if unit == "%":
+        return f"{statistics.mean(numbers):.1%} ± {100 * deviation:.1f}"
+    return f"{statistics.mean(numbers):.3f} ± {deviation:.3f}"
+
+
+def tuning_table(path: Path) -> Iterable[str]:
+    runs, _ = read(path)
+    yield "| setting | final score, mean | each seed |"
+    yield "|---|---|---|"
+    means = {arm: statistics.mean(final(run, SCORE) for run in seeds.values()) for arm, seeds in runs.items() if seeds}
+    best = {kind: max((arm for arm in means if arm.startswith(kind)), key=means.__getitem__) for kind in KINDS}
+    for arm in sorted(means, key=lambda arm: -means[arm]):
+        each = ", ".join(f"{final(run, SCORE):.3f}" for _, run in sorted(runs[arm].items()))
+        yield f"| {arm} | {means[arm]:.3f}{' ←' if arm in best.values() else ''} | {each} |"
+
+
+KINDS = ("words anchored", "words gae", "words span_rloo", "scalar rloo", "scalar grpo", "scalar gae")
+
+
+def crossings(runs: Runs) -> Iterable[str]:
+    rival, firsts = strongest(runs), []
+    for seed in sorted(runs["words"].keys() & runs[rival].keys()):
+        goal = final(runs[rival][seed], SCORE)
+        reached = [update for update, metrics in sorted(runs["words"][seed].items()) if metrics[SCORE] >= goal]
+        firsts.append(str(reached[0]) if reached else "never")
+    yield f"`words` first reaches the final score of `{rival}` at update {', '.join(firsts)}, by seed, in steps of 6."
+    yield "This is noisy; the differences above are the measure."
+
+
+def picture(runs: Runs) -> str:
+    """Mean facts right against updates."""
+
+    def panel(title: str, arms: dict[str, tuple[str, str]]) -> Panel:
+        lines = [Trace(colour, curve(runs[arm])) for arm, (colour, _) in arms.items() if runs.get(arm)]
+        return Panel(title, lines, labels=[(name, colour) for colour, name in arms.values()])
+
+    return Picture(
+        title="Facts right on held-out reports, mean over seeds",
+        alt="Facts right against updates for words, scalar rivals and damaged words; README.md holds the numbers.",
+        x="update",
+        y="facts right",
+        key=[],
+        rows=[
+            Row(
+                "",
+                [
+                    panel(
+                        "words and scalar rivals",
+                        {
+                            "words": ("blue", "words"),
+                            "scalar rloo": ("orange", "rloo"),
+                            "scalar grpo": ("violet", "grpo"),
+                            "scalar gae": ("grey", "gae"),
+                        },
+                    ),
+                    panel(
+                        "the same words, damaged",
+                        {
+                            "words": ("blue", "words"),
+                            "words, 40 % moved": ("green", "40 % moved"),
+                            "words deleted": ("grey", "deleted"),
+                            "words flipped": ("orange", "flipped"),
+                        },
+                    ),
+                    panel(
+                        "other ways to pay",
+                        {
+                            "words": ("blue", "words"),
+                            "prefix quality": ("green", "prefix quality"),
+                            "words, paper's ±1": ("violet", "paper's ±1"),
+                            "words, local": ("orange", "local"),
+                        },
+                    ),
+                    panel(
+                        "a score of 0 for nearly all",
+                        {
+                            "words, binary score": ("blue", "words"),
+                            "scalar rloo, binary score": ("orange", "rloo"),
+                        },
+                    ),
+                ],
+            )
+        ],
+        notes=[
+            "Same starts, reports and completions per update in every arm. Numbers of seeds: the table in README.md."
+        ],
+    ).svg()
+
+
+def curve(seeds: dict[int, dict[int, dict[str, float]]]) -> list[Place]:
+    """Mean over the seeds at every update that all of them have."""
+    updates = sorted(set.intersection(*(set(run) for run in seeds.values())))
+    return [(update, statistics.mean(run[update][FACTS] for run in seeds.values())) for update in updates]
