@@ -128,7 +128,7 @@ def test_help_comes_without_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "loaded: []"
-    assert "advantage.estimator=gae" in done.stdout and "--help-all lists every setting" in done.stdout
+    assert "advantage.estimator=anchored" in done.stdout and "--help-all lists every setting" in done.stdout
 
 
 def test_notes_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:

@@ -190,7 +190,7 @@ def test_gradient_checkpointing_gives_the_same_gradients(lora: int) -> None:
     saving = policy(lora=lora, value_head=True, model=model, gradient_checkpointing=True)
     assert saving.base.is_gradient_checkpointing and saving.base.base_model.training
     batch = made_batch(plain)
-    found = advantages(batch, batch.rewards_BT, AdvantageSettings())
+    found = advantages(batch, batch.rewards_BT, AdvantageSettings(estimator="gae"))
     calls = dict.fromkeys((plain, saving), 0)
     for made in (plain, saving):
         layer = made.base.base_model.layers[0].mlp
@@ -209,7 +209,7 @@ def test_compiled_layers_give_the_same_gradients_from_one_program() -> None:
     plain = policy(value_head=True, model=copy.deepcopy(model))
     compiled = policy(value_head=True, model=model, compile=True)
     batch = made_batch(plain)
-    found = advantages(batch, batch.rewards_BT, AdvantageSettings())
+    found = advantages(batch, batch.rewards_BT, AdvantageSettings(estimator="gae"))
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     assert torch.equal(compiled.logprobs_and_values(batch, 3)[0], plain.logprobs_and_values(batch, 3)[0])
@@ -229,7 +229,7 @@ def test_compiled_layers_give_the_same_gradients_from_one_program() -> None:
 def test_bf16_is_near_fp32_and_keeps_its_weights_in_fp32(lora: int) -> None:
     full, half = (policy(lora=lora, value_head=True, precision=precision) for precision in ("float32", "bfloat16"))
     batch = made_batch(full)
-    found = advantages(batch, batch.rewards_BT, AdvantageSettings())
+    found = advantages(batch, batch.rewards_BT, AdvantageSettings(estimator="gae"))
     torch.testing.assert_close(
         half.logprobs_and_values(batch, 8)[0], full.logprobs_and_values(batch, 8)[0], rtol=0.1, atol=0.15
     )
@@ -242,7 +242,7 @@ def test_bf16_is_near_fp32_and_keeps_its_weights_in_fp32(lora: int) -> None:
 def test_a_value_loss_that_should_not_train_the_backbone_does_not() -> None:
     made = policy(value_head=True, value_gradient=False)
     batch = made_batch(made)
-    found = advantages(batch, batch.rewards_BT, AdvantageSettings())
+    found = advantages(batch, batch.rewards_BT, AdvantageSettings(estimator="gae"))
     assert found.returns_BT is not None
     other = replace(found, returns_BT=found.returns_BT + 3.0)
     first, second = gradients(made, batch, found)[0], gradients(made, batch, other)[0]

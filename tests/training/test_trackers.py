@@ -39,7 +39,7 @@ def shown(run: Path) -> dict[tuple[str, int], float]:
 
 
 def written(run: Path) -> dict[tuple[str, int], float]:
-    return {(key, row["update"]): value for row in metrics_of(run) for key, value in row.items()}
+    return {(key, row["update"]): n for row in metrics_of(run) for key, n in row.items() if key != "warnings"}
 
 
 class Killed(Exception):

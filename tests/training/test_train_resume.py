@@ -101,10 +101,11 @@ def test_a_critic_that_draws_from_global_states(driver: Driver, tmp_path: Path) 
 
 def test_what_was_judged_is_not_asked_again(driver: Driver, tmp_path: Path) -> None:
     counted = {name: {"COUNTED": str(tmp_path / name)} for name in ("whole.txt", "run.txt")}
-    assert driver(tmp_path / "whole", critic="counting", environment=counted["whole.txt"]) == 0
+    once = ["log.hindsight=0"]  # What is written anew to be measured is asked about again, like held-out completions.
+    assert driver(tmp_path / "whole", once, critic="counting", environment=counted["whole.txt"]) == 0
     for die in (["step", 2], ["step", 6], ["log", 1], ["checkpoint", 1], ["step", 7]):
-        assert driver(tmp_path / "run", critic="counting", environment=counted["run.txt"], die=die) == KILLED
-    assert driver(tmp_path / "run", critic="counting", environment=counted["run.txt"]) == 0
+        assert driver(tmp_path / "run", once, critic="counting", environment=counted["run.txt"], die=die) == KILLED
+    assert driver(tmp_path / "run", once, critic="counting", environment=counted["run.txt"]) == 0
     asked = {name: Counter((tmp_path / name).read_text().splitlines()) for name in counted}
     assert asked["run.txt"].total() == 5 * 3 * 2
     assert asked["run.txt"] == asked["whole.txt"]
@@ -142,8 +143,9 @@ def test_a_corrupt_checkpoint_says_what_to_do(driver: Driver, undisturbed: dict[
 
 def test_why_nothing_was_scored_outlasts_a_kill(driver: Driver, tmp_path: Path) -> None:
     undisturbed, run = tmp_path / "undisturbed", tmp_path / "run"
-    assert driver(undisturbed, critic="refusing") == 0
-    assert driver(run, critic="refusing", die=["log", 1]) == KILLED
-    assert driver(run, critic="refusing") == 0
+    warned = ["guard.nothing_learned=warn"]
+    assert driver(undisturbed, warned, critic="refusing") == 0
+    assert driver(run, warned, critic="refusing", die=["log", 1]) == KILLED
+    assert driver(run, warned, critic="refusing") == 0
     assert_same(run, undisturbed)
     assert "It says: the harbour is closed." in str(metrics_of(run))

@@ -151,7 +151,7 @@ def test_a_checkpoint_of_another_version_is_named(tmp_path: Path) -> None:
     one = trainer(tmp_path / "run", "updates=2")
     one.state.parts = {"kl": one.beta}
     one.train()
-    with pytest.raises(RunError, match="lacks guard, scale: another version of text2grad has written it"):
+    with pytest.raises(RunError, match="lacks guard, scale, spread: another version of text2grad has written it"):
         trainer(tmp_path / "run", "updates=2").train()
 
 
