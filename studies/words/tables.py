@@ -10,6 +10,18 @@ from typing import Any
 from studies.reward_model.drawing import Panel, Picture, Place, Row, Trace
 
 MARK = "<!-- below: written by tables.py from the JSON files beside it -->"
+README = Path(__file__).parents[2] / "README.md"
+START, END = "<!-- words: written by studies/words/tables.py -->", "<!-- /words -->"
+SHORT = {
+    "words": "words, read by the aligner",
+    "scalar rloo": "RLOO on the score, the strongest scalar rival",
+    "words deleted": "words deleted, the score kept",
+    "words flipped": "right called wrong and wrong called right",
+    "words, 40 % moved": "quotes moved elsewhere in 40 % of critiques",
+    "words, binary score": "words, the score 0 for nearly everybody",
+    "scalar rloo, binary score": "RLOO, the score 0 for nearly everybody",
+}
+"""Arms of the README's table, in its words."""
 SCORE, FACTS = "held_out/true_score", "held_out/facts_right"
 RIVALS = ("scalar rloo", "scalar grpo", "scalar gae")
 T_975 = {1: 12.71, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 10: 2.228, 11: 2.201}
@@ -18,13 +30,15 @@ Runs = dict[str, dict[int, dict[int, dict[str, float]]]]
 """Arm → seed → update → metrics."""
 
 
-def write(here: Path) -> None:
+def write(here: Path, readme: Path = README) -> None:
     runs, updates = read(here / "results.json")
     parts = ["## Tuning", "", *tuning_table(here / "tuning.json"), "", "## Arms", "", *arms_table(runs, updates)]
     parts += ["", *crossings(runs)]
     page = here / "README.md"
     page.write_text(page.read_text().split(MARK)[0] + MARK + "\n\n" + "\n".join(parts) + "\n")
     (here / "curves.svg").write_text(picture(runs), encoding="utf-8")
+    before, rest = readme.read_text().split(START)
+    readme.write_text(before + START + "\n" + "\n".join(short_table(runs)) + "\n" + END + rest.split(END)[1])
 
 
 def read(path: Path) -> tuple[Runs, int]:
@@ -83,6 +97,17 @@ def arms_table(runs: Runs, updates: int) -> Iterable[str]:
         compared = [_compared(runs, arm, rival, key) if arm != rival else "" for key in (FACTS, SCORE)]
         cells = [arm, str(len(seeds)), _spread(facts, "%"), _spread(score), _spread(under), *compared]
         yield f"| {' | '.join(cells)} |"
+
+
+def short_table(runs: Runs) -> Iterable[str]:
+    """The README's."""
+    rival = strongest(runs)
+    yield "| after 48 updates of 64 bulletins | seeds | facts right | points more than the rival, 95 % interval |"
+    yield "|---|---|---|---|"
+    for arm, words in SHORT.items():
+        facts = [final(run, FACTS) for run in runs[arm].values()]
+        more = "" if arm == rival else _compared(runs, arm, rival, FACTS).replace(" points", "")
+        yield f"| {words} | {len(facts)} | {_spread(facts, '%')} | {more} |"
 
 
 def _compared(runs: Runs, arm: str, rival: str, key: str) -> str:

@@ -418,7 +418,7 @@ def test_measuring_the_kl_changes_nothing_else(tmp_path: Path, rank: int) -> Non
     assert not any(measured["never"].values())
     seen = {update: kl for update, kl in measured["now and then"].items() if kl is not None}
     assert seen == {update: measured["always"][update] for update in (2, 4, 5)}
-    assert 0 < seen[2] and 0 < seen[5]
+    assert seen[2] > 0 and seen[5] > 0
 
 
 def test_the_adaptive_coefficient_moves(tmp_path: Path) -> None:

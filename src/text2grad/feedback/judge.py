@@ -110,16 +110,19 @@ class RewardFunction(Closable):
         scored = {i: critique for i, critique in enumerate(critiques) if critique is not None}
         pairs = [Pair(completions[i], said, source=prompt_text(examples[i].prompt)) for i, said in scored.items()]
         alignments = dict(zip(scored, align_many(pairs, settings=self.options), strict=True))
+        seen = RunningScale()
+        seen.see(scale_pairs([(critique, alignments[i]) for i, critique in scored.items()]))
         if learn:
-            pairs_seen, scores_seen = RunningScale(), RunningSpread()
-            pairs_seen.see(scale_pairs([(critique, alignments[i]) for i, critique in scored.items()]))
-            scores_seen.see([total_of(said, alignments[i], completions[i].text) for i, said in scored.items()])
-            for scale, spread in world.all_gather((pairs_seen.sums, scores_seen.sums)):
+            scores = RunningSpread()
+            scores.see([total_of(said, alignments[i], completions[i].text) for i, said in scored.items()])
+            for scale, spread in world.all_gather((seen.sums, scores.sums)):
                 self.running_scale.add(scale)
                 self.running_spread.add(spread)
+        # Before the first update there is nothing but these.
+        worth = (self.running_scale if self.running_scale.count else seen).value
         cut_off = truncated or [False] * len(completions)
         rollouts = [
-            self._rollout(example, completion, scored.get(i), alignments.get(i), cut)
+            self._rollout(example, completion, scored.get(i), alignments.get(i), cut, worth)
             for i, (example, completion, cut) in enumerate(zip(examples, completions, cut_off, strict=True))
         ]
         self.seconds = {"critic": asked - start, "align": time.perf_counter() - asked}
@@ -180,10 +183,11 @@ class RewardFunction(Closable):
         critique: Critique | None,
         alignment: Alignment | None,
         truncated: bool,
+        worth: float,
     ) -> Rollout:
         if critique is None or alignment is None:
             return Rollout(example, completion, truncated=truncated)
-        rewards = token_rewards(critique, alignment, completion, self.scoring, self.running_scale.value)
+        rewards = token_rewards(critique, alignment, completion, self.scoring, worth)
         if self.scalar:
             rewards = on_last_token(rewards)
         total = critique.score
