@@ -142,7 +142,7 @@ class Backbone(nn.Module):
     def _hidden_shared(self, batch: Batch) -> Tensor | None:
         """The same in two passes: each prompt once, then the completions upon its keys. None where it saves little."""
         prompts_UP, mask_UP, which_B = batch.prompts()
-        if 2 * len(prompts_UP) > len(batch):
+        if 2 * len(prompts_UP) > len(batch) or not batch.mask_BT.any():
             return None
         place_UP = (mask_UP.cumsum(-1) - 1).clamp(min=0)
         with self._precision():
