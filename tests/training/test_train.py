@@ -401,6 +401,22 @@ def test_the_kl_is_that_of_the_policy_to_the_reference(tmp_path: Path, monkeypat
         assert row["advantages"] == pytest.approx([-0.05] * len(row["advantages"]))
 
 
+def test_words_teach_where_every_score_is_the_same(tmp_path: Path) -> None:
+    """Every program fails, and the critic says where: with one number there would be nothing to learn from."""
+
+    def failing(_prompts: Any, texts: Sequence[str], **_: Any) -> list[Critique | None]:
+        return [Critique("", quotes=(Quote(t.strip()[0], "poor"),) if t.strip() else (), score=0.0) for t in texts]
+
+    one = trainer(tmp_path / "run", "updates=2", "kl.coefficient=0", critic=failing)
+    before = weights_of(one)
+    assert one.train().status == 0
+    assert any(not torch.equal(weight, before[key]) for key, weight in weights_of(one).items())
+    for row in metrics_of(tmp_path / "run"):
+        assert row["reward/scale"] == 0.5 and row["reward/spread"] == 1 and row["advantage/size"] > 0
+    scalar = trainer(tmp_path / "scalar", "updates=4", "kl.coefficient=0", "reward=scalar", critic=failing).train()
+    assert scalar.status == 1 and scalar.updates == 3, "nothing to learn, and it says so"
+
+
 @pytest.mark.parametrize("rank", [0, 2])
 def test_measuring_the_kl_changes_nothing_else(tmp_path: Path, rank: int) -> None:
     """Looked at where the run is evaluated, and with the numbers of a run that looks at every update."""
