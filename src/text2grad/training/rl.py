@@ -168,7 +168,7 @@ class Trainer(Closable):
             for step in run.steps():
                 clock = Clock("sample", "critic", "align", "forward", "update")
                 rollouts, mine = self.sample_and_judge(step, clock)  # everybody's, this process's
-                metrics = {"update": step, **describe(rollouts), **self._residual(rollouts)}
+                metrics = {"update": step, **describe(rollouts), **self._reward_metrics(rollouts)}
                 logged = [rollout for rollout in rollouts if not rollout.scored][: settings.log.rollouts // 4]
                 if any(rollout.scored for rollout in rollouts):
                     batch = self.collate(step, mine, clock)
@@ -306,11 +306,14 @@ class Trainer(Closable):
     def _is_evaluated(self, step: int) -> bool:
         return step % self.settings.evaluation.every == 0 or step == self.settings.updates
 
-    def _residual(self, everybody: Sequence[Rollout]) -> dict[str, float]:
-        scale = self.reward_function.scale
-        if scale is None or (ratio := residual_ratio(everybody, scale)) is None:
-            return {"reward/spread": self.reward_function.spread}
-        return {"reward/spread": self.reward_function.spread, "reward/scale": scale, "reward/residual_ratio": ratio}
+    def _reward_metrics(self, everybody: Sequence[Rollout]) -> dict[str, float]:
+        """What rewards are made with, and how much of the score the spans leave unexplained."""
+        numbers, scale = {"reward/spread": self.reward_function.spread}, self.reward_function.scale
+        if scale is not None and self.reward_function.running_scale.count:
+            numbers["reward/scale"] = scale
+            if (ratio := residual_ratio(everybody, scale)) is not None:
+                numbers["reward/residual_ratio"] = ratio
+        return numbers
 
     def _advantage_metrics(self, batch: Batch, found: Advantages) -> dict[str, float]:
         size = {"advantage/size": float(masked_mean(found.advantages_BT.abs(), found.mask_BT, self.world))}
