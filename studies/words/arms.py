@@ -1,4 +1,5 @@
-"""The arms of the study. Rates, ρ and λ are those that tuning chose (tuning.json), each on its own."""
+"""The arms of the study. The scalar rivals and `words` have the rate, ρ and λ that tuning chose for each (tuning.json).
+The other arms have the settings of `words`, for comparison; `local` and the paper's ±1 were not tuned."""
 
 from typing import Any
 

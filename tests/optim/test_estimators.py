@@ -11,7 +11,15 @@ from torch.utils.flop_counter import FlopCounterMode
 from tests.optim.made import advantages, leave_one_out, made_batch, rollout
 from text2grad.errors import ConfigError, InvalidData
 from text2grad.optim.batch import Batch, collate
-from text2grad.optim.estimators import BLOCK, ESTIMATORS, Advantages, discounted_sums, estimator, gae_sums
+from text2grad.optim.estimators import (
+    BLOCK,
+    ESTIMATORS,
+    Advantages,
+    discounted_sums,
+    estimator,
+    find_estimator,
+    gae_sums,
+)
 from text2grad.optim.kl import kl_penalty
 from text2grad.optim.reduce import World
 from text2grad.optim.settings import AdvantageSettings
@@ -158,12 +166,29 @@ def test_anchored_is_half_the_whole_and_half_the_span() -> None:
     torch.testing.assert_close(found.advantages_BT, wanted_BT)
 
 
-def test_anchored_with_scalar_rewards_is_rloo() -> None:
+def test_anchor_is_the_share_of_the_whole() -> None:
+    """As above: a quarter of the whole's 1, three quarters of the span's √3."""
+    rows = [
+        rollout((1,), (1, 2, 3), logprobs=(0.0,) * 3, token_rewards=(s, 0.0, 0.0), verdicts=(s, 0.0, 0.0), index=n)
+        for n, s in enumerate((1.0, -1.0))
+    ]
+    batch = collate(rows)
+    found = advantages(batch, batch.rewards_BT, AdvantageSettings(estimator="anchored", anchor=0.25, lam=0.0))
+    ratio = found.advantages_BT[0, 0] / found.advantages_BT[0, 1]
+    assert float(ratio) == pytest.approx((0.25 + 0.75 * 3**0.5) / 0.25)
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.01])
+def test_anchored_with_scalar_rewards_is_rloo(penalty: float) -> None:
+    """Whatever the penalty for leaving the reference."""
     batch = made_batch()
     last_B1 = batch.last_B1
     scalar_BT = torch.zeros_like(batch.rewards_BT).scatter(1, last_B1, batch.rewards_BT.sum(1, keepdim=True))
     scalar = replace(batch, rewards_BT=scalar_BT)
-    both = [advantages(scalar, scalar_BT, AdvantageSettings(estimator=name)) for name in ("anchored", "rloo")]
+    penalty_BT = penalty * torch.randn(scalar_BT.shape, generator=torch.Generator().manual_seed(0))
+    both = [
+        find_estimator(name)(scalar, penalty_BT, AdvantageSettings(estimator=name)) for name in ("anchored", "rloo")
+    ]
     assert both[0].advantages_BT.any()
     torch.testing.assert_close(both[0].advantages_BT, both[1].advantages_BT)
 

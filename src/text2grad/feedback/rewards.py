@@ -140,7 +140,7 @@ class RunningSpread:
 def _squares_apart(count: float, total: float, squares: float) -> float:
     """Sum of squared distances from the mean; exactly 0 where they are rounding."""
     apart = squares - total * total / count if count else 0.0
-    return apart if apart > 1e-9 * max(squares, 1e-12) else 0.0
+    return apart if apart > 1e-12 * max(squares, 1e-12) else 0.0
 
 
 def kind_of(critique: Critique) -> Literal["quality", "score", "verdicts"]:
@@ -265,7 +265,9 @@ def _by_verdict(alignment: Alignment, offsets: NDArray[np.int64], scale: float, 
     for span in (alignment.spans[index] for index in standing(alignment.spans)):
         sign = SIGN[span.verdict]
         own = np.flatnonzero((first < end) & (first < span.end) & (end > span.start) & (signs == sign))
-        tokens = own if placement == "even" else own[-1:]
+        # Cut off inside a span: on the last token of all it would meet the rest of the sum, which undoes it.
+        before = own[own < len(offsets) - 1]
+        tokens = own if placement == "even" else (before if len(before) else own)[-1:]
         if len(tokens):
             earned[tokens] += scale * sign * (span.severity or 1.0) / len(tokens)
     return earned

@@ -152,8 +152,10 @@ def span_rloo(batch: Batch, rewards_BT: Tensor, options: AdvantageSettings, worl
 def anchored(batch: Batch, rewards_BT: Tensor, options: AdvantageSettings, world: World) -> Advantages:
     total_BT = rewards_BT.sum(1, keepdim=True).expand_as(rewards_BT)
     whole_BT, mask_BT = _against_others(total_BT, batch)
-    # The last token's reward is the residual of the score: it belongs to the whole, not to a span.
-    own_BT = torch.where(batch.verdicts_BT != 0, rewards_BT, 0.0).scatter(1, batch.last_B1, 0.0)
+    # What spans earned, without the penalty for leaving the reference: that, like the last token's reward, which is
+    # the residual of the score, belongs to the whole.
+    labelled_BT = batch.mask_BT & (batch.verdicts_BT != 0)
+    own_BT = torch.where(labelled_BT, batch.rewards_BT, 0.0).scatter(1, batch.last_B1, 0.0)
     span_BT = discounted_sums(own_BT, options.gamma * options.lam)
     whole_BT = whiten(whole_BT, mask_BT, world, shift=False, of_BT=total_BT)
     span_BT = whiten(span_BT, mask_BT, world, shift=False)

@@ -25,9 +25,8 @@ class AdvantageSettings:
     """How far a span's reward reaches back: by this factor per token (anchored). λ of GAE: 1 trusts the rewards, 0 the
     value head; with reward=scalar and gae set 1, or a reward at the end is handicapped."""
     whiten: Flag = True
-    """Scale advantages to unit size over the batch (gae also subtracts the mean; anchored and grpo always
-    have their own scale). A spread
-    below 1e-6, or below that share of the returns, counts as rounding: then all are 0."""
+    """Scale advantages to unit size over the batch (gae also subtracts the mean; anchored and grpo always have
+    their own scale). A spread below 1e-6, or below that share of the returns, counts as rounding: then all are 0."""
 
 
 @settings

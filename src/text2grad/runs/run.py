@@ -249,7 +249,7 @@ class Run(Closable):
                 write(scratch)
         self.world.all_gather(None)
         reason = "" if self.ended is None else f": {self.ended.reason}"
-        when = f"was over already, after {self.done} updates" if self._was_over else f"ended after {self.done} updates"
+        when = f"{'was over already,' if self._was_over else 'ended'} after {self.done} update{'s'[: self.done != 1]}"
         if self._was_over or self.ended is not None:
             self.note(f"the run {when}{reason}; its model is in {path}")
         return Outcome(self.done, 0 if self.ended is None else self.ended.status, path, self._asked_to_stop)

@@ -24,8 +24,8 @@ class DemoSettings:
     """Updates of each arm."""
     prompts: Annotated[Int, Gt(0)] = 16
     """Reports per update."""
-    completions: Annotated[Int, Gt(0)] = 8
-    """Bulletins of each report."""
+    completions: Annotated[Int, Gt(1)] = 8
+    """Bulletins of each report; they are compared with each other."""
     learning_rate: Annotated[Real, Gt(0)] = 2e-4
     """Of both arms, at its peak: the best of both (studies/words)."""
     held_out: Annotated[Int, Gt(0)] = 128

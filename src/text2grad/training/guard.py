@@ -83,9 +83,15 @@ class Guard:
         return True
 
     def complaints(
-        self, metrics: Mapping[str, Any], reward_function: RewardFunction, examples: Sequence[Example]
+        self,
+        metrics: Mapping[str, Any],
+        reward_function: RewardFunction,
+        examples: Sequence[Example],
+        *,
+        over: bool = False,
     ) -> list[str]:
-        """What the metrics say about the critic, the rewards and the update; each is said once."""
+        """What the metrics say about the critic, the rewards and the update; each is said once. `over`: it is the last
+        update, so there is nothing to wait for."""
         complaints = []
         self.nothing = nothing = _nothing(metrics, scalar=reward_function.scalar)
         self.learned |= nothing is None
@@ -93,11 +99,13 @@ class Guard:
         if nothing == "unscored":
             if self.first_time(nothing):
                 complaints.append(_unscored(reward_function, examples))
-        elif nothing and not self.learned and self.idle >= self.options.patience and self.first_time("nothing"):
+        elif nothing and self._waited(over) and self.first_time("nothing"):
             why, do = _NOTHING[nothing]
-            complaints.append(f"nothing could be learned from the first {self.idle} updates: {why}. {do}")
+            complaints.append(f"nothing could be learned from {self._of_updates()}: {why}. {do}")
         if self.recent("reward/residual_ratio") > 1 and self.first_time("residual"):
-            complaints.append("span rewards add variance instead of removing it; set scoring.scale lower")
+            complaints.append(
+                "span rewards add variance instead of removing it; set scoring.scale lower, or advantage.anchor higher"
+            )
         if metrics.get("update/skipped") and self.first_time("skipped"):
             complaints.append(
                 f"{metrics['update/skipped']:.0f} optimizer steps were skipped, because their gradients were not "
@@ -105,18 +113,24 @@ class Guard:
             )
         return complaints
 
-    def hopeless(self) -> str | None:
+    def _waited(self, over: bool) -> bool:
+        return not self.learned and (over or self.idle >= self.options.patience)
+
+    def _of_updates(self) -> str:
+        updates = "the first update" if self.idle == 1 else f"the first {self.idle} updates"
+        return f"the words of {updates}" if self.nothing == "missed" else updates
+
+    def hopeless(self, *, over: bool = False) -> str | None:
         """Why a run should end in which nothing was ever learned, after `complaints` has seen this update: at once if
-        its first update is not scored at all, otherwise after `patience` updates. A run that has learned before may
-        just be done, or its critic may come back; it continues."""
+        its first update is not scored at all, otherwise after `patience` updates, or at the end. A run that has learned
+        before may just be done, or its critic may come back; it continues."""
         if self.nothing is None or self.learned or self.options.nothing_learned == "warn":
             return None
-        if self.idle < self.options.patience and not (self.nothing == "unscored" and self.idle == 1):
+        if not self._waited(over) and not (self.nothing == "unscored" and self.idle == 1):
             return None
-        updates = "the first update" if self.idle == 1 else f"the first {self.idle} updates"
         return (
-            f"nothing could be learned from {updates}: {_NOTHING[self.nothing][0]} (the warning above says what to do; "
-            f"guard.nothing_learned=warn in a new folder continues all the same)"
+            f"nothing could be learned from {self._of_updates()}: {_NOTHING[self.nothing][0]} (the warning above says "
+            f"what to do; guard.nothing_learned=warn in a new folder continues all the same)"
         )
 
     def state(self) -> dict[str, Any]:
@@ -219,7 +233,7 @@ _NOTHING = {
         "from its score alone: reward=scalar",
     ),
     "zero": (
-        "every token reward was 0: no span was located, and no score differs from 0",
+        "every token reward was 0: no score differs from 0, and no span was located before the last token",
         "The critic should give a score, or quote the words that it means (docs/critics.md)",
     ),
     "same": (

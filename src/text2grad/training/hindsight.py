@@ -14,6 +14,7 @@ from text2grad.feedback.judge import RewardFunction
 from text2grad.models.sampling import Seed
 from text2grad.models.writer import Writer
 from text2grad.runs.world import World
+from text2grad.training.state import random_states, restore_random_states
 from text2grad.types import MetricInfo, Rollout
 
 METRICS = {
@@ -32,7 +33,10 @@ def measure_hindsight(
     those of the rollouts."""
     draws = [np.random.default_rng([seed.run, seed.step, index]) for index in seed.indices]
     kept = [int(draw.integers(1, max(2, len(r.completion.token_ids)))) for draw, r in zip(draws, rollouts, strict=True)]
+    # A critic may draw from the global generators; what it is asked here must not change what it draws later.
+    before = random_states()
     again = judged(reward_function, writer.rewritten(rollouts, kept, seed), learn=False)
+    restore_random_states(before)
     pairs = [
         (rollout.index, sum(rollout.token_rewards[:count]), sum(other.token_rewards[:count]))
         for rollout, other, count in zip(rollouts, again, kept, strict=True)
@@ -51,7 +55,7 @@ def hindsight(pairs: Sequence[tuple[float, float]]) -> dict[str, float]:
     """
     paid_P2 = np.array(pairs, dtype=float).reshape(-1, 2)
     variance = float(paid_P2.var()) if len(paid_P2) > 1 else 0.0
-    if variance < 1e-12:
+    if variance <= 1e-12 * float((paid_P2**2).mean() if len(paid_P2) else 0.0):
         return {}
     # Half the mean squared difference of two draws is the variance that remains once the prefix is known. With two
     # draws for each prefix it can come out above that of all; no more than all of it can be explained.

@@ -325,12 +325,13 @@ class Trainer(Closable):
     def _reason_to_stop(self, metrics: dict[str, Any]) -> str | None:
         """Say what looks wrong, in the metrics and to the person who watches; the reason to stop, if there is one."""
         hacked = self.guard.see(metrics)
-        warnings = [*hacked, *self.guard.complaints(metrics, self.reward_function, self.examples)]
+        over = metrics["update"] == self.settings.updates
+        warnings = [*hacked, *self.guard.complaints(metrics, self.reward_function, self.examples, over=over)]
         if warnings:
             metrics["warnings"] = warnings
             for words in warnings:
                 self.run.note(f"update {metrics['update']}: {words}")
-        if (reason := self._too_far(metrics) or self.guard.hopeless()) is not None:
+        if (reason := self._too_far(metrics) or self.guard.hopeless(over=over)) is not None:
             return reason
         return f"guard.action=stop, and {hacked[0]}" if hacked and self.settings.guard.action == "stop" else None
 

@@ -103,6 +103,10 @@ class TestWhatItSays:
         assert (critique.quotes, critique.omissions, critique.score) == ((), ("the end of the program",), 0.0)
         assert "The program does not end: " in critique.feedback
 
+    def test_cut_off_within_a_name_blames_no_words(self, critic: CodeCritic) -> None:
+        critique = said(critic, "def add(a, b):\n    t = a + b\n    retur")
+        assert quoted(critique) == [] and "The program does not end: its last word is no name." in critique.feedback
+
     @pytest.mark.parametrize("closed", ["```\n", "\n```"])
     def test_behind_a_closed_fence_nothing_was_cut_off(self, critic: CodeCritic, closed: str) -> None:
         critique = said(critic, f"```python\ndef add(a, b):\n    return (a +\n{closed.lstrip()}")

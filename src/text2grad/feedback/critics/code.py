@@ -212,13 +212,17 @@ def _planned(job: Job) -> Plan | None:
 def _undefined(remarks: _Remarks, failed: Iterable[TestResult]) -> set[str]:
     """Names that nobody defines; the tests whose failure that explains."""
     explained: set[str] = set()
-    for fault in undefined_names(remarks.source.text):
+    source = remarks.source
+    for fault in undefined_names(source.text):
         message = f"NameError: name {fault.words!r} is not defined"
         hit = [result for result in failed if result.message.startswith(message)]
         explained |= {result.name for result in hit}
         ending = f", and {_some(len(hit), 'test')} ended in {message}" if hit else ""
-        if fault.line is not None:
-            remarks.add(remarks.source.name(fault.line, fault.column, fault.words), f"{{}} is not defined{ending}.")
+        if source.ends_the_completion and source.text.endswith(fault.words):
+            # Cut off within a name, perhaps: not the fault of these words.
+            remarks.sentences.append("The program does not end: its last word is no name.")
+        elif fault.line is not None:
+            remarks.add(source.name(fault.line, fault.column, fault.words), f"{{}} is not defined{ending}.")
     return explained
 
 
