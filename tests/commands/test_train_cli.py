@@ -106,7 +106,7 @@ def test_a_critic_that_lacks_its_column_is_told_at_the_first_update(
 ) -> None:
     assert main(["train", "bare", "data=bare.jsonl", *SMALL, "model=model", "--quiet"]) == 1
     told = capsys.readouterr().err
-    assert "the run ended after 1 updates: nothing could be learned from the first update" in told
+    assert "the run ended after 1 update: nothing could be learned from the first update" in told
     assert told.count("update 1: the critic reference scored no completion") == 1
     assert "the columns that the examples bring it are: none" in told
     assert [row["critic/unscored_frac"] for row in metrics_of(here / "bare")] == [1]

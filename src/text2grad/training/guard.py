@@ -113,20 +113,20 @@ class Guard:
             )
         return complaints
 
-    def _waited(self, over: bool) -> bool:
+    def _waited(self, over: bool = False) -> bool:
         return not self.learned and (over or self.idle >= self.options.patience)
 
     def _of_updates(self) -> str:
         updates = "the first update" if self.idle == 1 else f"the first {self.idle} updates"
         return f"the words of {updates}" if self.nothing == "missed" else updates
 
-    def hopeless(self, *, over: bool = False) -> str | None:
+    def hopeless(self) -> str | None:
         """Why a run should end in which nothing was ever learned, after `complaints` has seen this update: at once if
-        its first update is not scored at all, otherwise after `patience` updates, or at the end. A run that has learned
-        before may just be done, or its critic may come back; it continues."""
+        its first update is not scored at all, otherwise after `patience` updates. A run that has learned before may
+        just be done, or its critic may come back; it continues."""
         if self.nothing is None or self.learned or self.options.nothing_learned == "warn":
             return None
-        if not self._waited(over) and not (self.nothing == "unscored" and self.idle == 1):
+        if not self._waited() and not (self.nothing == "unscored" and self.idle == 1):
             return None
         return (
             f"nothing could be learned from {self._of_updates()}: {_NOTHING[self.nothing][0]} (the warning above says "

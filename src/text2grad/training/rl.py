@@ -331,7 +331,7 @@ class Trainer(Closable):
             metrics["warnings"] = warnings
             for words in warnings:
                 self.run.note(f"update {metrics['update']}: {words}")
-        if (reason := self._too_far(metrics) or self.guard.hopeless(over=over)) is not None:
+        if (reason := self._too_far(metrics) or self.guard.hopeless()) is not None:
             return reason
         return f"guard.action=stop, and {hacked[0]}" if hacked and self.settings.guard.action == "stop" else None
 
