@@ -207,7 +207,7 @@ def test_a_larger_model_on_a_cpu_does_less_unless_it_is_told(
         tree = yaml.safe_load(capsys.readouterr().out)
         return tuple(tree[key] for key in ("start_updates", "updates", "prompts", "held_out", "evaluate_every"))
 
-    usual, smaller = (40, 64, 16, 128, 8), (8, 4, 4, 16, 2)
+    usual, smaller = (40, 56, 16, 128, 8), (8, 4, 4, 16, 2)
     assert counts() == counts("--device", "cpu") == counts("--model", "smollm2-135m", "--device", "cuda") == usual
     assert counts("--model", "smollm2-135m", "--device", "cpu") == smaller
     assert counts("--model", "smollm2-135m", "device=cpu", "updates=48") == (8, 48, 4, 16, 2)

@@ -20,7 +20,7 @@ class DemoSettings:
     """Of everything that is random."""
     start_updates: Annotated[Int, Gt(0)] = 40
     """Supervised updates on plain reports, before both arms."""
-    updates: Annotated[Int, Gt(0)] = 64
+    updates: Annotated[Int, Gt(0)] = 56
     """Updates of each arm."""
     prompts: Annotated[Int, Gt(0)] = 16
     """Reports per update."""
