@@ -85,7 +85,7 @@ def explain(problem: ValidationError, cls: type) -> str:
     names = [field.name for field in fields(cls)]
     lines = []
     found = [(cls.__name__ + _path(item["loc"], names), item) for item in problem.errors(include_url=False)]
-    # Where our own check has something to say, that a value is of no other kind either is no news.
+    # Our own check explains the problem; the messages about the other allowed types add nothing.
     ours = {where for where, item in found if item["type"] == "value_error"}
     for where, item in found:
         if where in ours and item["type"] != "value_error":

@@ -26,7 +26,7 @@ class TrainingCommand:
     usage: str
     """The words that people give behind the run folder."""
     wants: str
-    """What a run cannot do without, where no task is named and there is no data."""
+    """Settings that are required if neither a task nor data is given."""
     sandbox: bool = False
     """Its critic may run programs."""
     check: Callable[[argparse.Namespace, Any], None] = lambda *_: None

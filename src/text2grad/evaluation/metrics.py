@@ -120,7 +120,7 @@ def measured(rollouts: Sequence[Rollout], metrics: Iterable[Metric] = (), prefix
 
 
 def _number(metric: Metric, rollouts: Sequence[Rollout]) -> float | None:
-    """What the metric measures. What it raises, and what is no finite number, is an error that names it."""
+    """The value of the metric. An exception, or a value that is not finite, is an error that names the metric."""
     try:
         returned = metric.measure(rollouts)
         number = None if returned is None else float(returned)
@@ -141,7 +141,7 @@ def _number(metric: Metric, rollouts: Sequence[Rollout]) -> float | None:
 
 
 def check_metrics(metrics: Iterable[Metric]) -> None:
-    """Refuse a metric that would stand in the place of another number."""
+    """Refuse a metric whose key is already used."""
     seen: set[str] = set()
     for metric in metrics:
         if metric.key in MEASURED:

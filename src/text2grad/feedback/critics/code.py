@@ -220,7 +220,7 @@ def _undefined(remarks: _Remarks, failed: Iterable[TestResult]) -> set[str]:
         ending = f", and {_some(len(hit), 'test')} ended in {message}" if hit else ""
         if source.ends_the_completion and source.text.endswith(fault.words):
             # Cut off within a name, perhaps: not the fault of these words.
-            remarks.sentences.append("The program does not end: its last word is no name.")
+            remarks.sentences.append("The program is cut off: its last word is not a defined name.")
         elif fault.line is not None:
             remarks.add(source.name(fault.line, fault.column, fault.words), f"{{}} is not defined{ending}.")
     return explained
