@@ -105,7 +105,8 @@ class TestWhatItSays:
 
     def test_cut_off_within_a_name_blames_no_words(self, critic: CodeCritic) -> None:
         critique = said(critic, "def add(a, b):\n    t = a + b\n    retur")
-        assert quoted(critique) == [] and "The program is cut off: its last word is not a defined name." in critique.feedback
+        assert quoted(critique) == []
+        assert "The program is cut off: its last word is not a defined name." in critique.feedback
 
     @pytest.mark.parametrize("closed", ["```\n", "\n```"])
     def test_behind_a_closed_fence_nothing_was_cut_off(self, critic: CodeCritic, closed: str) -> None:
