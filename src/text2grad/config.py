@@ -25,6 +25,7 @@ from dataclasses import field as dataclass_field
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from types import UnionType
 from typing import Any, Literal, NamedTuple, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
 
 import yaml
@@ -341,9 +342,13 @@ def _documented(source: str) -> dict[str, dict[str, str]]:
 
 
 def _choices(hint: Any) -> tuple[Any, ...]:
-    """The values that a `Literal` allows, inside `Annotated`, tuples and `| None` as well."""
+    """The values that a `Literal` allows, inside `Annotated`, tuples and `| None` as well; none where it is only one of
+    several kinds."""
     if get_origin(hint) is Literal:
         return get_args(hint)
+    others = [part for part in get_args(hint) if part is not type(None)] if get_origin(hint) is UnionType else []
+    if not all(map(_choices, others)):  # a number, or a word: anything may come
+        return ()
     inner = [value for part in get_args(hint) for value in _choices(part)]
     return (*inner, None) if inner and type(None) in get_args(hint) else tuple(inner)
 

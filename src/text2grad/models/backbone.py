@@ -18,8 +18,10 @@ from text2grad.errors import ModelError
 from text2grad.models.chat import end_ids
 from text2grad.models.load import quiet_bars
 from text2grad.models.modes import evaluating
+from text2grad.models.packed import NAME as PACKED
+from text2grad.models.packed import packed
 from text2grad.models.settings import LoraSettings, PolicySettings
-from text2grad.optim.batch import Batch
+from text2grad.optim.batch import Batch, sent
 from text2grad.optim.head import Head
 
 log = logging.getLogger("text2grad")
@@ -87,14 +89,17 @@ class Backbone(nn.Module):
 
     def hidden(self, ids_BS: Tensor) -> Tensor:
         """Hidden states of each row, (B, S - 1, H). The last column predicts nothing, so it is not run."""
+        ids_BS = sent(ids_BS[:, :-1], self.device)
         with self._precision():
-            hidden_BSH: Tensor = self.base.base_model(input_ids=ids_BS[:, :-1], use_cache=False).last_hidden_state
+            hidden_BSH: Tensor = self.base.base_model(input_ids=ids_BS, use_cache=False).last_hidden_state
         return hidden_BSH
 
     def completion_hidden(self, batch: Batch, *, share: bool = False) -> Tensor:
         """Hidden states that each completion token was chosen from, in the order of `Batch.where`, in the precision of
         the vocabulary projection. `share`: read a prompt that several rows begin with only once."""
-        hidden_NH = self._hidden_shared(batch) if share else None
+        hidden_NH = None
+        if share:
+            hidden_NH = self._hidden_packed(batch) if self.packs() else self._hidden_shared(batch)
         if hidden_NH is None:
             hidden_NH = at_positions(self.hidden(batch.ids_BS), *batch.where()[:2])
         return self.narrowed(hidden_NH)
@@ -103,17 +108,27 @@ class Backbone(nn.Module):
         """In the precision of the vocabulary projection."""
         return hidden_NH.to(torch.bfloat16) if self.options.precision == "bfloat16" else hidden_NH
 
+    def packs(self) -> bool:
+        """Whether rows are read without padding, in one pass (`packed.py`): a layer sees every token before it, and its
+        attention is torch's own, which can be replaced."""
+        config = self.base.config.get_text_config()
+        fits = _sees_all(config) and config._attn_implementation in ("sdpa", PACKED)
+        if not fits or getattr(config, "attention_dropout", None) or self.options.packing == "off":
+            return False
+        return self.options.packing == "on" or (self.device.type == "cuda" and self.options.precision == "bfloat16")
+
     def shares_prompts(self) -> bool:
-        """Whether a prompt can be read once for several rows: each layer keeps the keys of every token, weights are not
-        sharded, and activations are kept. Reading a shared prompt takes two passes, and processes that gather weights
-        must make equally many; a layer that is run again in the backward pass would find its keys there already."""
+        """Whether a prompt can be read once for several rows: rows are packed; or each layer keeps the keys of every
+        token, weights are not sharded, and activations are kept. Without packing it takes two passes, and processes
+        that gather weights must make equally many; a layer that is run again in the backward pass would find its keys
+        there already."""
+        if self.packs():
+            return True
         if torch.is_grad_enabled() and self.training and (self.options.gradient_checkpointing or self.options.compile):
             return False
         if any(hasattr(weight, "full_tensor") for weight in self.parameters()):
             return False
-        config = self.base.config.get_text_config()
-        windows = set(getattr(config, "layer_types", None) or ["full_attention"]) - {"full_attention"}
-        return not windows and not getattr(config, "sliding_window", None) and config.model_type in KEEP_ALL_KEYS
+        return _sees_all(self.base.config.get_text_config())
 
     def save_pretrained(self, path: str | Path, tokenizer: Any, weights: dict[str, Tensor] | None = None) -> None:
         """A folder that plain transformers loads: adapters are merged into the weights they adapt.
@@ -139,8 +154,27 @@ class Backbone(nn.Module):
         model.load_state_dict(weights)
         return model
 
+    def _hidden_packed(self, batch: Batch) -> Tensor | None:
+        """The same in one pass over one row: each prompt once, then the completions. None where nothing counts."""
+        row = packed(batch, self.device)
+        if row is None:
+            return None
+        self.base.config.get_text_config()._attn_implementation = PACKED
+        # A mask that is there already keeps the model from making one of S × S.
+        unused = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=self.device)
+        with self._precision():
+            read = self.base.base_model(
+                input_ids=row.ids_S[None],
+                attention_mask=unused,
+                position_ids=row.place_S[None],
+                use_cache=False,
+                packed_row=row,
+            )
+        return row.read(read.last_hidden_state[0])
+
     def _hidden_shared(self, batch: Batch) -> Tensor | None:
         """The same in two passes: each prompt once, then the completions upon its keys. None where it saves little."""
+        batch = batch.to(self.device)
         prompts_UP, mask_UP, which_B = batch.prompts()
         if 2 * len(prompts_UP) > len(batch) or not batch.mask_BT.any():
             return None
@@ -205,7 +239,14 @@ class Headed(nn.Module):
 def at_positions(hidden_BSH: Tensor, row_N: Tensor, position_N: Tensor) -> Tensor:
     """(N, H): the hidden states at these places. Each place comes at most once, so the backward pass of a plain
     selection is an addition, not a sort."""
-    return hidden_BSH.flatten(0, 1).index_select(0, row_N * hidden_BSH.shape[1] + position_N)
+    place_N = sent(row_N * hidden_BSH.shape[1] + position_N, hidden_BSH.device)
+    return hidden_BSH.flatten(0, 1).index_select(0, place_N)
+
+
+def _sees_all(config: Any) -> bool:
+    """Whether each layer of such a model sees every token before it."""
+    windows = set(getattr(config, "layer_types", None) or ["full_attention"]) - {"full_attention"}
+    return not windows and not getattr(config, "sliding_window", None) and config.model_type in KEEP_ALL_KEYS
 
 
 def _make_savable(model: Any) -> None:

@@ -26,6 +26,12 @@ def evaluating(*modules: nn.Module | None) -> Iterator[None]:
             part.training = True
 
 
+def without_plans() -> None:
+    """Keep cuDNN's attention out, from now on: it makes a plan for every new shape, which takes longer than all it
+    saves where lengths differ from batch to batch."""
+    torch.backends.cuda.enable_cudnn_sdp(False)
+
+
 @contextmanager
 def gathered_ends(policy: Any) -> Iterator[None]:
     """For calls of parts of a sharded policy, not of the policy itself: embeddings, last norm, vocabulary projection

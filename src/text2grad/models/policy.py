@@ -15,7 +15,7 @@ from torch import Tensor
 from text2grad.models.backbone import Headed
 from text2grad.models.modes import evaluating
 from text2grad.models.settings import PolicySettings
-from text2grad.optim.batch import Batch, micro_batches
+from text2grad.optim.batch import Batch, micro_batches, sent
 from text2grad.optim.head import Head, log_probs, sequence_losses, token_losses
 from text2grad.optim.losses import SequenceLoss, TokenLoss
 from text2grad.optim.reduce import ALONE, World
@@ -53,13 +53,14 @@ class Policy(Headed):
         rows begin with is read once, where the model can.
 
         Everything that reads weights comes through here, because this is where a sharded policy gathers them."""
+        # Found before the pass: on a GPU, what is found after it waits for it.
+        row_N, ids_N = (sent(numbers, self.device) for numbers in batch.where()[::2])
         hidden_NH = self.backbone.completion_hidden(batch, share=self.backbone.shares_prompts())
-        row_N, _, ids_N = batch.where()
         if loss_of is None:
             logprobs_N = log_probs(hidden_NH, self.head(), ids_N)
             loss, entropy_N = logprobs_N.new_zeros(()), torch.zeros_like(logprobs_N)
         elif isinstance(loss_of, SequenceLoss):
-            weight_N = batch.loss_weights_BT[batch.mask_BT]
+            weight_N = sent(batch.loss_weights_BT[batch.mask_BT], self.device)
             loss, logprobs_N = sequence_losses(hidden_NH, self.head(), ids_N, loss_of, row_N, weight_N, len(batch))
             entropy_N = torch.zeros_like(logprobs_N)
         else:
@@ -80,14 +81,17 @@ class Policy(Headed):
         parts = list(micro_batches(batch, rows, size, together=self.backbone.shares_prompts()))
         # Where weights are gathered from other processes, all must go through the model equally often.
         spare = world.all_max(len(parts)) - len(parts)
+        found = []
         with evaluating(self):
             for index in parts + parts[:1] * spare:
                 part = batch.rows(index)
-                out = self(part)
                 row_N, t_N = part.mask_BT.nonzero(as_tuple=True)
-                logprobs_BT[index[row_N], t_N] = out.logprobs_N
-                if values_BT is not None:
-                    values_BT[index[row_N], t_N] = out.values_N
+                found.append((index[row_N], t_N, self(part)))
+        # Read after the last pass has been started: nothing waits for a GPU in between.
+        for row_N, t_N, out in found:
+            logprobs_BT[row_N, t_N] = out.logprobs_N.to(row_N.device)
+            if values_BT is not None:
+                values_BT[row_N, t_N] = out.values_N.to(row_N.device)
         return logprobs_BT, values_BT
 
     def reference(self) -> "Reference":

@@ -31,6 +31,9 @@ class PolicySettings:
     """Low-rank adapters; `lora.rank=0` is full fine-tuning."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """bfloat16: matrix products in bf16 (autocast), weights and sums in fp32."""
+    packing: Literal["auto", "on", "off"] = "auto"
+    """Read rows without padding, each prompt once, in one pass. auto: on a GPU with precision=bfloat16. For Llama-,
+    Qwen- and Mistral-like models; others are read row by row."""
     gradient_checkpointing: Flag = False
     """Recompute activations in the backward pass: less memory, about a third more time."""
     compile: Flag = False

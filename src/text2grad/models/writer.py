@@ -17,10 +17,10 @@ from text2grad.errors import InvalidData, ModelNotFound, RunError
 from text2grad.models.chat import Format, end_ids, prompt_ids
 from text2grad.models.load import load_model
 from text2grad.models.memory import memory_named
-from text2grad.models.modes import evaluating, gathered_ends
+from text2grad.models.modes import evaluating, gathered_ends, without_plans
 from text2grad.models.offsets import completion_of, decode
 from text2grad.models.sampling import Sampler, SamplingSettings, Seed, sampler_for, uniforms
-from text2grad.models.sampling.plain import pick
+from text2grad.models.sampling.plain import AT_ONCE, pick
 from text2grad.runs.world import ALONE, World
 from text2grad.types import Example, Message, Rollout
 
@@ -67,6 +67,7 @@ class Writer:
         """`name`: an alias, a model folder, a run folder, a .gguf file or a hub id."""
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
+        without_plans()
         model, tokenizer = load_model(model_in(name), device=device, dtype=dtype)
         return cls(Loaded(model, model), tokenizer, settings, form, **options)
 
@@ -98,13 +99,18 @@ class Writer:
 
     def __call__(self, examples: Sequence[Example], seed: Seed | None = None) -> list[Rollout]:
         """One completion for each; without a seed, the likeliest token each time."""
-        prompts = [self.prompt(example) for example in examples]
+        # The completions of a prompt stand side by side here: it goes through the template once.
+        read = {
+            id(example): self.prompt(example) for example in {id(example): example for example in examples}.values()
+        }
+        prompts = [read[id(example)] for example in examples]
         if self.on_progress is None:
             samples = self._sample(prompts, seed)
         else:
             samples, order = [], sorted(range(len(prompts)), key=lambda place: (len(prompts[place]), place))
-            for start in range(0, len(order), self.settings.batch):
-                places = order[start : start + self.settings.batch]
+            size = getattr(self.sampler, "batch", AT_ONCE)
+            for start in range(0, len(order), size):
+                places = order[start : start + size]
                 drawn = None if seed is None else Seed(seed.run, seed.step, [seed.indices[place] for place in places])
                 samples += self._sample([prompts[place] for place in places], drawn)
                 self.on_progress(len(places))

@@ -61,9 +61,9 @@ class UpdateSettings:
     """PPO epochs per batch."""
     minibatches: Annotated[Int, Gt(0)] = 2
     """Optimizer steps per epoch: the batch is cut into this many parts."""
-    micro_batch: Annotated[Int, Gt(0)] = 16
-    """Completions in memory at once; gradients are accumulated. Lower it when memory runs out: the result stays the
-    same."""
+    micro_batch: Annotated[Int, Gt(0)] | Literal["auto"] = "auto"
+    """Completions in memory at once; gradients are accumulated, so the result stays the same. auto: 16 on a CPU; on a
+    GPU measured in the first update, written down, and halved when memory runs out."""
     clip: Annotated[Real, Gt(0), Lt(1)] = 0.2
     """Ratios to the sampling policy are clipped to 1 − clip … 1 + clip."""
     clip_high: Annotated[Real, Gt(0)] | None = None

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from text2grad.optim.batch import Batch, micro_batches
+from text2grad.optim.batch import Batch, micro_batches, sent
 from text2grad.optim.estimators import Advantages
 from text2grad.optim.losses import (
     Likelihood,
@@ -103,13 +103,17 @@ def update(
     *,
     seed: int,
     groups: int | None = None,
+    micro_batch: int | None = None,
+    halve: Callable[[], int | None] = lambda: None,
     world: World = ALONE,
 ) -> Stats:
     """Epochs × minibatches optimizer steps, fewer if the KL runs away. The completions of a prompt stay together, so
     the policy reads each prompt once.
 
-    `groups`: how many prompts the update has over all processes, if these are not all.
+    `groups`: how many prompts the update has over all processes, if these are not all. `micro_batch`: if not the
+    setting's. `halve`: asked for a smaller one when memory runs out; None: there is none, and the error is raised.
     """
+    size = micro_batch or (16 if options.micro_batch == "auto" else options.micro_batch)
     order = torch.Generator().manual_seed(seed)
     groups = int(batch.group_B.max()) + 1 if groups is None else groups
     stats = Stats()
@@ -117,7 +121,19 @@ def update(
         for numbers in torch.randperm(groups, generator=order).tensor_split(options.minibatches):
             index = torch.isin(batch.group_B, numbers.to(batch.group_B.device)).nonzero()[:, 0]
             before = replace(stats)
-            counted, kl = _minibatch(policy, batch, found, index, options, stats, world)
+            while True:
+                stats = replace(before)
+                try:
+                    counted, kl = _minibatch(
+                        policy, batch, found, index, options, stats, world, _device(optimizer), size
+                    )
+                    break
+                except torch.OutOfMemoryError:
+                    if (smaller := halve()) is None:
+                        raise
+                # Outside of `except`: what the exception holds on to is free again here.
+                size = smaller
+                optimizer.zero_grad(set_to_none=True)
             if options.stop_kl and not kl <= options.stop_kl:
                 stats.stopped = True
                 optimizer.zero_grad(set_to_none=True)
@@ -153,6 +169,8 @@ def _minibatch(
     options: UpdateSettings,
     stats: Stats,
     world: World,
+    device: torch.device,
+    micro_batch: int,
 ) -> tuple[float, float]:
     """Gradients of one minibatch; gives its number of tokens and its KL per token to the sampling policy, both over
     all processes."""
@@ -161,13 +179,13 @@ def _minibatch(
     counted = float(world.all_sum((found.mask_BT * batch.loss_weights_BT)[index].sum()))
     # Gradients are averaged over the processes, so each loss counts `processes` times.
     weight = world.size / max(counted, 1.0)
-    sums_5 = torch.zeros(5, dtype=torch.float64, device=index.device)
-    # Cut out before the first pass: masks are read on the processor, which waits for all that a GPU has to do.
+    sums_5 = torch.zeros(5, dtype=torch.float64, device=device)
+    # Cut out before the first pass, so that a GPU never waits for it.
     parts = []
-    micro = list(micro_batches(batch, index, options.micro_batch, together=True)) if len(index) else []
+    micro = list(micro_batches(batch, index, micro_batch, together=True)) if len(index) else []
     for rows, counts, gradients_exchanged in passes(policy, micro, world, index.new_zeros(1)):
         part = batch.rows(rows)
-        parts.append((part, _losses(part, found, rows, weight * counts, options), gradients_exchanged))
+        parts.append((part, _losses(part, found, rows, weight * counts, options, device), gradients_exchanged))
     for part, (loss_of, value_loss_of), gradients_exchanged in parts:
         with gradients_exchanged:
             out = policy(part, loss_of, value_loss_of, True)
@@ -186,13 +204,17 @@ def _minibatch(
 
 
 def _losses(
-    part: Batch, found: Advantages, rows: Tensor, weight: float, options: UpdateSettings
+    part: Batch, found: Advantages, rows: Tensor, weight: float, options: UpdateSettings, device: torch.device
 ) -> tuple[PolicyLoss, "_ValueLoss | None"]:
     width = part.mask_BT.shape[1]
-    weight_N = (found.mask_BT[rows, :width] * part.loss_weights_BT)[part.mask_BT] * weight
+
+    def taken(stream_BT: Tensor) -> Tensor:
+        return sent(stream_BT[part.mask_BT], device)
+
+    weight_N = taken(found.mask_BT[rows, :width] * part.loss_weights_BT * weight)
     loss_of = PolicyLoss(
-        part.logprobs_BT[part.mask_BT],
-        found.advantages_BT[rows, :width][part.mask_BT],
+        taken(part.logprobs_BT),
+        taken(found.advantages_BT[rows, :width]),
         weight_N,
         options.clip,
         options.clip_high or options.clip,
@@ -201,9 +223,14 @@ def _losses(
     )
     if found.returns_BT is None or part.values_BT is None:
         return loss_of, None
-    returns_N = found.returns_BT[rows, :width][part.mask_BT]
-    old_N = part.values_BT[part.mask_BT]
+    returns_N, old_N = taken(found.returns_BT[rows, :width]), taken(part.values_BT)
     return loss_of, _ValueLoss(old_N, returns_N, weight_N * options.value_coefficient, options.value_clip)
+
+
+def _device(optimizer: torch.optim.Optimizer) -> torch.device:
+    """Where the weights are; batches may lie elsewhere."""
+    weight: Tensor = optimizer.param_groups[0]["params"][0]
+    return weight.device
 
 
 def passes(
@@ -267,11 +294,12 @@ def supervised_update(
     rows = batch.mask_BT.any(1).nonzero()[:, 0]
     tokens = float(world.all_sum(batch.loss_weights_BT.sum()))
     parts = list(micro_batches(batch, rows, micro_batch)) if len(rows) else []
-    loss = torch.zeros(1, dtype=torch.float64, device=rows.device)
+    device = _device(optimizer)
+    loss = torch.zeros(1, dtype=torch.float64, device=device)
     for index, counts, gradients_exchanged in passes(policy, parts, world, rows.new_zeros(1)):
         part = batch.rows(index)
         # Gradients are averaged over the processes, so each loss counts `size` times.
-        weight_N = part.loss_weights_BT[part.mask_BT] * (counts * world.size / tokens)
+        weight_N = sent(part.loss_weights_BT[part.mask_BT] * (counts * world.size / tokens), device)
         with gradients_exchanged:
             out = policy(part, Likelihood(weight_N), None, False)
             out.loss.backward()
@@ -304,10 +332,11 @@ def preference_update(
     split = torch.split(ordered, max(micro_batch // 2, 1))
     parts = [torch.stack([2 * some, 2 * some + 1], 1).flatten() for some in split]
     margins: list[Tensor] = []
-    loss = torch.zeros(1, dtype=torch.float64, device=batch.ids_BS.device)
+    device = _device(optimizer)
+    loss = torch.zeros(1, dtype=torch.float64, device=device)
     spare = torch.zeros(2, dtype=torch.long, device=batch.ids_BS.device)
     for index, counts, gradients_exchanged in passes(policy, parts if len(pairs) else [], world, spare):
-        before_B = reference_B[index]
+        before_B = sent(reference_B[index], device)
 
         def of_sums(
             sums_B: Tensor, before_B: Tensor = before_B, weight: float = counts * world.size / max(number, 1)

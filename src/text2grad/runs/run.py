@@ -174,6 +174,15 @@ class Run(Closable):
 
         self._on_main(settle)
 
+    def record(self, name: str, value: Any) -> None:
+        """Write down what the run found out on the way, in run.json."""
+        if self.recorded(name) != value:
+            self._on_main(lambda: write_atomic(self.path / "run.json", encode_row(self._recorded() | {name: value})))
+
+    def recorded(self, name: str) -> Any:
+        """What was written down under this name; None: nothing."""
+        return self.world.broadcast(self._recorded().get(name) if self.world.is_main else None)
+
     # ------------------------------------------------------------------------------------------------ the loop
 
     @contextmanager

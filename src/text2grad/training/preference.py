@@ -281,8 +281,8 @@ class DPOTrainer(Closable):
 
     def _batch(self, pairs: Sequence[Pair]) -> Batch:
         """Chosen and rejected in turn, with the reference's log-probs."""
-        rows, device = [row for pair in pairs for row in pair], self.world.device
-        batch = collate_ids([r.prompt for r in rows], [r.completion for r in rows], device) if rows else blank(device)
+        rows = [row for pair in pairs for row in pair]
+        batch = collate_ids([row.prompt for row in rows], [row.completion for row in rows]) if rows else blank()
         with memory_named("reading completions", "update.micro_batch"), evaluating(self.policy):
             reference_BT = self.reference.logprobs(batch, self.settings.update.micro_batch, self.world)
         return replace(batch, reference_BT=reference_BT)

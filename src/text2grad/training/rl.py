@@ -62,6 +62,7 @@ from text2grad.training.setup import (
     set_rate,
     start,
 )
+from text2grad.training.sizes import Sizes
 from text2grad.training.state import Part, TrainingState
 from text2grad.types import Example, Rollout
 
@@ -144,6 +145,7 @@ class Trainer(Closable):
                 training_critic=None if self.held_out_reward is self.reward_function else self.reward_function,
                 world=world,
             )
+        self.sizes = Sizes(self.run, settings.update.micro_batch, world.device, self.writer.sampler)
         parts: dict[str, Part] = {
             "kl": self.beta,
             "scale": self.reward_function.running_scale,
@@ -198,22 +200,26 @@ class Trainer(Closable):
 
     def collate(self, step: int, mine: Sequence[Rollout], clock: Clock) -> Batch:
         """The scored rollouts of this process as tensors, with values and the reference's log-probs where needed."""
-        scored, device = [rollout for rollout in mine if rollout.scored], self.world.device
+        scored = [rollout for rollout in mine if rollout.scored]
         # Where only the others have something to learn from, this process takes part with a row that counts nothing.
-        batch = collate(scored, device) if scored else blank(device)
+        batch = collate(scored) if scored else blank()
         batch = replace(batch, rewards_BT=batch.rewards_BT / self.reward_function.spread)
-        size, world = self.settings.update.micro_batch, self.world
         with (
             clock("forward"),
             memory_named("reading completions", "update.micro_batch"),
             evaluating(self.policy),
         ):
-            if self.estimator.needs_values and batch.values_BT is None:
-                batch = replace(batch, values_BT=self.policy.logprobs_and_values(batch, size, world)[1])
-            if self.reference is not None and (kl.needs_reference(self.settings.kl) or self._is_evaluated(step)):
-                batch = replace(batch, reference_BT=self.reference.logprobs(batch, size, world))
-                if self.settings.policy.precision != "float32":
-                    batch = replace(batch, own_BT=self.policy.logprobs_and_values(batch, size, world)[0])
+            self.sizes.settle(self.policy, self.optimizer, batch, self.settings.update.minibatches)
+            return self.sizes.within_memory(partial(self._read, step, batch))
+
+    def _read(self, step: int, batch: Batch, size: int) -> Batch:
+        world = self.world
+        if self.estimator.needs_values and batch.values_BT is None:
+            batch = replace(batch, values_BT=self.policy.logprobs_and_values(batch, size, world)[1])
+        if self.reference is not None and (kl.needs_reference(self.settings.kl) or self._is_evaluated(step)):
+            batch = replace(batch, reference_BT=self.reference.logprobs(batch, size, world))
+            if self.settings.policy.precision != "float32":
+                batch = replace(batch, own_BT=self.policy.logprobs_and_values(batch, size, world)[0])
         return batch
 
     def measure_kl(self, batch: Batch) -> dict[str, float]:
@@ -243,6 +249,8 @@ class Trainer(Closable):
                 options,
                 seed=seed,
                 groups=self.settings.prompts,
+                micro_batch=self.sizes.micro_batch,
+                halve=lambda: self.sizes.halve() if self.sizes.halves else None,
                 world=self.world,
             )
         return stats.means() | rate
@@ -262,9 +270,10 @@ class Trainer(Closable):
         wanted = logged | evenly(scored, options.log.locality, options.completions)
         if not wanted:
             return [], {}
-        size = options.update.micro_batch
         with clock("forward"), memory_named("reading completions", "update.micro_batch"), evaluating(self.policy):
-            after, moved = locality.look_back(self.policy, batch, advantages, wanted, size, world)
+            after, moved = self.sizes.within_memory(
+                lambda size: locality.look_back(self.policy, batch, advantages, wanted, size, world)
+            )
         changed = [
             replace(rollout, advantages=tuple(after[rollout.index][0]), logprobs_after=tuple(after[rollout.index][1]))
             for rollout in mine

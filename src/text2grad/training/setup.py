@@ -26,6 +26,7 @@ from text2grad.feedback.critics.protocol import Critic
 from text2grad.feedback.judge import RewardFunction
 from text2grad.models.load import fingerprint, load_model
 from text2grad.models.memory import memory_named
+from text2grad.models.modes import without_plans
 from text2grad.models.parallel import Processes, whole_weights
 from text2grad.models.reward import open_critic
 from text2grad.optim.settings import UpdateSettings
@@ -98,6 +99,7 @@ def start(
         show=show,
         resume_with=None if resume_with == "" and model is not None else resume_with,
     )
+    without_plans()
     with run.abandoned_on_failure():
         seed_everything(settings.seed)
         if model is None:

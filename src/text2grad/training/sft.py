@@ -148,10 +148,9 @@ class SFTTrainer(Closable):
         self.run.close()
 
     def _batch(self, rows: Sequence[Encoded]) -> Batch:
-        device = self.world.device
         if not rows:
-            return blank(device)
-        return collate_ids([row.prompt for row in rows], [row.completion for row in rows], device)
+            return blank()
+        return collate_ids([row.prompt for row in rows], [row.completion for row in rows])
 
     def _counts(self) -> dict[str, int]:
         return {"data/examples": len(self.rows), "data/held_out": len(self.held_rows), "data/skipped": self.skipped}

@@ -36,8 +36,9 @@ class SamplingSettings:
     """Longest completion in tokens; one that is cut off here is marked as truncated."""
     temperature: Annotated[Real, Gt(0)] = 1.0
     """Divides the logits before the softmax. Log-probs are those of the divided logits."""
-    batch: Annotated[Int, Ge(1)] = 64
-    """Completions decoded at once. More is faster on a GPU, and takes more memory for keys and values."""
+    batch: Annotated[Int, Ge(1)] | Literal["auto"] = "auto"
+    """Completions decoded at once. auto: 64 on a CPU; on a GPU as many as a quarter of its free memory holds, at most
+    512, and half as many whenever memory runs out."""
     prefill_tokens: Annotated[Int, Ge(1)] = 16384
     """Prompt tokens, padding included, that `fast` reads at once: bounds the memory of the first pass."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -148,6 +149,15 @@ class ModelSampler:
             except UnsupportedModel as reason:
                 self._fall_back(reason)
 
+    @property
+    def batch(self) -> int:
+        """Completions decoded at once."""
+        return self.decoder.batch
+
+    @batch.setter
+    def batch(self, rows: int) -> None:
+        self.decoder.batch = rows
+
     def load(self, policy: Any) -> None:
         if policy.model is not self.model:
             self._over(policy.model, policy.value_head)
@@ -160,18 +170,32 @@ class ModelSampler:
         """`draws`: one row per prompt, `max_new_tokens` numbers in [0, 1) each; None takes the likeliest id."""
         self._check(prompts, draws)
         try:
-            return self._decoded(prompts, draws)
+            return self._within_memory(prompts, draws)
         except UnsupportedModel as reason:
             self._fall_back(reason)
-            return self._decoded(prompts, draws)
+            return self._within_memory(prompts, draws)
+
+    def _within_memory(self, prompts: Sequence[Sequence[int]], draws: "NDArray[np.float32] | None") -> list[Sampled]:
+        """Half as many at once whenever memory runs out, if the setting leaves it to us."""
+        import torch
+
+        while True:
+            try:
+                return self._decoded(prompts, draws)
+            except torch.OutOfMemoryError:
+                if self.settings.batch != "auto" or self.decoder.batch <= 1:
+                    raise
+            # Outside of `except`: what the exception holds on to is free again here.
+            self.decoder.halve()
+            log.warning("sampling ran out of memory: %d completions at once from now on", self.decoder.batch)
 
     def _decoded(self, prompts: Sequence[Sequence[int]], draws: "NDArray[np.float32] | None") -> list[Sampled]:
         """In batches: short prompts first, equal ones side by side."""
         order = sorted(range(len(prompts)), key=lambda row: (len(prompts[row]), tuple(prompts[row])))
         results: dict[int, Sampled] = {}
         with self.decoder.ready(prompts):
-            for start in range(0, len(order), self.settings.batch):
-                rows = order[start : start + self.settings.batch]
+            for start in range(0, len(order), self.decoder.batch):
+                rows = order[start : start + self.decoder.batch]
                 chosen = [tuple(prompts[row]) for row in rows]
                 decoded = self.decoder.decode(chosen, None if draws is None else draws[rows])
                 results.update(zip(rows, decoded, strict=True))

@@ -20,7 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 from text2grad.errors import UnsupportedModel
 from text2grad.models.modes import evaluating
 from text2grad.models.sampling import Sampled, SamplingSettings
-from text2grad.models.sampling.plain import as_sampled, values_of
+from text2grad.models.sampling.plain import AT_ONCE, as_sampled, values_of
 from text2grad.models.sampling.steps import Replays, State, advance, emit, logits_of, new_state, prefill, step
 from text2grad.models.sampling.weights import Weights
 
@@ -31,6 +31,10 @@ GROWTH, SLACK = 1.25, 16
 fifth of it is padding, or SLACK tokens a prompt."""
 SPAN = 64
 """On a GPU the cache is looked at in steps of this many places: a graph each, captured when first needed."""
+ROOM = 128
+"""On a GPU a cache has a multiple of this many places."""
+SHARE, MOST = 0.25, 512
+"""With sampling.batch=auto on a GPU: the share of the free memory that keys and values may take; most completions."""
 ROWS = 16
 """On a GPU a batch smaller than the setting is filled up to a multiple of this, so that few shapes are captured."""
 PASS = 32
@@ -56,6 +60,7 @@ class FastDecoder:
         self.end_ids, self.pad_id = end_ids, pad_id
         self.weights = Weights(model, None if settings.dtype == "auto" else getattr(torch, settings.dtype))
         self._asked = self._places = 0
+        self._batch: int | None = None if settings.batch == "auto" else settings.batch
         self._checked: tuple[torch.device, torch.dtype] | None = None
         self._kernels: Any = None
         self._static: tuple[int, Replays] | None = None
@@ -76,6 +81,31 @@ class FastDecoder:
                 yield
 
     @property
+    def batch(self) -> int:
+        """Completions decoded at once: on a GPU those whose keys and values fit into a quarter of the free memory,
+        measured when it is first asked for."""
+        if self._batch is None:
+            device, shape = self.weights.device, self.weights.shape
+            if device.type != "cuda":
+                self._batch = AT_ONCE
+            else:
+                place = 2 * shape.kv_heads * shape.head_dim * self.weights.dtype.itemsize * len(self.weights.layers)
+                free = torch.cuda.mem_get_info(device)[0]
+                fits = int(free * SHARE / (place * _room(max(self._places, 1))))
+                self._batch = max(ROWS, min(MOST, fits // ROWS * ROWS))
+        return self._batch
+
+    @batch.setter
+    def batch(self, rows: int) -> None:
+        self._batch = rows
+
+    def halve(self) -> None:
+        self._batch = max(1, self.batch // 2)
+        self._static = None
+        if self.weights.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    @property
     def replays(self) -> bool:
         """Whether steps are captured and replayed, so that the state has to stay where it is."""
         return self.weights.device.type == "cuda"
@@ -84,19 +114,21 @@ class FastDecoder:
         """A state with enough room: on a GPU the one of the last call where it fits, elsewhere a new one."""
         if not self.replays:
             return self._new_state(rows, self._places)
-        rows = self._rows()
+        rows, places = self._rows(), _room(self._places)
         if self._static is not None and self._static[0] == self.weights.version:
             had_rows, had_places, _ = self._static[1].state.cache[0].shape
-            if had_rows == rows and had_places >= self._places:
+            if had_rows >= rows and had_places >= places:
                 return self._static[1].state
+            # One state for all calls to come, evaluations among them: each new one has to be captured again.
+            rows, places = max(rows, had_rows), max(places, had_places)
         self._static = None  # gives its memory back first
-        state = self._new_state(rows, -(-self._places // SPAN) * SPAN)
+        state = self._new_state(rows, places)
         self._static = self.weights.version, Replays(self.weights, state)
         return state
 
     def _rows(self) -> int:
         """Rows of a state on a GPU."""
-        return min(self.settings.batch, max(1, -(-self._asked // ROWS)) * ROWS)
+        return min(self.batch, max(1, -(-self._asked // ROWS)) * ROWS)
 
     def _new_state(self, rows: int, places: int) -> State:
         self.weights.rope(places)
@@ -251,6 +283,11 @@ class FastDecoder:
         aside = not greedy and bool(((before_B > 0.51) | (before_B + wanted_B.exp() < 0.49)).any())
         if aside or float((state.logprobs_BT[:, 0] - wanted_B).abs().max()) > 0.01:
             raise RuntimeError("it draws other ids, or with other log-probs, than the logits say")
+
+
+def _room(places: int) -> int:
+    """Places of a cache on a GPU: a few different numbers, so that longer prompts seldom need another one."""
+    return -(-places // ROOM) * ROOM
 
 
 def alike(lengths: Sequence[int], budget: int, slack: int = SLACK) -> Iterator[tuple[int, int]]:

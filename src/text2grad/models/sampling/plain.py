@@ -25,6 +25,10 @@ CHUNK = 256
 numbers a row, which costs as much as a layer of a small model."""
 
 
+AT_ONCE = 64
+"""Completions, where the setting leaves it to us and memory is not measured."""
+
+
 class PlainDecoder:
     """A model that is sharded over processes (DTensor parameters) takes part in each step on every one of them: then
     all decode `max_new_tokens` steps, and all must be called with the same number of prompts."""
@@ -37,6 +41,13 @@ class PlainDecoder:
         self._sharded = any(hasattr(parameter, "full_tensor") for parameter in model.parameters())
         inner = model.get_base_model() if hasattr(model, "get_base_model") else model
         self._known = set(inspect.signature(inner.forward).parameters)
+        self.batch = AT_ONCE if settings.batch == "auto" else settings.batch
+        """Completions decoded at once."""
+
+    def halve(self) -> None:
+        self.batch = max(1, self.batch // 2)
+        if self.model.device.type == "cuda":
+            torch.cuda.empty_cache()
 
     @contextmanager
     def ready(self, _prompts: Sequence[Sequence[int]]) -> Iterator[None]:

@@ -1,0 +1,295 @@
+"""A batch without padding: each prompt once, then the completions, in one row; and attention over such a row.
+
+Enters: a batch whose rows are completions of some prompts. Leaves: the ids and positions that a model reads in one
+pass, and where each completion token is read off. A completion sees its own prompt and itself. Attention goes by the
+flash kernel for sequences of any length, on a GPU with 16-bit numbers, and by a mask elsewhere. Gradients are added in
+a fixed order, so the same update gives the same bits.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+from text2grad.optim.batch import Batch, sent
+
+NAME = "text2grad"
+"""Of the attention here, among those of transformers."""
+STEP = 64
+"""Longest sequences are rounded up to a multiple of this, so that compiled layers see few different numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """S tokens in one row: the P of the prompts, each prompt once, then the completions without their last tokens."""
+
+    ids_S: Tensor
+    place_S: Tensor
+    """Position of each token in its own prompt and completion."""
+    prompt_S: Tensor
+    """The prompt that each token belongs to."""
+    row_S: Tensor
+    """The completion that it belongs to; −1 in prompts."""
+    prompts: int
+    """P."""
+    prompt_ends_U: Tensor
+    """Where prompts begin and end, as the kernel wants it: 0 and the running sum of their lengths."""
+    query_ends_R: Tensor
+    key_ends_R: Tensor
+    """The same of the completions that are read at all, and of what each of them sees: prompt and completion."""
+    longest: tuple[int, int, int]
+    """Upper bounds of the lengths of prompts, completions, and both together."""
+    keys: "Spread"
+    """Of all tokens, those that the completions see, one completion after the other."""
+    read: "Spread"
+    """Of all tokens, those that the N completion tokens are read off, in the order of `Batch.where`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Rows of a tensor taken by number, prompts many times, completions at most once."""
+
+    index_K: Tensor
+    back_CP: Tensor
+    """Where the c-th copy of a prompt's token went; −1: there is none."""
+    back_M: Tensor
+    """Where the one copy of a completion's token went; −1: there is none."""
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        taken: Tensor = _Spread.apply(rows, self.index_K, self.back_CP, self.back_M)  # type: ignore[no-untyped-call]
+        return taken
+
+
+class _Spread(torch.autograd.Function):
+    """`index_select`, whose own backward pass on a GPU adds in an order that changes from run to run."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, index_K: Tensor, back_CP: Tensor, back_M: Tensor) -> Tensor:
+        ctx.save_for_backward(back_CP, back_M)
+        return rows.index_select(0, index_K)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        back_CP, back_M = ctx.saved_tensors
+        flat = grad.flatten(1)
+
+        def of(back: Tensor) -> Tensor:
+            return torch.where(back[:, None] >= 0, flat.index_select(0, back.clamp(min=0)), 0)
+
+        total = of(back_CP[0]).float()
+        for back_P in back_CP[1:]:
+            total += of(back_P)
+        both = torch.cat([total.to(grad.dtype), of(back_M)])
+        return both.view(-1, *grad.shape[1:]), None, None, None
+
+
+def packed(batch: Batch, device: torch.device | str) -> Packed | None:
+    """The batch in one row on this device; None where nothing of it counts."""
+    prompt_B, length_B, group_B = torch.stack([batch.prompt_B, batch.lengths_B, batch.group_B]).cpu().numpy()
+    if not length_B.any():
+        return None
+    _, first_U, which_B = np.unique(group_B, return_index=True, return_inverse=True)
+    rows_B, width = np.arange(len(batch)), batch.ids_BS.shape[1]
+    prompt_U = prompt_B[first_U]
+    start_U = _running(prompt_U)
+    prompts = int(start_U[-1])
+    # A completion's last token is never read: nothing follows it.
+    query_B = np.maximum(length_B - 1, 0)
+    start_B = prompts + _running(query_B)
+    source_S = np.concatenate([_ranges(first_U * width, prompt_U), _ranges(rows_B * width + prompt_B, query_B)])
+    place_S = np.concatenate([_ranges(np.zeros_like(prompt_U), prompt_U), _ranges(prompt_B, query_B)])
+    prompt_S = np.concatenate([np.repeat(np.arange(len(prompt_U)), prompt_U), np.repeat(which_B, query_B)])
+    row_S = np.concatenate([np.full(prompts, -1), np.repeat(rows_B, query_B)])
+
+    seeing = np.flatnonzero(query_B)
+    before, own = start_U[which_B[seeing]], start_B[seeing]
+    key_S = _pairs(before, prompt_B[seeing], own, query_B[seeing])
+    # The first token of a completion is read off the last one of its prompt.
+    learned = np.flatnonzero(length_B)
+    last = start_U[which_B[learned]] + prompt_B[learned] - 1
+    read_N = _pairs(last, np.ones_like(last), start_B[learned], query_B[learned])
+
+    def on_device(numbers: NDArray[Any], dtype: Any = np.int64) -> Tensor:
+        return sent(torch.from_numpy(np.ascontiguousarray(numbers, dtype)), device)
+
+    def spread(index: NDArray[Any]) -> Spread:
+        back_CP, back_M = _inverse(index, prompts, int(start_B[-1]))
+        return Spread(on_device(index), on_device(back_CP), on_device(back_M))
+
+    together = prompt_B[seeing] + query_B[seeing]
+    return Packed(
+        ids_S=sent(batch.ids_BS.reshape(-1)[torch.from_numpy(source_S)], device),
+        place_S=on_device(place_S),
+        prompt_S=on_device(prompt_S),
+        row_S=on_device(row_S),
+        prompts=prompts,
+        prompt_ends_U=on_device(start_U, np.int32),
+        query_ends_R=on_device(_running(query_B[seeing]), np.int32),
+        key_ends_R=on_device(_running(together), np.int32),
+        longest=(_rounded(prompt_U), _rounded(query_B), _rounded(together)),
+        keys=spread(key_S),
+        read=spread(read_N),
+    )
+
+
+def _running(lengths: NDArray[Any]) -> NDArray[Any]:
+    return np.concatenate([[0], np.cumsum(lengths)])
+
+
+def _rounded(lengths: NDArray[Any]) -> int:
+    return -(-int(lengths.max(initial=1)) // STEP) * STEP
+
+
+def _ranges(starts: NDArray[Any], lengths: NDArray[Any]) -> NDArray[Any]:
+    """start, start + 1, … of each, one after the other.
+
+    >>> _ranges(np.array([5, 9]), np.array([2, 3])).tolist()
+    [5, 6, 9, 10, 11]
+    """
+    ends = np.cumsum(lengths)
+    total = int(ends[-1]) if len(ends) else 0
+    numbers: NDArray[Any] = np.arange(total) + np.repeat(starts - (ends - lengths), lengths)
+    return numbers
+
+
+def _pairs(starts: NDArray[Any], lengths: NDArray[Any], more: NDArray[Any], others: NDArray[Any]) -> NDArray[Any]:
+    """A range of the first kind, then one of the second, and so on.
+
+    >>> _pairs(np.array([0, 5]), np.array([2, 1]), np.array([7, 9]), np.array([1, 2])).tolist()
+    [0, 1, 7, 5, 9, 10]
+    """
+    return _ranges(np.stack([starts, more], 1).ravel(), np.stack([lengths, others], 1).ravel())
+
+
+def _inverse(index_K: NDArray[Any], prompts: int, total: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """(back_CP, back_M) of `Spread`.
+
+    >>> [back.tolist() for back in _inverse(np.array([0, 2, 0, 3]), 2, 4)]
+    [[[0, -1], [2, -1]], [1, 3]]
+    """
+    order = np.argsort(index_K, kind="stable")
+    taken = index_K[order]
+    counts = np.bincount(taken, minlength=total)
+    copy = np.arange(len(taken)) - np.repeat(_running(counts)[:-1], counts)
+    back = np.full((max(int(counts[:prompts].max(initial=1)), 1), total), -1)
+    back[copy, taken] = order
+    return back[:, :prompts], back[0, prompts:]
+
+
+# --------------------------------------------------------------------------------------------------------- attention
+
+
+def attention(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
+) -> tuple[Tensor, None]:
+    """Attention as transformers calls it, (1, heads, S, D) → (1, S, heads, D): over a packed row where `packed_row` is
+    among the options, and as ever otherwise."""
+    row: Packed | None = options.pop("packed_row", None)
+    if row is None:
+        as_ever: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+        return as_ever
+    scale = options.get("scaling") or query.shape[-1] ** -0.5
+    if query.is_cuda and value.dtype in (torch.bfloat16, torch.float16):
+        q, k, v = (states[0].transpose(0, 1).to(value.dtype) for states in (query, key, value))
+        attended = _by_kernel(q, k, v, row, scale)[None]
+    else:
+        attended = _by_mask(query, key, value, row, scale)
+    return attended, None
+
+
+def _by_mask(query: Tensor, key: Tensor, value: Tensor, row: Packed, scale: float) -> Tensor:
+    same_SS = row.prompt_S[:, None] == row.prompt_S
+    own_SS = (row.row_S < 0) | (row.row_S[:, None] == row.row_S)
+    mask_SS = same_SS & own_SS & (row.place_S <= row.place_S[:, None])
+    times = query.shape[1] // key.shape[1]
+    key, value = key.to(query.dtype).repeat_interleave(times, 1), value.to(query.dtype).repeat_interleave(times, 1)
+    attended = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask_SS, scale=scale)
+    return attended.transpose(1, 2)
+
+
+def _by_kernel(q_SHD: Tensor, k_SHD: Tensor, v_SHD: Tensor, row: Packed, scale: float) -> Tensor:
+    prompts, (most_p, most_q, most_k) = row.prompts, row.longest
+    ends = row.prompt_ends_U
+    read: Tensor = flash(q_SHD[:prompts], k_SHD[:prompts], v_SHD[:prompts], ends, ends, most_p, most_p, scale)[0]
+    if len(row.ids_S) == prompts:
+        return read
+    keys, values = row.keys(k_SHD), row.keys(v_SHD)
+    written: Tensor = flash(q_SHD[prompts:], keys, values, row.query_ends_R, row.key_ends_R, most_q, most_k, scale)[0]
+    return torch.cat([read, written])
+
+
+@torch.library.custom_op("text2grad::flash", mutates_args=())
+def flash(
+    q: Tensor, k: Tensor, v: Tensor, ends_q: Tensor, ends_k: Tensor, most_q: int, most_k: int, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Sequences side by side, (S, heads, D); each query sees its own sequence up to itself, the last query all of it.
+    Gives what was attended, and what the backward pass needs."""
+    out, logsumexp, random, _, _ = torch.ops.aten._flash_attention_forward(
+        q.contiguous(), k.contiguous(), v.contiguous(), ends_q, ends_k, most_q, most_k, 0.0, True, False, scale=scale
+    )
+    return out, logsumexp, random
+
+
+@flash.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, ends_q: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ARG001
+    size = q.shape[1], q.shape[0]
+    return torch.empty_like(q), q.new_empty(size, dtype=torch.float32), q.new_empty(2, dtype=torch.uint64)
+
+
+@torch.library.custom_op("text2grad::flash_backward", mutates_args=())
+def flash_backward(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    logsumexp: Tensor,
+    random: Tensor,
+    ends_q: Tensor,
+    ends_k: Tensor,
+    most_q: int,
+    most_k: int,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of `flash`. The kernel adds in a fixed order only where torch as a whole is told to."""
+    was, warned = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    memory: Any = torch.utils.deterministic
+    filled, memory.fill_uninitialized_memory = memory.fill_uninitialized_memory, False
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        by_q, by_k, by_v = torch.ops.aten._flash_attention_backward(
+            grad.contiguous(), q.contiguous(), k.contiguous(), v.contiguous(), out, logsumexp, ends_q, ends_k,
+            most_q, most_k, 0.0, True, random, torch.empty_like(random), scale=scale,
+        )  # fmt: skip
+    finally:
+        torch.use_deterministic_algorithms(was, warn_only=warned)
+        memory.fill_uninitialized_memory = filled
+    return by_q, by_k, by_v
+
+
+@flash_backward.register_fake
+def _(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ARG001
+    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    q, k, v, ends_q, ends_k, ctx.most_q, ctx.most_k, ctx.scale = inputs
+    ctx.save_for_backward(q, k, v, *output, ends_q, ends_k)
+
+
+def _back(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+    *kept, ends_q, ends_k = ctx.saved_tensors
+    by = flash_backward(grad, *kept, ends_q, ends_k, ctx.most_q, ctx.most_k, ctx.scale)
+    return *by, None, None, None, None, None
+
+
+flash.register_autograd(_back, setup_context=_keep)
+AttentionInterface.register(NAME, attention)
+AttentionMaskInterface.register(NAME, sdpa_mask)

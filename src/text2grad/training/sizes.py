@@ -1,0 +1,115 @@
+"""How many completions are in memory at once: settings that are `auto`, as numbers.
+
+Enters: the settings, the policy and the first batch. Leaves: the number of completions in a pass with and without
+gradients. On a GPU it is measured once and written into run.json, so that a resumed run sums in the same order; running
+out of memory halves it. On a CPU it is a constant.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+
+from text2grad.models.policy import Policy
+from text2grad.optim.batch import Batch
+from text2grad.runs.run import Run
+
+T = TypeVar("T")
+ON_CPU = 16
+MOST_TOKENS = 16384
+"""In a pass with gradients: more does not make a GPU faster."""
+READING = 4
+"""A pass without gradients takes so many times as many: it keeps nothing."""
+SHARE = 0.6
+"""Of the free memory that a pass may take: the backward pass and the vocabulary projection want some as well."""
+RECORD = "sizes"
+
+
+class Sizes:
+    """Completions in a pass."""
+
+    def __init__(self, run: Run, micro_batch: int | str, device: torch.device, sampler: Any) -> None:
+        self.run, self.sampler, self.device = run, sampler, device
+        self.auto, kept = micro_batch == "auto", run.recorded(RECORD) or {}
+        self.micro_batch: int | None = None if isinstance(micro_batch, str) else micro_batch
+        if self.auto:
+            self.micro_batch = kept.get("micro_batch") or (None if device.type == "cuda" else ON_CPU)
+        if kept.get("sampling") and hasattr(sampler, "batch"):
+            sampler.batch = kept["sampling"]
+
+    @property
+    def reading(self) -> int:
+        """Completions in a pass without gradients."""
+        assert self.micro_batch is not None
+        return self.micro_batch * (READING if self.auto and self.device.type == "cuda" else 1)
+
+    def settle(self, policy: Policy, optimizer: torch.optim.Optimizer, batch: Batch, minibatches: int) -> None:
+        """Measure what is not known yet, and write it down."""
+        if self.micro_batch is None:
+            rows = fitting(policy, batch, free_memory(self.device) * SHARE - _still_to_come(optimizer))
+            most = -(-len(batch) // minibatches)
+            # Parts of equal size: a small last one takes as long as a large one.
+            rows = -(-most // -(-most // max(1, min(rows, most))))
+            self.micro_batch = min(self.run.world.all_gather(rows))
+        if self.device.type == "cuda":
+            self._write_down()
+
+    def within_memory(self, work: Callable[[int], T]) -> T:
+        """Do this with so many completions at once, and again with half of them if memory does not hold them."""
+        while True:
+            try:
+                return work(self.reading)
+            except torch.OutOfMemoryError:
+                if not self.halves:
+                    raise
+            # Outside of `except`: what the exception holds on to is free again here.
+            self.halve()
+
+    @property
+    def halves(self) -> bool:
+        """Whether there is a smaller size to go on with. Over several processes all would have to halve together."""
+        return self.auto and self.run.world.size == 1 and self.micro_batch is not None and self.micro_batch > 1
+
+    def halve(self) -> int:
+        assert self.micro_batch is not None
+        self.micro_batch = max(1, self.micro_batch // 2)
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        self.run.note(f"memory ran out: {self.micro_batch} completions at once from now on (update.micro_batch)")
+        self._write_down()
+        return self.micro_batch
+
+    def _write_down(self) -> None:
+        sampling = getattr(self.sampler, "batch", None)
+        self.run.record(RECORD, {"micro_batch": self.micro_batch if self.auto else None, "sampling": sampling})
+
+
+def fitting(policy: Policy, batch: Batch, memory: float) -> int:
+    """Completions of which a pass with gradients keeps no more than this in memory, by a trial with those of the
+    longest prompt, and that hold no more than MOST_TOKENS on the average."""
+    longest = int((batch.prompt_B + batch.lengths_B).argmax())
+    trial = batch.rows((batch.group_B == batch.group_B[longest]).nonzero()[:, 0])
+    before = torch.cuda.memory_allocated(policy.device)
+    with torch.random.fork_rng(devices=[policy.device]), torch.enable_grad():
+        policy.train()
+        kept = policy.backbone.completion_hidden(trial, share=policy.backbone.shares_prompts())
+        policy.eval()
+    taken = torch.cuda.memory_allocated(policy.device) - before
+    del kept
+    by_memory = memory * len(trial) / max(taken, 1)
+    groups = {group: int(length) for group, length in zip(batch.group_B.tolist(), batch.prompt_B, strict=True)}
+    tokens = sum(groups.values()) + int(batch.lengths_B.sum())
+    return max(1, int(min(by_memory, MOST_TOKENS * len(batch) / tokens)))
+
+
+def free_memory(device: torch.device) -> float:
+    """Bytes that can still be had: those of the GPU, and those that torch holds for nothing."""
+    free, _ = torch.cuda.mem_get_info(device)
+    return float(free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
+
+
+def _still_to_come(optimizer: torch.optim.Optimizer) -> float:
+    """Bytes of gradients, and of what AdamW keeps, that are not there yet."""
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    size = sum(weight.numel() * weight.element_size() for weight in weights)
+    return float(size * (1 if optimizer.state else 3))

@@ -1,0 +1,225 @@
+"""Rows without padding, in one pass: the same log-probs, values and gradients as row by row."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.models.test_shared_prompts import batch as made_batch
+from text2grad.models.packed import NAME, Spread, packed
+from text2grad.models.policy import Policy
+from text2grad.models.settings import LoraSettings, PolicySettings
+from text2grad.models.tiny import tiny_model
+from text2grad.optim.batch import Batch, blank, collate_ids
+from text2grad.optim.losses import Likelihood
+
+
+def policy(tokenizer: Any, **options: Any) -> Policy:
+    torch.manual_seed(0)
+    chosen = PolicySettings(**{"lora": LoraSettings(rank=2), "packing": "on", **options})
+    made = Policy(tiny_model(tokenizer), chosen, value_head=True, temperature=0.7)
+    with torch.no_grad():
+        for weight in made.trainable().values():
+            weight.normal_(std=0.3)
+    return made.eval()
+
+
+def gradients(made: Policy, rows: Batch) -> dict[str, torch.Tensor]:
+    made.zero_grad()
+    weight_N = torch.linspace(-1, 2, int(rows.mask_BT.sum()))
+    made.train()(rows, Likelihood(weight_N)).loss.backward()
+    made.eval()
+    return {name: weight.grad.clone() for name, weight in made.trainable().items() if weight.grad is not None}
+
+
+def test_worked_by_hand() -> None:
+    """Two prompts, (5, 6, 7) with three completions and (8, 9) with two; the last token of each is not read."""
+    row = packed(
+        collate_ids([(5, 6, 7)] * 3 + [(8, 9)] * 2, [(1, 2), (3,), (4, 5, 6), (1,), (2,)], groups=[0, 0, 0, 1, 1]),
+        "cpu",
+    )
+    assert row is not None and row.prompts == 5
+    assert row.ids_S.tolist() == [5, 6, 7, 8, 9, 1, 4, 5]
+    assert row.place_S.tolist() == [0, 1, 2, 0, 1, 3, 3, 4]
+    assert row.prompt_ends_U.tolist() == [0, 3, 5]
+    # Completions 0 and 2 are read; each sees its prompt and itself.
+    assert row.query_ends_R.tolist() == [0, 1, 3] and row.key_ends_R.tolist() == [0, 4, 9]
+    assert row.keys.index_K.tolist() == [0, 1, 2, 5, 0, 1, 2, 6, 7]
+    # Tokens 1 and 2 of completion 0 are read off the end of its prompt and off its first token.
+    assert row.read.index_K.tolist() == [2, 5, 2, 2, 6, 7, 4, 4]
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 8, 100])
+def test_the_same_is_seen(tokenizer: Any, size: int) -> None:
+    rows, made, plain = made_batch(each=4), policy(tokenizer), policy(tokenizer, packing="off")
+    logprobs, values = made.logprobs_and_values(rows, size)
+    wanted, wanted_values = plain.logprobs_and_values(rows, 1)
+    assert made.base.config._attn_implementation == NAME
+    assert values is not None and wanted_values is not None
+    torch.testing.assert_close(logprobs, wanted, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(values, wanted_values, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{}, {"lora": LoraSettings(rank=0)}, {"gradient_checkpointing": True}])
+def test_the_same_gradients(tokenizer: Any, options: dict[str, Any]) -> None:
+    rows = made_batch(each=3)
+    found = gradients(policy(tokenizer, **options), rows)
+    wanted = gradients(policy(tokenizer, packing="off", **options), rows)
+    assert found.keys() == wanted.keys()
+    for name in found:
+        assert float((found[name] - wanted[name]).abs().max()) <= 1e-3 * float(wanted[name].abs().max()), name
+
+
+def test_each_token_is_read_once(tokenizer: Any) -> None:
+    rows, made = made_batch(each=4), policy(tokenizer)
+    read: list[int] = []
+    hook = made.base.base_model.embed_tokens.register_forward_pre_hook(lambda _, ids: read.append(ids[0].numel()))
+    made.logprobs_and_values(rows, 100)
+    hook.remove()
+    assert read == [5 + 2 + 1 + 3 + int((rows.lengths_B - 1).sum())]
+
+
+def test_without_a_packed_row_attention_is_as_ever(tokenizer: Any) -> None:
+    """The model is sampled from and saved as before."""
+    made, plain = policy(tokenizer), policy(tokenizer, packing="off")
+    made.logprobs_and_values(made_batch(each=2), 100)
+    ids = torch.arange(20)[None]
+    mask = torch.ones_like(ids)
+    mask[:, :3] = 0
+    with torch.no_grad():
+        assert torch.equal(made.model(ids).logits, plain.model(ids).logits)
+        found, wanted = (one.model(ids, attention_mask=mask).logits[:, 3:] for one in (made, plain))
+    assert torch.equal(found, wanted)
+
+
+def test_saved_models_do_not_name_it(tokenizer: Any, tmp_path: Any) -> None:
+    made = policy(tokenizer)
+    made.logprobs_and_values(made_batch(each=2), 100)
+    made.save_pretrained(tmp_path / "model", tokenizer)
+    assert NAME not in (tmp_path / "model" / "config.json").read_text()
+
+
+def test_windows_and_other_attention_are_left_alone(tokenizer: Any) -> None:
+    made = policy(tokenizer)
+    made.base.config._attn_implementation = "eager"
+    assert not made.backbone.packs()
+    made.base.config._attn_implementation = "sdpa"
+    made.base.config.sliding_window = 4
+    assert not made.backbone.packs()
+
+
+def test_a_batch_in_which_nothing_counts(tokenizer: Any) -> None:
+    assert packed(blank(), "cpu") is None
+    out = policy(tokenizer)(blank(), Likelihood(torch.zeros(0)))
+    assert out.loss.item() == 0 and len(out.logprobs_N) == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    groups=st.lists(
+        st.tuples(st.integers(1, 4), st.lists(st.integers(1, 4), min_size=1, max_size=4)), min_size=1, max_size=4
+    )
+)
+def test_spreading_and_gathering_are_transposed(groups: list[tuple[int, list[int]]]) -> None:
+    """⟨spread(x), y⟩ = ⟨x, back(y)⟩, and every completion token is read off the token before it."""
+    prompts = [tuple(range(1, size + 1)) for size, lengths in groups for _ in lengths]
+    completions = [tuple(range(10, 10 + length)) for _, lengths in groups for length in lengths]
+    numbers = [number for number, (_, lengths) in enumerate(groups) for _ in lengths]
+    rows = collate_ids(prompts, completions, groups=numbers)
+    row = packed(rows, "cpu")
+    assert row is not None
+    assert row.ids_S[row.read.index_K].tolist() == [
+        before for prompt, text in zip(prompts, completions, strict=True) for before in (prompt[-1], *text[:-1])
+    ]
+    for spread in (row.keys, row.read):
+        x = torch.randn(len(row.ids_S), 2, 3, requires_grad=True)
+        if not len(spread.index_K):
+            continue
+        y = torch.randn(len(spread.index_K), 2, 3)
+        (spread(x) * y).sum().backward()  # type: ignore[no-untyped-call]
+        wanted = torch.zeros_like(x).index_add_(0, spread.index_K, y)
+        assert x.grad is not None
+        torch.testing.assert_close(x.grad, wanted)
+
+
+def test_gradients_of_copies_are_added() -> None:
+    spread = Spread(torch.tensor([0, 1, 0]), torch.tensor([[0], [2]]), torch.tensor([1]))
+    x = torch.tensor([[1.0], [2.0]], requires_grad=True)
+    (spread(x) * torch.tensor([[1.0], [10.0], [100.0]])).sum().backward()  # type: ignore[no-untyped-call]
+    assert x.grad is not None and x.grad.tolist() == [[101.0], [10.0]]
+
+
+def test_prompts_are_told_apart_by_their_group(tokenizer: Any) -> None:
+    """Rows in any order; equal prompts in different groups are read twice, and give the same."""
+    rows, made = made_batch(each=3), policy(tokenizer)
+    apart = replace(rows, group_B=rows.number_B)
+    wanted, _ = made.logprobs_and_values(rows, 100)
+    found, _ = made.logprobs_and_values(apart, 100)
+    torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
+
+
+# ------------------------------------------------------------------------------------------------------ on a GPU
+
+
+def on_gpu(tokenizer: Any, **options: Any) -> Policy:
+    torch.manual_seed(0)
+    chosen = PolicySettings(**{"lora": LoraSettings(rank=0), "precision": "bfloat16", **options})
+    model = tiny_model(tokenizer, hidden_size=256, layers=4).to("cuda")
+    return Policy(model, chosen, value_head=True).eval()
+
+
+def long_batch() -> Batch:
+    """Prompts of mixed lengths, longer than a tile of the kernel, four completions each."""
+    draw = torch.Generator().manual_seed(0)
+
+    def ids(length: int) -> tuple[int, ...]:
+        return tuple(torch.randint(300, (length,), generator=draw).tolist())
+
+    prompts = [ids(length) for length in (300, 17, 129, 1, 256, 401)]
+    return collate_ids(
+        [prompt for prompt in prompts for _ in range(4)],
+        [ids(1 + (7 * number) % 40) for number in range(24)],
+        groups=[number // 4 for number in range(24)],
+    )
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("size", [1, 5, 24])
+def test_gpu_the_same_is_seen(tokenizer: Any, size: int) -> None:
+    rows = long_batch()
+    made, plain = on_gpu(tokenizer), on_gpu(tokenizer, packing="off", precision="float32")
+    found, _ = made.logprobs_and_values(rows, size)
+    wanted, _ = plain.logprobs_and_values(rows, 1)
+    rounded, _ = on_gpu(tokenizer, packing="off").logprobs_and_values(rows, 1)
+    # As near to full precision as the padded rows are in the same bf16.
+    error, usual = float((found - wanted).abs().mean()), float((rounded - wanted).abs().mean())
+    assert made.backbone.packs() and error <= 1.5 * usual + 1e-4, (error, usual)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("options", [{}, {"gradient_checkpointing": True}, {"compile": True}])
+def test_gpu_the_same_gradients_and_the_same_bits(tokenizer: Any, options: dict[str, Any]) -> None:
+    rows = long_batch()
+
+    def taken(**chosen: Any) -> dict[str, torch.Tensor]:
+        made = on_gpu(tokenizer, **chosen)
+        weight_N = torch.linspace(-1, 2, int(rows.mask_BT.sum()), device="cuda")
+        made.train()(rows, Likelihood(weight_N)).loss.backward()
+        return {name: weight.grad.clone() for name, weight in made.trainable().items() if weight.grad is not None}
+
+    once, again, wanted = taken(**options), taken(**options), taken(packing="off", precision="float32")
+    for name in once:
+        assert torch.equal(once[name], again[name]), f"{name} differs from run to run"
+        error = float((once[name] - wanted[name]).norm() / wanted[name].norm())
+        assert error < 0.05, (name, error)
+
+
+@pytest.mark.gpu
+def test_gpu_results_do_not_depend_on_the_micro_batch(tokenizer: Any) -> None:
+    rows, made = long_batch(), on_gpu(tokenizer)
+    whole, _ = made.logprobs_and_values(rows, 24)
+    parts, _ = made.logprobs_and_values(rows, 4)
+    assert float((whole - parts).abs().max()) < 0.05

@@ -1,0 +1,121 @@
+"""How many completions are in memory at once: chosen, halved when memory runs out, written down."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.training.trainings import trainer
+from text2grad.errors import RunError
+from text2grad.training.sizes import ON_CPU, Sizes
+
+
+def full_from(one: Any, rows: int, *, reading: bool = False) -> None:
+    """Memory holds fewer completions than this in a pass with gradients; or without them."""
+    forward = one.policy.forward
+
+    def limited(batch: Any, *args: Any, **named: Any) -> Any:
+        if len(batch) >= rows and torch.is_grad_enabled() is not reading:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB")
+        return forward(batch, *args, **named)
+
+    one.policy.forward = limited
+
+
+def weights(run: Path) -> bytes:
+    return (run / "model" / "model.safetensors").read_bytes()
+
+
+def test_on_a_cpu_auto_is_a_constant(tmp_path: Path) -> None:
+    assert trainer(tmp_path / "auto", "update.micro_batch=auto", "updates=2").train().status == 0
+    assert trainer(tmp_path / "given", f"update.micro_batch={ON_CPU}", "updates=2").train().status == 0
+    assert weights(tmp_path / "auto") == weights(tmp_path / "given")
+    assert "sizes" not in json.loads((tmp_path / "auto" / "run.json").read_bytes())
+
+
+def test_running_out_of_memory_halves_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = trainer(tmp_path / "run", "update.micro_batch=auto", "updates=3", "update.minibatches=1")
+    full_from(one, 3)
+    assert one.train().status == 0
+    assert json.loads((tmp_path / "run" / "run.json").read_bytes())["sizes"]["micro_batch"] == 2
+    said = capsys.readouterr().err
+    assert "memory ran out: 8 completions at once" in said and "memory ran out: 2 completions at once" in said
+    # What was begun and did not fit left no trace: the same as with two at once from the start.
+    trainer(tmp_path / "given", "update.micro_batch=2", "updates=3", "update.minibatches=1").train()
+    assert weights(tmp_path / "run") == weights(tmp_path / "given")
+
+
+def test_the_size_is_remembered(tmp_path: Path) -> None:
+    one = trainer(tmp_path / "run", "update.micro_batch=auto", "updates=3", "update.minibatches=1")
+    full_from(one, 3)
+
+    class Stop(Exception):
+        pass
+
+    def stop(*_: Any) -> None:
+        raise Stop
+
+    one.run.callbacks = [stop]
+    with pytest.raises(Stop):
+        one.train()
+    again = trainer(tmp_path / "run", "update.micro_batch=auto", "updates=3", "update.minibatches=1")
+    assert again.sizes.micro_batch == 2
+    again.close()
+    chosen = trainer(tmp_path / "run", "update.micro_batch=3", "updates=3", "update.minibatches=1")
+    assert chosen.sizes.micro_batch == 3
+    chosen.close()
+
+
+def test_reading_halves_as_well(tmp_path: Path) -> None:
+    one = trainer(tmp_path / "run", "update.micro_batch=auto", "updates=2")
+    full_from(one, 4, reading=True)
+    assert one.train().status == 0 and one.sizes.micro_batch == 2
+
+
+def test_a_size_that_was_given_is_not_changed(tmp_path: Path) -> None:
+    one = trainer(tmp_path / "run", "update.micro_batch=3", "updates=2")
+    full_from(one, 2)
+    with pytest.raises(RunError, match="lower update.micro_batch"):
+        one.train()
+
+
+def test_one_completion_that_does_not_fit_is_said(tmp_path: Path) -> None:
+    one = trainer(tmp_path / "run", "update.micro_batch=auto", "updates=2")
+    full_from(one, 1)
+    with pytest.raises(
+        RunError, match=r"ran out of memory in the update: lower update.micro_batch, or set policy.grad"
+    ):
+        one.train()
+
+
+def test_sampling_halves_and_draws_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = trainer(tmp_path / "run", "updates=2", "evaluation.every=1")
+    decode = one.writer.sampler.decoder.decode
+
+    def limited(prompts: Any, uniforms: Any) -> Any:
+        if len(prompts) > 4:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return decode(prompts, uniforms)
+
+    monkeypatch.setattr(one.writer.sampler.decoder, "decode", limited)
+    assert one.train().status == 0
+    assert one.writer.sampler.batch == 4
+    assert "sampling ran out of memory: 4 completions at once" in caplog.text
+    trainer(tmp_path / "given", "updates=2", "evaluation.every=1", "sampling.batch=4").train()
+    assert weights(tmp_path / "run") == weights(tmp_path / "given")
+
+
+def test_parts_of_a_minibatch_are_equal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 20 completions where 12 fit: two parts of 10, not 12 and 8."""
+    one = trainer(tmp_path / "run")
+    sizes = Sizes(one.run, "auto", torch.device("cuda"), one.writer.sampler)
+    assert sizes.micro_batch is None
+    monkeypatch.setattr("text2grad.training.sizes.free_memory", lambda _: 1e9)
+    monkeypatch.setattr("text2grad.training.sizes.fitting", lambda *_: 12)
+    sizes.settle(one.policy, one.optimizer, range(40), 2)  # type: ignore[arg-type]
+    assert sizes.micro_batch == 10 and sizes.reading == 40
+    one.close()
