@@ -77,7 +77,7 @@ def test_reading_halves_as_well(tmp_path: Path) -> None:
 def test_a_size_that_was_given_is_not_changed(tmp_path: Path) -> None:
     one = trainer(tmp_path / "run", "update.micro_batch=3", "updates=2")
     full_from(one, 2)
-    with pytest.raises(RunError, match="lower update.micro_batch"):
+    with pytest.raises(RunError, match=r"lower update\.micro_batch"):
         one.train()
 
 
@@ -94,16 +94,17 @@ def test_sampling_halves_and_draws_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     one = trainer(tmp_path / "run", "updates=2", "evaluation.every=1")
-    decode = one.writer.sampler.decoder.decode
+    sampler: Any = one.writer.sampler
+    decode = sampler.decoder.decode
 
     def limited(prompts: Any, uniforms: Any) -> Any:
         if len(prompts) > 4:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return decode(prompts, uniforms)
 
-    monkeypatch.setattr(one.writer.sampler.decoder, "decode", limited)
+    monkeypatch.setattr(sampler.decoder, "decode", limited)
     assert one.train().status == 0
-    assert one.writer.sampler.batch == 4
+    assert sampler.batch == 4
     assert "sampling ran out of memory: 4 completions at once" in caplog.text
     trainer(tmp_path / "given", "updates=2", "evaluation.every=1", "sampling.batch=4").train()
     assert weights(tmp_path / "run") == weights(tmp_path / "given")
