@@ -1,13 +1,13 @@
 """What a reward model saves: RL gain against the critiques that it learned from, beside RL with the true critic.
 
-    python -m studies.economy.run study --device cuda --workers 8     writes results.json
-    python -m studies.economy.run tune  --device cuda --workers 8     the same on a tuning seed and other held-out reports: tuning.json
-    python -m studies.economy.run table                               writes README.md's tables and economy.svg from these files
+    python -m studies.economy.run study --device cuda --workers 11 --models 5     writes results.json
+    python -m studies.economy.run tune  …     the same on a tuning seed and other held-out reports: tuning.json
+    python -m studies.economy.run table       writes README.md's tables and economy.svg from results.json
 
 For each seed: a supervised start, critiques of what it writes, reward models from the first N of them, RL with each.
 Every step is a process of its own and begins as soon as what it needs is there. What is in SCRATCH or in the file is
 not done again, so the command goes on after a kill.
-"""  # noqa: E501
+"""
 
 import argparse
 import json
@@ -346,7 +346,7 @@ def rl(what: dict[str, Any], scratch: Path) -> list[dict[str, Any]]:
     from text2grad.tasks.bulletin_critic import bulletin
 
     torch.set_num_threads(1)
-    critic: Any = by_model(what["critic"]) if what["critic"] else bulletin
+    critic: Any = by_model(what["critic"], what["device"]) if what["critic"] else bulletin
     rows = trained(what, started(what, scratch), scratch, critic, what["settings"])
     for row in rows:
         asked = PER_UPDATE * row["update"]
@@ -355,13 +355,13 @@ def rl(what: dict[str, Any], scratch: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def by_model(path: str) -> Any:
+def by_model(path: str, device: str) -> Any:
     """The reward model as a critic by its span head. Every completion is scored, and nothing is written: no reward
     depends on what it would write."""
     from text2grad.feedback.settings import LearnedSettings
     from text2grad.models.reward.critic import RewardCritic
 
-    model = RewardCritic(path, LearnedSettings(device="cpu", confidence=0.0))
+    model = RewardCritic(path, LearnedSettings(device=device, confidence=0.0))
 
     def critic(prompts: Sequence[Any], completions: Sequence[str], **_: Any) -> Any:
         return model(prompts, completions)
@@ -372,7 +372,9 @@ def by_model(path: str) -> Any:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("what", choices=["tune", "study", "table", "one"])
-    parser.add_argument("--device", default="cpu", help="where bulletins are sampled and reward models are trained")
+    parser.add_argument(
+        "--device", default="cpu", help="of reward models, and of the start when it writes for them; RL is on the CPU"
+    )
     parser.add_argument("--workers", type=int, default=2, help="processes on the CPU side by side")
     parser.add_argument("--models", type=int, default=4, help="reward models that are trained side by side")
     parser.add_argument("--scratch", type=Path, default=HERE / "scratch", help="folder of the runs")
