@@ -6,6 +6,9 @@ true quality as optimisation goes on.
         arm --which true|learned --seed N --work DIR    RL from that start; the true critic examines both
         collect --work DIR                              writes demo.json here
 
+Made for the demo of 0.1.0, whose critic gave places and prefix quality (here `bulletin_quality`), and whose credit was
+GAE. `studies/economy` asks the same of the present demo, whose critic gives words.
+
 The reward model sees critiques of what the started policy writes about training reports, other ones than RL trains on,
 and never a report of the held-out split. `learned` goes on for longer, to see what over-optimisation does.
 """
@@ -29,7 +32,7 @@ from text2grad.models.sampling import ModelSampler, SamplingSettings, uniforms
 from text2grad.runs import read_jsonl
 from text2grad.tasks.annotated import Annotated
 from text2grad.tasks.bulletin import bulletins
-from text2grad.tasks.bulletin_critic import FACTS_RIGHT, bulletin
+from text2grad.tasks.bulletin_critic import FACTS_RIGHT, bulletin_quality
 from text2grad.training import demo as _demo
 from text2grad.training.demo_settings import DemoSettings
 from text2grad.training.reward_model import RewardModelTrainer
@@ -38,7 +41,7 @@ from text2grad.training.settings import RewardModelSettings
 from text2grad.types import Alignment, Span
 
 HERE = Path(__file__).parent
-TRUE = "text2grad.tasks.bulletin_critic:bulletin"
+TRUE = "text2grad.tasks.bulletin_critic:bulletin_quality"
 UPDATES = {"true": 192, "learned": 192}
 KL = 0.02
 REWARD_MODEL = [
@@ -98,7 +101,7 @@ def critiques(start: Path, seed: int, count: int, device: str, workers: int) -> 
 def criticised(asked: tuple[str, Any, str, Any]) -> Annotated | None:
     """One bulletin, with what the true critic says of it."""
     identity, prompt, text, facts = asked
-    (said,) = bulletin([prompt], [text], facts=[facts])
+    (said,) = bulletin_quality([prompt], [text], facts=[facts])
     if said is None or not text.strip():
         return None
     spans = tuple(
@@ -136,7 +139,7 @@ def arm(args: argparse.Namespace) -> None:
     updates = args.updates or UPDATES[args.which]
     demo = options(args, updates)
     chosen = replace(_demo.train_settings(demo, "text2grad"), checkpoint_every=48)
-    chosen = replace(chosen, kl=replace(chosen.kl, coefficient=args.kl))
+    chosen = replace(chosen, kl=replace(chosen.kl, coefficient=args.kl), critic=TRUE)
     if args.which == "learned":
         critic = str(folder / args.judge / "model")
         evaluation = replace(chosen.evaluation, critic=TRUE)

@@ -65,6 +65,10 @@ class Panel:
     """A second, quieter title."""
     base: tuple[float, str] | None = None
     """A height to compare with, and its name."""
+    x: str = ""
+    """The name of its own x axis."""
+    steps: Sequence[tuple[float, str]] = ()
+    """Its own marks on the x axis, and what they say: for an axis that is no plain number."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +103,9 @@ class Picture:
             for column, panel in enumerate(row.panels):
                 last = max((x for x, _ in _places(panel)), default=1.0)
                 x_ticks = QUARTERS if self.unit else [tick for tick in ticks(0, last, 4) if tick <= last]
-                frame = _Frame(LEFT + column * (wide + GAP), top + HEADED, wide, x_ticks, y_ticks, max(last, 1.0))
-                parts += frame.drawn(panel, self.x, self.y if column == 0 else "")
+                steps = panel.steps or [(tick, _number(tick)) for tick in x_ticks]
+                frame = _Frame(LEFT + column * (wide + GAP), top + HEADED, wide, steps, y_ticks, max(last, 1.0))
+                parts += frame.drawn(panel, panel.x or self.x, self.y if column == 0 else "")
             top += HEADED + TALL + FOOTED
         parts += [_text(MARGIN, top + 10 + 17 * at, note, "soft") for at, note in enumerate(self.notes)]
         return _sheet(self.alt, top + 12 + 17 * len(self.notes), parts)
@@ -116,7 +121,7 @@ class _Frame:
     left: float
     top: float
     wide: float
-    x_ticks: Sequence[float]
+    x_ticks: Sequence[tuple[float, str]]
     y_ticks: Sequence[float]
     last: float
 
@@ -147,8 +152,8 @@ class _Frame:
             yield _path(f"grid {'soft' if tick == 0 else 'hair'}", [(self.left, height), (right, height)])
             if y:
                 yield _text(self.left - 7, height + 4, _number(tick), "end soft")
-        for tick in self.x_ticks:
-            yield _text(self.at((tick, 0))[0], foot + 16, _number(tick), "mid soft")
+        for tick, said in self.x_ticks:
+            yield _text(self.at((tick, 0))[0], foot + 16, said, "mid soft")
         yield _text(self.left + self.wide / 2, foot + 33, x, "mid soft")
         if y:
             turned = f'transform="rotate(-90 {_px(self.left - 40)} {_px(self.top + TALL / 2)})"'

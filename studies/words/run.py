@@ -15,6 +15,7 @@ import platform
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
@@ -142,38 +143,56 @@ def versions() -> dict[str, str]:
 
 def one(job: dict[str, Any], scratch: Path) -> list[dict[str, Any]]:
     """One run: a row for each evaluation."""
-    import torch
     from studies.words.critics import CRITICS
 
-    from text2grad import config
-    from text2grad.models.load import load_model
-    from text2grad.runs import read_jsonl
-    from text2grad.tasks.bulletin import bulletins
-    from text2grad.tasks.bulletin_critic import FACTS_RIGHT, TRAINING_SEEDS, bulletin
-    from text2grad.training.demo import EXAMPLES, start, train_settings
-    from text2grad.training.demo_settings import DemoSettings
-    from text2grad.training.rl import Trainer
-    from text2grad.training.settings import TrainSettings
+    base = started(job, scratch)
+    if job["arm"] == "start":
+        return []
+    settings = dict(job["settings"])
+    return trained(job, base, scratch, CRITICS[settings.pop("critic")], settings)
 
-    torch.set_num_threads(1)
-    seed = job["seed"]
-    options = DemoSettings(
+
+def demo_options(job: dict[str, Any]) -> Any:
+    from text2grad.training.demo_settings import DemoSettings
+
+    return DemoSettings(
         device="cpu",
-        seed=seed,
-        updates=UPDATES,
+        seed=job["seed"],
+        updates=job.get("updates", UPDATES),
         prompts=16,
         completions=4,
         held_out_seed=job["reports"],
         held_out=256,
         evaluate_every=job["every"],
     )
-    base = start(options, scratch / f"start-{seed}")
-    if job["arm"] == "start":
-        return []
-    changes = dict(job["settings"])
-    critic = CRITICS[changes.pop("critic")]
+
+
+def started(job: dict[str, Any], scratch: Path) -> Path:
+    """The supervised start of a seed; made where it is not there yet."""
+    import torch
+
+    from text2grad.training.demo import start
+
+    torch.set_num_threads(1)
+    return start(demo_options(job), scratch / f"start-{job['seed']}")
+
+
+def trained(
+    job: dict[str, Any], base: Path, scratch: Path, critic: Any, settings: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """RL from a start by a critic, with the demo's settings and these changes: a row for each evaluation."""
+    from text2grad import config
+    from text2grad.models.load import load_model
+    from text2grad.runs import read_jsonl
+    from text2grad.tasks.bulletin import bulletins
+    from text2grad.tasks.bulletin_critic import FACTS_RIGHT, TRAINING_SEEDS, bulletin
+    from text2grad.training.demo import EXAMPLES, train_settings
+    from text2grad.training.rl import Trainer
+    from text2grad.training.settings import TrainSettings
+
+    options, seed = demo_options(job), job["seed"]
     tree = config.plain(train_settings(options, "text2grad"))
-    for key, value in changes.items():
+    for key, value in settings.items():
         *parents, last = key.split(".")
         branch = tree
         for parent in parents:
@@ -181,7 +200,7 @@ def one(job: dict[str, Any], scratch: Path) -> list[dict[str, Any]]:
         branch[last] = value
     model, tokenizer = load_model(str(base))
     folder = scratch / "".join(letter if letter.isalnum() else "-" for letter in f"{job['arm']}-{seed}")
-    Trainer(
+    outcome = Trainer(
         config.build(TrainSettings, tree, "the study"),
         folder,
         model=model,
@@ -192,6 +211,8 @@ def one(job: dict[str, Any], scratch: Path) -> list[dict[str, Any]]:
         # The true score of every arm, whatever its own critic says.
         metrics=[FACTS_RIGHT, true_score(bulletin)],
     ).train()
+    if outcome.interrupted:
+        raise KeyboardInterrupt
     kept = ("held_out/true_score", "held_out/facts_right", "held_out/length")
     more = ("reward/scale", "reward/residual_ratio", "reward/hindsight", "locality/poor", "locality/good")
     return [
@@ -199,7 +220,7 @@ def one(job: dict[str, Any], scratch: Path) -> list[dict[str, Any]]:
             "arm": job["arm"],
             "seed": seed,
             "update": row["update"],
-            "metrics": {key: round(row[key], 5) for key in (*kept, *more) if key in row},
+            "metrics": {key: round(row[key], 5) for key in (*kept, *more, *job.get("kept", ())) if key in row},
         }
         for row in read_jsonl(folder / "metrics.jsonl")
         if "held_out/true_score" in row
