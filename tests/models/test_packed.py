@@ -19,7 +19,7 @@ from text2grad.optim.losses import Likelihood
 
 def policy(tokenizer: Any, **options: Any) -> Policy:
     torch.manual_seed(0)
-    chosen = PolicySettings(**{"lora": LoraSettings(rank=2), "packing": "on", **options})
+    chosen = PolicySettings(**{"lora": LoraSettings(rank=2), "packing": "always", **options})
     made = Policy(tiny_model(tokenizer), chosen, value_head=True, temperature=0.7)
     with torch.no_grad():
         for weight in made.trainable().values():
@@ -54,7 +54,7 @@ def test_worked_by_hand() -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 5, 8, 100])
 def test_the_same_is_seen(tokenizer: Any, size: int) -> None:
-    rows, made, plain = made_batch(each=4), policy(tokenizer), policy(tokenizer, packing="off")
+    rows, made, plain = made_batch(each=4), policy(tokenizer), policy(tokenizer, packing="never")
     logprobs, values = made.logprobs_and_values(rows, size)
     wanted, wanted_values = plain.logprobs_and_values(rows, 1)
     assert made.base.config._attn_implementation == NAME
@@ -67,7 +67,7 @@ def test_the_same_is_seen(tokenizer: Any, size: int) -> None:
 def test_the_same_gradients(tokenizer: Any, options: dict[str, Any]) -> None:
     rows = made_batch(each=3)
     found = gradients(policy(tokenizer, **options), rows)
-    wanted = gradients(policy(tokenizer, packing="off", **options), rows)
+    wanted = gradients(policy(tokenizer, packing="never", **options), rows)
     assert found.keys() == wanted.keys()
     for name in found:
         assert float((found[name] - wanted[name]).abs().max()) <= 1e-3 * float(wanted[name].abs().max()), name
@@ -84,7 +84,7 @@ def test_each_token_is_read_once(tokenizer: Any) -> None:
 
 def test_without_a_packed_row_attention_is_as_ever(tokenizer: Any) -> None:
     """The model is sampled from and saved as before."""
-    made, plain = policy(tokenizer), policy(tokenizer, packing="off")
+    made, plain = policy(tokenizer), policy(tokenizer, packing="never")
     made.logprobs_and_values(made_batch(each=2), 100)
     ids = torch.arange(20)[None]
     mask = torch.ones_like(ids)
@@ -190,10 +190,10 @@ def long_batch() -> Batch:
 @pytest.mark.parametrize("size", [1, 5, 24])
 def test_gpu_the_same_is_seen(tokenizer: Any, size: int) -> None:
     rows = long_batch()
-    made, plain = on_gpu(tokenizer), on_gpu(tokenizer, packing="off", precision="float32")
+    made, plain = on_gpu(tokenizer), on_gpu(tokenizer, packing="never", precision="float32")
     found, _ = made.logprobs_and_values(rows, size)
     wanted, _ = plain.logprobs_and_values(rows, 1)
-    rounded, _ = on_gpu(tokenizer, packing="off").logprobs_and_values(rows, 1)
+    rounded, _ = on_gpu(tokenizer, packing="never").logprobs_and_values(rows, 1)
     # As near to full precision as the padded rows are in the same bf16.
     error, usual = float((found - wanted).abs().mean()), float((rounded - wanted).abs().mean())
     assert made.backbone.packs() and error <= 1.5 * usual + 1e-4, (error, usual)
@@ -210,7 +210,7 @@ def test_gpu_the_same_gradients_and_the_same_bits(tokenizer: Any, options: dict[
         made.train()(rows, Likelihood(weight_N)).loss.backward()
         return {name: weight.grad.clone() for name, weight in made.trainable().items() if weight.grad is not None}
 
-    once, again, wanted = taken(**options), taken(**options), taken(packing="off", precision="float32")
+    once, again, wanted = taken(**options), taken(**options), taken(packing="never", precision="float32")
     for name in once:
         assert torch.equal(once[name], again[name]), f"{name} differs from run to run"
         error = float((once[name] - wanted[name]).norm() / wanted[name].norm())

@@ -113,9 +113,9 @@ class Backbone(nn.Module):
         attention is torch's own, which can be replaced."""
         config = self.base.config.get_text_config()
         fits = _sees_all(config) and config._attn_implementation in ("sdpa", PACKED)
-        if not fits or getattr(config, "attention_dropout", None) or self.options.packing == "off":
+        if not fits or getattr(config, "attention_dropout", None) or self.options.packing == "never":
             return False
-        return self.options.packing == "on" or (self.device.type == "cuda" and self.options.precision == "bfloat16")
+        return self.options.packing == "always" or (self.device.type == "cuda" and self.options.precision == "bfloat16")
 
     def shares_prompts(self) -> bool:
         """Whether a prompt can be read once for several rows: rows are packed; or each layer keeps the keys of every

@@ -31,7 +31,7 @@ class PolicySettings:
     """Low-rank adapters; `lora.rank=0` is full fine-tuning."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """bfloat16: matrix products in bf16 (autocast), weights and sums in fp32."""
-    packing: Literal["auto", "on", "off"] = "auto"
+    packing: Literal["auto", "always", "never"] = "auto"
     """Read rows without padding, each prompt once, in one pass. auto: on a GPU with precision=bfloat16. For Llama-,
     Qwen- and Mistral-like models; others are read row by row."""
     gradient_checkpointing: Flag = False
