@@ -146,7 +146,7 @@ def test_spreading_and_gathering_are_transposed(groups: list[tuple[int, list[int
 
 
 def test_gradients_of_copies_are_added() -> None:
-    spread = Spread(torch.tensor([0, 1, 0]), torch.tensor([[0], [2]]), torch.tensor([1]))
+    spread = Spread(torch.tensor([0, 1, 0]), torch.tensor([[0], [2]]), None, torch.tensor([1]))
     x = torch.tensor([[1.0], [2.0]], requires_grad=True)
     (spread(x) * torch.tensor([[1.0], [10.0], [100.0]])).sum().backward()  # type: ignore[no-untyped-call]
     assert x.grad is not None and x.grad.tolist() == [[101.0], [10.0]]

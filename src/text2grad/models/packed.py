@@ -58,12 +58,14 @@ class Spread:
 
     index_K: Tensor
     back_CP: Tensor
-    """Where the c-th copy of a prompt's token went; −1: there is none."""
+    """Where the c-th copy of a prompt's token went; anywhere, if there is none."""
+    there_CP1: Tensor | None
+    """Whether there is one; None: there always is."""
     back_M: Tensor
-    """Where the one copy of a completion's token went; −1: there is none."""
+    """Where the one copy of a completion's token went."""
 
     def __call__(self, rows: Tensor) -> Tensor:
-        taken: Tensor = _Spread.apply(rows, self.index_K, self.back_CP, self.back_M)  # type: ignore[no-untyped-call]
+        taken: Tensor = _Spread.apply(rows, self.index_K, self.back_CP, self.there_CP1, self.back_M)  # type: ignore[no-untyped-call]
         return taken
 
 
@@ -71,23 +73,21 @@ class _Spread(torch.autograd.Function):
     """`index_select`, whose own backward pass on a GPU adds in an order that changes from run to run."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, index_K: Tensor, back_CP: Tensor, back_M: Tensor) -> Tensor:
-        ctx.save_for_backward(back_CP, back_M)
+    def forward(
+        ctx: Any, rows: Tensor, index_K: Tensor, back_CP: Tensor, there_CP1: Tensor | None, back_M: Tensor
+    ) -> Tensor:
+        ctx.save_for_backward(back_CP, there_CP1, back_M)
         return rows.index_select(0, index_K)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        back_CP, back_M = ctx.saved_tensors
+        back_CP, there_CP1, back_M = ctx.saved_tensors
         flat = grad.flatten(1)
-
-        def of(back: Tensor) -> Tensor:
-            return torch.where(back[:, None] >= 0, flat.index_select(0, back.clamp(min=0)), 0)
-
-        total = of(back_CP[0]).float()
-        for back_P in back_CP[1:]:
-            total += of(back_P)
-        both = torch.cat([total.to(grad.dtype), of(back_M)])
-        return both.view(-1, *grad.shape[1:]), None, None, None
+        copies = flat.index_select(0, back_CP.flatten()).view(*back_CP.shape, -1)
+        if there_CP1 is not None:
+            copies = torch.where(there_CP1, copies, 0)
+        both = torch.cat([copies.sum(0, dtype=torch.float32).to(grad.dtype), flat.index_select(0, back_M)])
+        return both.view(-1, *grad.shape[1:]), None, None, None, None
 
 
 def packed(batch: Batch, device: torch.device | str) -> Packed | None:
@@ -121,7 +121,8 @@ def packed(batch: Batch, device: torch.device | str) -> Packed | None:
 
     def spread(index: NDArray[Any]) -> Spread:
         back_CP, back_M = _inverse(index, prompts, int(start_B[-1]))
-        return Spread(on_device(index), on_device(back_CP), on_device(back_M))
+        there = None if (back_CP >= 0).all() else on_device(back_CP[..., None] >= 0, np.bool_)
+        return Spread(on_device(index), on_device(back_CP.clip(min=0)), there, on_device(back_M))
 
     together = prompt_B[seeing] + query_B[seeing]
     return Packed(
@@ -169,7 +170,7 @@ def _pairs(starts: NDArray[Any], lengths: NDArray[Any], more: NDArray[Any], othe
 
 
 def _inverse(index_K: NDArray[Any], prompts: int, total: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """(back_CP, back_M) of `Spread`.
+    """(back_CP, back_M) of `Spread`; −1 where there is no copy.
 
     >>> [back.tolist() for back in _inverse(np.array([0, 2, 0, 3]), 2, 4)]
     [[[0, -1], [2, -1]], [1, 3]]
@@ -217,16 +218,17 @@ def _by_mask(query: Tensor, key: Tensor, value: Tensor, row: Packed, scale: floa
 def _by_kernel(q_SHD: Tensor, k_SHD: Tensor, v_SHD: Tensor, row: Packed, scale: float) -> Tensor:
     prompts, (most_p, most_q, most_k) = row.prompts, row.longest
     ends = row.prompt_ends_U
-    read: Tensor = flash(q_SHD[:prompts], k_SHD[:prompts], v_SHD[:prompts], ends, ends, most_p, most_p, scale)[0]
+    # The op is what a compiler can look past; without one, the plain function is called sooner.
+    attend: Any = flash if torch.compiler.is_compiling() else _Flash.apply
+    read: Tensor = attend(q_SHD[:prompts], k_SHD[:prompts], v_SHD[:prompts], ends, ends, most_p, most_p, scale)[0]
     if len(row.ids_S) == prompts:
         return read
     keys, values = row.keys(k_SHD), row.keys(v_SHD)
-    written: Tensor = flash(q_SHD[prompts:], keys, values, row.query_ends_R, row.key_ends_R, most_q, most_k, scale)[0]
+    written = attend(q_SHD[prompts:], keys, values, row.query_ends_R, row.key_ends_R, most_q, most_k, scale)[0]
     return torch.cat([read, written])
 
 
-@torch.library.custom_op("text2grad::flash", mutates_args=())
-def flash(
+def _flash(
     q: Tensor, k: Tensor, v: Tensor, ends_q: Tensor, ends_k: Tensor, most_q: int, most_k: int, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Sequences side by side, (S, heads, D); each query sees its own sequence up to itself, the last query all of it.
@@ -237,14 +239,16 @@ def flash(
     return out, logsumexp, random
 
 
+flash = torch.library.custom_op("text2grad::flash", _flash, mutates_args=())
+
+
 @flash.register_fake
 def _(q: Tensor, k: Tensor, v: Tensor, ends_q: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ARG001
     size = q.shape[1], q.shape[0]
     return torch.empty_like(q), q.new_empty(size, dtype=torch.float32), q.new_empty(2, dtype=torch.uint64)
 
 
-@torch.library.custom_op("text2grad::flash_backward", mutates_args=())
-def flash_backward(
+def _flash_backward(
     grad: Tensor,
     q: Tensor,
     k: Tensor,
@@ -258,11 +262,11 @@ def flash_backward(
     most_k: int,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of `flash`. The kernel adds in a fixed order only where torch as a whole is told to."""
+    """Gradients of `_flash`. The kernel adds in a fixed order only where torch as a whole is told to."""
     was, warned = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     memory: Any = torch.utils.deterministic
     filled, memory.fill_uninitialized_memory = memory.fill_uninitialized_memory, False
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.use_deterministic_algorithms(True)
     try:
         by_q, by_k, by_v = torch.ops.aten._flash_attention_backward(
             grad.contiguous(), q.contiguous(), k.contiguous(), v.contiguous(), out, logsumexp, ends_q, ends_k,
@@ -272,6 +276,9 @@ def flash_backward(
         torch.use_deterministic_algorithms(was, warn_only=warned)
         memory.fill_uninitialized_memory = filled
     return by_q, by_k, by_v
+
+
+flash_backward = torch.library.custom_op("text2grad::flash_backward", _flash_backward, mutates_args=())
 
 
 @flash_backward.register_fake
@@ -284,12 +291,28 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tenso
     ctx.save_for_backward(q, k, v, *output, ends_q, ends_k)
 
 
-def _back(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-    *kept, ends_q, ends_k = ctx.saved_tensors
-    by = flash_backward(grad, *kept, ends_q, ends_k, ctx.most_q, ctx.most_k, ctx.scale)
-    return *by, None, None, None, None, None
+def _back(ctx: Any, grad: Tensor, *_: Any, backward: Any = flash_backward) -> tuple[Tensor | None, ...]:
+    by_q, by_k, by_v = backward(grad, *ctx.saved_tensors, ctx.most_q, ctx.most_k, ctx.scale)
+    return by_q, by_k, by_v, None, None, None, None, None
 
 
 flash.register_autograd(_back, setup_context=_keep)
+
+
+class _Flash(torch.autograd.Function):
+    """The same without the detour."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+        output = _flash(*inputs)
+        _keep(ctx, inputs, output)
+        ctx.mark_non_differentiable(*output[1:])
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+        return _back(ctx, grad, backward=_flash_backward)
+
+
 AttentionInterface.register(NAME, attention)
 AttentionMaskInterface.register(NAME, sdpa_mask)

@@ -7,7 +7,7 @@ which `--help` prints, need neither.
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 from annotated_types import Ge, Gt
@@ -42,8 +42,8 @@ class SamplingSettings:
     prefill_tokens: Annotated[Int, Ge(1)] = 16384
     """Prompt tokens, padding included, that `fast` reads at once: bounds the memory of the first pass."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Precision of sampling; auto: the model's own. The softmax is always float32. With another precision than the
-    model's own, sampled log-probs differ slightly from those of a training pass."""
+    """Precision of sampling; auto: the model's own, and bfloat16 on a GPU in a run with policy.precision=bfloat16. The
+    softmax is always float32. Sampled log-probs in bfloat16 differ slightly from those of a training pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +110,9 @@ def sampler_for(policy: Any, settings: SamplingSettings, *, end_ids: Sequence[in
     """The sampler of a training run. A user's own is named as `package.module:object` and made the same way."""
     own = find_plugin(settings.sampler, dict.fromkeys(("auto", "fast", "plain")), "sampling.sampler")
     if own is None:
+        trained_in = getattr(getattr(policy, "options", None), "precision", "float32")
+        if settings.dtype == "auto" and trained_in == "bfloat16" and policy.model.device.type == "cuda":
+            settings = replace(settings, dtype="bfloat16")
         return ModelSampler(policy.model, settings, end_ids=end_ids, pad_id=pad_id, value_head=policy.value_head)
     sampler: Sampler = own(policy, settings, end_ids=end_ids, pad_id=pad_id)
     return sampler
