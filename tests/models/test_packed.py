@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.models.test_shared_prompts import batch as made_batch
+from text2grad.models import packed as packed_module
 from text2grad.models.packed import NAME, Spread, packed
 from text2grad.models.policy import Policy
 from text2grad.models.settings import LoraSettings, PolicySettings
@@ -111,6 +112,23 @@ def test_windows_and_other_attention_are_left_alone(tokenizer: Any) -> None:
     assert not made.backbone.packs()
 
 
+def test_packing_is_tried_before_it_is_used(
+    tokenizer: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A kernel that gives something else is not used, and the log says so."""
+    made = policy(tokenizer, packing="auto")
+    assert not made.backbone.packs(), "on a CPU rows are padded"
+    assert made.backbone._try_packing() and not caplog.text
+    attend = packed_module._by_mask
+
+    def broken(query: Any, key: Any, value: Any, *more: Any) -> Any:
+        return attend(query, key, value.flip(2), *more)
+
+    monkeypatch.setattr(packed_module, "_by_mask", broken)
+    assert not made.backbone._try_packing()
+    assert "rows are padded, which is slower: read without padding, numbers are off by" in caplog.text
+
+
 def test_a_batch_in_which_nothing_counts(tokenizer: Any) -> None:
     assert packed(blank(), "cpu") is None
     out = policy(tokenizer)(blank(), Likelihood(torch.zeros(0)))
@@ -164,10 +182,12 @@ def test_prompts_are_told_apart_by_their_group(tokenizer: Any) -> None:
 # ------------------------------------------------------------------------------------------------------ on a GPU
 
 
-def on_gpu(tokenizer: Any, **options: Any) -> Policy:
+def on_gpu(tokenizer: Any, key_heads: int = 2, **options: Any) -> Policy:
     torch.manual_seed(0)
     chosen = PolicySettings(**{"lora": LoraSettings(rank=0), "precision": "bfloat16", **options})
-    model = tiny_model(tokenizer, hidden_size=256, layers=4).to("cuda")
+    shape = tiny_model(tokenizer, hidden_size=256, layers=4).config
+    shape.num_key_value_heads = key_heads
+    model = type(tiny_model(tokenizer))(shape).to("cuda")
     return Policy(model, chosen, value_head=True).eval()
 
 
@@ -200,7 +220,10 @@ def test_gpu_the_same_is_seen(tokenizer: Any, size: int) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("options", [{}, {"gradient_checkpointing": True}, {"compile": True}])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"gradient_checkpointing": True}, {"compile": True}, {"key_heads": 4}, {"key_heads": 4, "compile": True}],
+)
 def test_gpu_the_same_gradients_and_the_same_bits(tokenizer: Any, options: dict[str, Any]) -> None:
     rows = long_batch()
 
@@ -210,7 +233,11 @@ def test_gpu_the_same_gradients_and_the_same_bits(tokenizer: Any, options: dict[
         made.train()(rows, Likelihood(weight_N)).loss.backward()
         return {name: weight.grad.clone() for name, weight in made.trainable().items() if weight.grad is not None}
 
-    once, again, wanted = taken(**options), taken(**options), taken(packing="never", precision="float32")
+    once, again, wanted = (
+        taken(packing="always", **options),
+        taken(packing="always", **options),
+        taken(packing="never", precision="float32", key_heads=options.get("key_heads", 2)),
+    )
     for name in once:
         assert torch.equal(once[name], again[name]), f"{name} differs from run to run"
         error = float((once[name] - wanted[name]).norm() / wanted[name].norm())

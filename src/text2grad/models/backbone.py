@@ -19,13 +19,16 @@ from text2grad.models.chat import end_ids
 from text2grad.models.load import quiet_bars
 from text2grad.models.modes import evaluating
 from text2grad.models.packed import NAME as PACKED
-from text2grad.models.packed import packed
+from text2grad.models.packed import packed, trial
 from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.optim.batch import Batch, sent
 from text2grad.optim.head import Head
 
 log = logging.getLogger("text2grad")
 
+PACKING_ERROR = 0.1
+"""Relative difference between packed and padded rows, in bf16, of hidden states and gradients together. A mistake gives
+1, or no number."""
 KEEP_ALL_KEYS = ("llama", "qwen2", "qwen3", "mistral", "granite", "smollm3")
 """Families of which it is known that a layer keeps the keys of every token: no windows, no recurrent states."""
 
@@ -51,6 +54,7 @@ class Backbone(nn.Module):
     def __init__(self, model: Any, options: PolicySettings) -> None:
         super().__init__()
         self.options = options
+        self._packing_works: bool | None = None
         self.model = _with_lora(model, options.lora) if options.lora.rank else model.requires_grad_(True)
         if options.gradient_checkpointing:
             self.base.gradient_checkpointing_enable({"use_reentrant": False})
@@ -115,7 +119,35 @@ class Backbone(nn.Module):
         fits = _sees_all(config) and config._attn_implementation in ("sdpa", PACKED)
         if not fits or getattr(config, "attention_dropout", None) or self.options.packing == "never":
             return False
-        return self.options.packing == "always" or (self.device.type == "cuda" and self.options.precision == "bfloat16")
+        if self.options.packing == "always":
+            return True
+        if self.device.type != "cuda" or self.options.precision != "bfloat16":
+            return False
+        if self._packing_works is None:
+            self._packing_works = self._try_packing()
+        return self._packing_works
+
+    def _try_packing(self) -> bool:
+        """Whether hidden states and gradients come out as those of padded rows do; a line in the log, if not."""
+        if any(hasattr(weight, "full_tensor") for weight in self.parameters()):
+            return False  # other processes would have to take part
+        given = trial()
+        weights = [weight for weight in self.layers()[0].parameters() if weight.requires_grad]
+
+        def taken(hidden_NH: Tensor | None) -> Tensor:
+            assert hidden_NH is not None
+            found = torch.autograd.grad(hidden_NH.float().square().mean(), weights, allow_unused=True)
+            return torch.cat(
+                [hidden_NH.detach().flatten().float(), *(one.flatten() for one in found if one is not None)]
+            )
+
+        with torch.enable_grad(), evaluating(self):
+            ours = taken(self._hidden_packed(given))
+            theirs = taken(at_positions(self.hidden(given.ids_BS), *given.where()[:2]))
+        error = float((ours - theirs).norm() / theirs.norm())
+        if not error <= PACKING_ERROR:
+            log.warning("rows are padded, which is slower: read without padding, numbers are off by %.2g", error)
+        return error <= PACKING_ERROR
 
     def shares_prompts(self) -> bool:
         """Whether a prompt can be read once for several rows: rows are packed; or each layer keeps the keys of every

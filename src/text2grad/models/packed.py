@@ -18,7 +18,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from text2grad.optim.batch import Batch, sent
+from text2grad.optim.batch import Batch, collate_ids, sent
 
 NAME = "text2grad"
 """Of the attention here, among those of transformers."""
@@ -140,6 +140,14 @@ def packed(batch: Batch, device: torch.device | str) -> Packed | None:
     )
 
 
+def trial() -> Batch:
+    """A few rows to try packing with: a prompt longer than a tile of the kernel and a shorter one, two completions
+    each."""
+    ids = [1 + place * 7919 % 97 for place in range(240)]
+    prompts, texts = [ids[:200]] * 2 + [ids[:30]] * 2, [ids[200:230], ids[210:211], ids[205:235], ids[200:240]]
+    return collate_ids(prompts, texts, groups=[0, 0, 1, 1])
+
+
 def _running(lengths: NDArray[Any]) -> NDArray[Any]:
     return np.concatenate([[0], np.cumsum(lengths)])
 
@@ -245,7 +253,7 @@ flash = torch.library.custom_op("text2grad::flash", _flash, mutates_args=())
 @flash.register_fake
 def _(q: Tensor, k: Tensor, v: Tensor, ends_q: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ARG001
     size = q.shape[1], q.shape[0]
-    return torch.empty_like(q), q.new_empty(size, dtype=torch.float32), q.new_empty(2, dtype=torch.uint64)
+    return q.new_empty(q.shape), q.new_empty(size, dtype=torch.float32), q.new_empty(2, dtype=torch.uint64)
 
 
 def _flash_backward(
@@ -283,7 +291,7 @@ flash_backward = torch.library.custom_op("text2grad::flash_backward", _flash_bac
 
 @flash_backward.register_fake
 def _(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ARG001
-    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:

@@ -72,11 +72,13 @@ class Policy(Headed):
                 loss = loss + value_loss_of(values_N)
         return Forward(loss, logprobs_N, entropy_N, values_N)
 
-    @torch.no_grad()
     def logprobs_and_values(self, batch: Batch, size: int, world: World = ALONE) -> tuple[Tensor, Tensor | None]:
         """(logprobs_BT, values_BT) of the current policy, `size` completions at a time; 0 outside the mask."""
-        logprobs_BT = torch.zeros_like(batch.logprobs_BT)
-        values_BT = torch.zeros_like(logprobs_BT) if self.value_head is not None else None
+        return self.read(batch, size, world).wait()
+
+    @torch.no_grad()
+    def read(self, batch: Batch, size: int, world: World = ALONE) -> "Reading":
+        """The same, started and not waited for."""
         rows = torch.arange(len(batch), device=batch.ids_BS.device)
         parts = list(micro_batches(batch, rows, size, together=self.backbone.shares_prompts()))
         # Where weights are gathered from other processes, all must go through the model equally often.
@@ -87,16 +89,29 @@ class Policy(Headed):
                 part = batch.rows(index)
                 row_N, t_N = part.mask_BT.nonzero(as_tuple=True)
                 found.append((index[row_N], t_N, self(part)))
-        # Read after the last pass has been started: nothing waits for a GPU in between.
-        for row_N, t_N, out in found:
-            logprobs_BT[row_N, t_N] = out.logprobs_N.to(row_N.device)
-            if values_BT is not None:
-                values_BT[row_N, t_N] = out.values_N.to(row_N.device)
-        return logprobs_BT, values_BT
+        return Reading(torch.zeros_like(batch.logprobs_BT), found)
 
     def reference(self) -> "Reference":
         """What the policy is kept near to: itself without its adapter, or a frozen copy of its current weights."""
         return Reference(self)
+
+
+class Reading(NamedTuple):
+    """Log-probs and values that a GPU may still be at work on."""
+
+    zeros_BT: Tensor
+    found: list[tuple[Tensor, Tensor, Forward]]
+    """Rows, places in them, and what came for these."""
+
+    def wait(self) -> tuple[Tensor, Tensor | None]:
+        """(logprobs_BT, values_BT); values where there is a value head."""
+        logprobs_BT, values_BT = self.zeros_BT.clone(), self.zeros_BT.clone()
+        valued = False
+        for row_N, t_N, out in self.found:
+            logprobs_BT[row_N, t_N] = out.logprobs_N.to(row_N.device)
+            if out.values_N is not None:
+                values_BT[row_N, t_N], valued = out.values_N.to(row_N.device), True
+        return logprobs_BT, values_BT if valued else None
 
 
 class Reference:
@@ -110,7 +125,11 @@ class Reference:
             self.copy.value_head = None
 
     def logprobs(self, batch: Batch, size: int, world: World = ALONE) -> Tensor:
+        return self.read(batch, size, world).wait()[0]
+
+    def read(self, batch: Batch, size: int, world: World = ALONE) -> Reading:
+        """The same, started and not waited for."""
         if self.copy is not None:
-            return self.copy.logprobs_and_values(batch, size, world)[0]
+            return self.copy.read(batch, size, world)
         with self._policy.model.disable_adapter():
-            return self._policy.logprobs_and_values(batch, size, world)[0]
+            return self._policy.read(batch, size, world)

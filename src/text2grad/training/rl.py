@@ -32,12 +32,12 @@ from text2grad.feedback.critics.protocol import Critic
 from text2grad.models.memory import memory_named
 from text2grad.models.modes import evaluating
 from text2grad.models.parallel import shard
-from text2grad.models.policy import Policy
+from text2grad.models.policy import Policy, Reading, Reference
 from text2grad.models.sampling import Seed
 from text2grad.models.writer import Writer
 from text2grad.optim import kl
 from text2grad.optim import update as optim_update
-from text2grad.optim.batch import Batch, blank, collate
+from text2grad.optim.batch import Batch, blank, collate, collate_ids
 from text2grad.optim.estimators import Advantages, find_estimator
 from text2grad.optim.losses import approximate_kl, find_policy_loss
 from text2grad.optim.reduce import masked_mean
@@ -146,6 +146,7 @@ class Trainer(Closable):
                 world=world,
             )
         self.sizes = Sizes(self.run, settings.update.micro_batch, world.device, self.writer.sampler)
+        self._readings: dict[str, tuple[Reading, int]] = {}
         parts: dict[str, Part] = {
             "kl": self.beta,
             "scale": self.reward_function.running_scale,
@@ -169,11 +170,12 @@ class Trainer(Closable):
                 run.log({"update": 0, **metrics}, held_out=held_out)
             for step in run.steps():
                 clock = Clock("sample", "critic", "align", "forward", "update")
-                rollouts, mine = self.sample_and_judge(step, clock)  # everybody's, this process's
+                # Everybody's, this process's. Passes that need no critique run on a GPU while the critic judges.
+                rollouts, mine = self.sample_and_judge(step, clock, partial(self.read, step, clock))
                 metrics = {"update": step, **describe(rollouts), **self._reward_metrics(rollouts)}
                 logged = [rollout for rollout in rollouts if not rollout.scored][: settings.log.rollouts // 4]
                 if any(rollout.scored for rollout in rollouts):
-                    batch = self.collate(step, mine, clock)
+                    batch = self.collate(mine, clock)
                     metrics |= self.measure_kl(batch)
                     advantages = self.advantages(batch)
                     self.beta.follow(metrics.get("kl/reference"))
@@ -198,29 +200,39 @@ class Trainer(Closable):
 
     # ------------------------------------------------------------------------------------------------ its verbs
 
-    def collate(self, step: int, mine: Sequence[Rollout], clock: Clock) -> Batch:
-        """The scored rollouts of this process as tensors, with values and the reference's log-probs where needed."""
-        scored = [rollout for rollout in mine if rollout.scored]
-        # Where only the others have something to learn from, this process takes part with a row that counts nothing.
-        batch = collate(scored) if scored else blank()
-        batch = replace(batch, rewards_BT=batch.rewards_BT / self.reward_function.spread)
-        with (
-            clock("forward"),
-            memory_named("reading completions", "update.micro_batch"),
-            evaluating(self.policy),
-        ):
-            self.sizes.settle(self.policy, self.optimizer, batch, self.settings.update.minibatches)
-            return self.sizes.within_memory(partial(self._read, step, batch))
-
-    def _read(self, step: int, batch: Batch, size: int) -> Batch:
-        world = self.world
-        if self.estimator.needs_values and batch.values_BT is None:
-            batch = replace(batch, values_BT=self.policy.logprobs_and_values(batch, size, world)[1])
-        if self.reference is not None and (kl.needs_reference(self.settings.kl) or self._is_evaluated(step)):
-            batch = replace(batch, reference_BT=self.reference.logprobs(batch, size, world))
+    def read(self, step: int, clock: Clock, sampled: Sequence[Rollout]) -> None:
+        """Start the passes over sampled completions that the update needs: values, the reference's log-probs, and the
+        policy's own where sampling rounds differently. `collate` waits for them."""
+        prompts, texts = [one.prompt_ids for one in sampled], [one.completion.token_ids for one in sampled]
+        batch = collate_ids(prompts, texts, groups=[one.group for one in sampled]) if sampled else blank()
+        measured = kl.needs_reference(self.settings.kl) or self._is_evaluated(step)
+        reads: dict[str, tuple[Policy | Reference, int]] = {}
+        if self.estimator.needs_values and any(one.values is None for one in sampled):
+            reads["values_BT"] = self.policy, 1
+        if self.reference is not None and measured:
+            reads["reference_BT"] = self.reference, 0
             if self.settings.policy.precision != "float32":
-                batch = replace(batch, own_BT=self.policy.logprobs_and_values(batch, size, world)[0])
-        return batch
+                reads["own_BT"] = self.policy, 0
+        with clock("forward"), memory_named("reading completions", "update.micro_batch"), evaluating(self.policy):
+            self.sizes.settle(self.policy, self.optimizer, batch, self.settings.update.minibatches)
+            self._readings = self.sizes.within_memory(
+                lambda size: {name: (of.read(batch, size, self.world), part) for name, (of, part) in reads.items()}
+            )
+
+    def collate(self, mine: Sequence[Rollout], clock: Clock) -> Batch:
+        """The scored rollouts of this process as tensors, with what `read` has found of them."""
+        places = [place for place, rollout in enumerate(mine) if rollout.scored]
+        # Where only the others have something to learn from, this process takes part with a row that counts nothing.
+        batch = collate([mine[place] for place in places]) if places else blank()
+        batch = replace(batch, rewards_BT=batch.rewards_BT / self.reward_function.spread)
+        with clock("forward"):
+            found: dict[str, Tensor] = {}
+            for name, (reading, part) in self._readings.items():
+                stream_BT = reading.wait()[part]
+                assert stream_BT is not None
+                found[name] = stream_BT[places or [0], : batch.mask_BT.shape[1]]
+        self._readings = {}
+        return replace(batch, **found)
 
     def measure_kl(self, batch: Batch) -> dict[str, float]:
         """How far the sampling policy is from the reference, and what that costs in this update."""

@@ -4,7 +4,7 @@ Enters: the number of an update. Leaves: everybody's rollouts and this process's
 of processes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -50,20 +50,24 @@ class SampleAndJudge:
         self.prompts, self.completions, self.seed = prompts, completions, seed
         self.world: World = run.world
 
-    def __call__(self, step: int, clock: Clock) -> tuple[list[Rollout], list[Rollout]]:
-        """The rollouts of an update: (everybody's, this process's)."""
+    def __call__(
+        self, step: int, clock: Clock, meanwhile: Callable[[list[Rollout]], object] = lambda _: None
+    ) -> tuple[list[Rollout], list[Rollout]]:
+        """The rollouts of an update: (everybody's, this process's). `meanwhile` is called with this process's once they
+        are sampled, to start what a GPU can do while they are judged."""
         kept, mine = self.run.kept(step), set(self._indices())
         if kept is None:
-            rollouts = self._anew(step, clock)
+            rollouts = self._anew(step, clock, meanwhile)
         else:
             rollouts = [Rollout.from_json(row) for row in kept["rollouts"]]
             self.reward_function.running_scale.restore(kept["scale"])
             self.reward_function.running_spread.restore(kept["spread"])
             self.reward_function.reason = kept["reason"]
             restore_random_states(kept["random"][self.world.rank])
+            meanwhile([rollout for rollout in rollouts if rollout.index in mine])
         return rollouts, [rollout for rollout in rollouts if rollout.index in mine]
 
-    def _anew(self, step: int, clock: Clock) -> list[Rollout]:
+    def _anew(self, step: int, clock: Clock, meanwhile: Callable[[list[Rollout]], object]) -> list[Rollout]:
         indices = self._indices()
         first = (step - 1) * self.prompts
         examples = [self.stream.at(first + index // self.completions) for index in indices]
@@ -73,6 +77,7 @@ class SampleAndJudge:
             replace(sample, index=index, group=index // self.completions)
             for index, sample in zip(indices, samples, strict=True)
         ]
+        meanwhile(samples)
         mine = judged(self.reward_function, samples, learn=True, world=self.world)
         clock.add(self.reward_function.seconds)
         everybody = [rollout for part in self.world.all_gather(mine) for rollout in part]
