@@ -51,7 +51,7 @@ def align_picture() -> str:
     lines = resources.files("text2grad.feedback").joinpath("examples.jsonl").read_bytes().splitlines()
     for line in lines:
         if json.loads(line)["id"].startswith(SHOWN):
-            row = Row.read(line)
+            row = Row.of(json.loads(line))
             found = row.align(AlignSettings())
             show(console, str(row.id), row.completion, row.critique.feedback, found, segments(found.spans))
     return widened(console.export_svg(title="", theme=THEME, code_format=FRAME, unique_id="align"))

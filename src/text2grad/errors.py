@@ -82,10 +82,16 @@ EXTRAS = {
     "gguf": "train",
     "huggingface_hub": "train",
     "openai": "api",
+    "pyarrow": "parquet",
     "trl": "trl",
 }
 """Module → the extra of pyproject.toml that brings it."""
-NEEDS = {"train": "PyTorch and transformers", "api": "the openai package", "trl": "TRL"}
+NEEDS = {
+    "train": "PyTorch and transformers",
+    "api": "the openai package",
+    "parquet": "pyarrow",
+    "trl": "TRL",
+}
 """Extra → what to call it."""
 
 

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
 from annotated_types import Ge, Gt, Le
-from pydantic import JsonValue, ValidationError
+from pydantic import BeforeValidator, JsonValue, ValidationError
 
 from text2grad._checked import Flag, InOrder, Int, Real, Text, adapter, checked, explain, shorten
 from text2grad.errors import InvalidData
@@ -32,6 +32,7 @@ Severity = Annotated[Real, Gt(0), Le(1)]
 Ids = Annotated[tuple[Index, ...], InOrder]
 Numbers = Annotated[tuple[Real, ...], InOrder]
 Texts = Annotated[tuple[Text, ...], InOrder]
+Identity = Annotated[Text, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
 
 
 class Noun:
@@ -74,8 +75,8 @@ class Example(Noun):
     True
     """
 
-    id: Text
-    """Kept everywhere the item goes, rejected rows included."""
+    id: Identity
+    """Kept everywhere the item goes, rejected rows included. A whole number becomes its text."""
     prompt: Text | tuple[Message, ...]
     """Text, source included, or a conversation whose last assistant turn is to be written."""
     reference: Text | None = None

@@ -48,11 +48,10 @@ def test_writes_one_row_a_line_with_ids_kept(tmp_path: Path) -> None:
     [
         (b"{broken", "is not JSON"),
         (b"[" * 100_000, "is not JSON"),
-        (b"\xff\xfe", "is not UTF-8"),
+        (b"\xff\xfe", "is not JSON"),
         (b"[1, 2]", "should be a JSON object"),
         ({"id": "b", "critique": "x"}, "completion: should be a text, nothing came"),
         ({"id": "b", "completion": "x"}, "critique: should be a text"),
-        ({"completion": "x", "critique": "y"}, "id: should be"),
         (
             {"id": "b", "completion": "", "critique": "y"},
             "completion: should hold at least one visible character",
@@ -92,6 +91,15 @@ def test_a_bad_line_is_reported_and_the_rest_is_done(
     assert rejected["id"] == ("b" if isinstance(line, dict) and "id" in line else None)
     assert reason in rejected["reason"]
     assert "1 of 3 lines" in capsys.readouterr().err
+
+
+def test_columns_of_any_file_have_the_names_they_have(tmp_path: Path) -> None:
+    source = tmp_path / "in.csv"
+    source.write_text('output,notes\nSeven ships left.,"""Seven"" is wrong."\n')
+    words = ["align", str(source), str(tmp_path / "out.jsonl"), "columns.completion=output", "columns.critique=notes"]
+    assert main(words) == 0
+    (row,) = rows(tmp_path / "out.jsonl")
+    assert (row["id"], row["spans"][0]["start"], row["spans"][0]["end"]) == ("line-2", 0, 5)
 
 
 def test_control_characters_and_right_to_left_text_are_text(tmp_path: Path) -> None:

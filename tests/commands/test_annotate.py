@@ -44,7 +44,7 @@ def test_every_line_ends_in_one_of_the_two_files(tmp_path: Path, capsys: pytest.
     assert rows["d"]["spans"][0]["provenance"] == "given"
     assert all({"critique", "spans", "missed"} <= set(row) for row in rows.values())
     rejected = list(read_jsonl(tmp_path / "out.rejected.jsonl"))
-    assert [(row["line"], row["id"]) for row in rejected] == [(2, "b"), (5, None), (7, "e"), (8, None)]
+    assert [(row["line"], row["id"]) for row in rejected] == [(2, "b"), (5, None), (7, "e"), (8, "line-8")]
     assert "not scored" in rejected[0]["reason"] and "is not JSON" in rejected[1]["reason"]
     assert "3 annotated" in capsys.readouterr().err
     assert not (tmp_path / "out.jsonl.partial").exists()

@@ -50,7 +50,7 @@ def test_a_second_critique_of_an_id_with_such_a_number_is_rejected_too(tmp_path:
     )
     assert main(["annotate", str(tmp_path / "in.jsonl"), str(tmp_path / "out.jsonl")]) == 1
     (rejected,) = read_jsonl(tmp_path / "out.rejected.jsonl")
-    assert rejected["id"] == "a#ada"
+    assert (rejected["line"], rejected["id"]) == (2, "a")
 
 
 def test_a_rejected_line_keeps_its_id(tmp_path: Path) -> None:

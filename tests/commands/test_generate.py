@@ -110,9 +110,11 @@ def test_prompts_in_files(tmp_path: Path) -> None:
     empty.write_text("\n")
     rows.write_text('{"prompt": "Hi"}\n{"question": "Ho"}\n')
     with pytest.raises(ValueError, match="should hold at least one prompt"):
-        generate.prompts_in(empty)
-    with pytest.raises(ValueError, match=r"line 2: should have a `prompt`.*got question"):
-        generate.prompts_in(rows)
+        generate.prompts_in(empty, {})
+    with pytest.raises(
+        ValueError, match=r"line 2: should have a `prompt`.*the columns are question; try columns.prompt=question"
+    ):
+        generate.prompts_in(rows, {})
 
 
 def test_the_default_length_is_what_the_model_has_room_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -135,7 +137,7 @@ def test_the_default_length_is_what_the_model_has_room_for(tmp_path: Path, capsy
 def test_only_line_ends_cut_a_file_of_prompts(tmp_path: Path) -> None:
     path = tmp_path / "prompts.txt"
     path.write_bytes("One\u2028prompt\x0cof three\r\nAnother\x85one\n".encode())
-    prompts = [example.prompt for example in generate.prompts_in(path)]
+    prompts = [example.prompt for example in generate.prompts_in(path, {})]
     assert prompts == ["One\u2028prompt\x0cof three", "Another\x85one"]
 
 

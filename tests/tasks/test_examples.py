@@ -53,7 +53,10 @@ def test_columns_have_a_place_for_every_example() -> None:
         ([], "at least one example, got an empty file"),
         ([{"prompt": "Hi"}, '{"prompt": "Ho'], "line 2: .*is not JSON"),
         ([{"prompt": "Hi"}, "[1]"], r"line 2: should be a JSON object, got .*\[1\]"),
-        ([{"question": "Hi", "reference": "Ho"}], "line 1: should have a `prompt`.*got question, reference"),
+        (
+            [{"question": "Hi", "reference": "Ho"}],
+            "line 1: should have a `prompt`.*the columns are question, reference; try columns.prompt=question",
+        ),
         ([{"prompt": ""}], "line 1.*prompt: should be a non-empty text"),
         ([{"prompt": [{"role": "bot", "content": "x"}]}], "line 1.*role"),
         ([{"prompt": [{"role": "assistant", "content": "x"}]}], "line 1.*prompt: should be a non-empty"),
@@ -77,7 +80,7 @@ def test_a_last_line_that_was_cut_off_is_not_lost_in_silence(tmp_path: Path) -> 
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidData, match=r"none\.jsonl: should be a JSONL file of examples, and there is no such"):
+    with pytest.raises(InvalidData, match=r"none\.jsonl: should be a file of examples, and there is no such"):
         load_examples(tmp_path / "none.jsonl")
 
 

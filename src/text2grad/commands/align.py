@@ -5,14 +5,16 @@ A line that cannot be read goes to `OUT.rejected.jsonl` with its number and the 
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import field
 from importlib import resources
 from itertools import chain, count, tee
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from text2grad.commands import parsing
+from text2grad.config import settings
 from text2grad.errors import InvalidData, UsageError
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.runs import encode_row, write_atomic
@@ -22,16 +24,22 @@ if TYPE_CHECKING:
     from text2grad.feedback.rows import Row
 
 
+@settings
+class AlignCommandSettings(AlignSettings):
+    columns: dict[str, str] = field(default_factory=dict)
+    """What our columns are called in the file, as columns.critique=feedback.text."""
+
+
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = (
-        "text2grad align IN.jsonl [OUT.jsonl] [key=value …] [--config FILE] [--show]\n"
+        "text2grad align IN [OUT.jsonl] [key=value …] [--config FILE] [--show]\n"
         "       text2grad align --examples [OUT.jsonl] [--show]"
     )
     parser.add_argument(
         "words",
         nargs="*",
         metavar="IN OUT key=value",
-        help="files and settings; IN may be - for standard input",
+        help="files and settings; IN is JSONL, JSON, CSV or Parquet, or - for JSON lines on standard input",
     )
     parser.add_argument(
         "--examples", action="store_true", help="use the examples that come with text2grad instead of IN"
@@ -41,19 +49,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print each completion and critique in colour; OUT may then be left out",
     )
-    parsing.add_settings(parser, AlignSettings)
+    parsing.add_settings(parser, AlignCommandSettings)
 
 
 def run(args: argparse.Namespace) -> int:
     files, overrides = parsing.split_overrides(args.words)
-    settings = parsing.resolve(args, AlignSettings, overrides)
+    settings = parsing.resolve(args, AlignCommandSettings, overrides)
     if settings is None:
         return 0
     source, target = _files(files, args)
     rejected: list[dict[str, Any]] = []
     done = count()
-    with _open(source) as stream:
-        lines = _aligned(_rows(stream, settings, rejected), settings, args.show)
+    with _open(source) as opened:
+        lines = _aligned(_rows(opened, settings, rejected), settings, args.show)
         counted = (line for line, _ in zip(lines, done, strict=False))
         first = next(counted, None)
         if target is None:
@@ -84,32 +92,32 @@ def _files(files: list[str], args: argparse.Namespace) -> tuple[str | None, Path
     return source, target
 
 
-def _open(source: str | None) -> "closing[BinaryIO]":
+def _open(source: str | None) -> "AbstractContextManager[Path | BinaryIO]":
     if source is None:
-        return closing(cast(BinaryIO, resources.files("text2grad.feedback").joinpath("examples.jsonl").open("rb")))
+        return resources.as_file(resources.files("text2grad.feedback").joinpath("examples.jsonl"))
     if source == "-":
         if sys.stdin is None:
             raise UsageError("standard input is closed: name a file instead of -")
         return closing(sys.stdin.buffer)
-    try:
-        return closing(Path(source).open("rb"))
-    except OSError as problem:
-        raise InvalidData(f"{source}: should be a readable file of JSON lines: {problem.strerror}") from None
+    return nullcontext(Path(source))
 
 
-def _rows(stream: Iterable[bytes], settings: AlignSettings, rejected: list[dict[str, Any]]) -> "Iterator[Row]":
-    """The lines that can be read; the others are put aside with their number and the reason."""
+def _rows(opened: Path | BinaryIO, settings: AlignCommandSettings, rejected: list[dict[str, Any]]) -> "Iterator[Row]":
+    """The rows that can be read; the others are put aside with their number and the reason."""
     from text2grad.feedback.align.ladder import check_sizes
-    from text2grad.feedback.rows import Row, identity
+    from text2grad.feedback.rows import Row, check_writable, identity
+    from text2grad.runs.tables import read_table
 
-    for number, line in enumerate(stream, 1):
-        if not line.strip():
-            continue
+    for number, fields in read_table(opened, settings.columns):
         try:
-            row = Row.read(line)
+            if isinstance(fields, InvalidData):
+                raise fields
+            check_writable(fields, numbers=False)
+            row = Row.of({"id": f"line-{number}"} | fields)
             check_sizes(row.completion, row.critique, settings)
         except InvalidData as problem:
-            rejected.append({"line": number, "id": identity(line), "reason": str(problem)})
+            known = None if isinstance(fields, InvalidData) else identity(fields)
+            rejected.append({"line": number, "id": known, "reason": str(problem)})
         else:
             yield row
 

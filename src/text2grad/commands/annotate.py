@@ -53,9 +53,10 @@ class AnnotateSettings:
         *("task", "critic", "batch", "critics.openai.base_url", "critics.openai.temperature"),
         *("critics.openai.concurrency", "critics.openai.budget.requests", "critics.openai.budget.tokens"),
         *("critics.openai.budget.money", "critics.code.seconds", "critics.code.workers", "critics.learned.device"),
-        *("people.kind", "people.columns.prompt", "people.columns.completion", "people.columns.critique"),
+        *("columns", "people.kind"),
         *("people.units", "align.quotes.ambiguous", "align.quotes.fuzzy", "align.paraphrase.use"),
     )
+    RENAMED: ClassVar = {"people.columns": "columns"}
     task: str = "jsonl"
     """jsonl: the input is a file of rows, or of people. defacto, qa_feedback: a data set's file as published, whose
     feedback the critic `people` takes over. Or your own task as package.module:object; leave IN out if it reads no
@@ -69,8 +70,11 @@ class AnnotateSettings:
     """Lines that are read, judged and written together; memory grows with it, and with nothing else."""
     critics: CriticSettings = field(default_factory=CriticSettings)
     """Settings of the critics."""
+    columns: dict[str, str] = field(default_factory=dict)
+    """What our columns are called in the file, nested ones too: columns.completion=output
+    columns.revision=feedback.summary columns.tests=test_list."""
     people: PeopleSettings = field(default_factory=PeopleSettings)
-    """How files of people and labelling tools are read."""
+    """How exports of labelling tools are read."""
     align: AlignSettings = field(default_factory=AlignSettings)
     """How quotes are located; see `text2grad align --help`."""
 
@@ -133,10 +137,10 @@ def _reader(options: AnnotateSettings, source: Path | None) -> Read:
     """How the input is read: as rows, or by a task."""
     if options.task == "jsonl":
         assert source is not None
-        return partial(read_items, source, options.people)
+        return partial(read_items, source, options.people, options.columns)
 
     def read() -> Iterator[tuple[int, Fields | Rejected]]:
-        task = open_task(options.task, data=str(source or ""), options=options.task_options)
+        task = open_task(options.task, data=str(source or ""), options=options.task_options, columns=options.columns)
         rows = chain.from_iterable(task.annotated(split) for split in task.annotations or ("train",))
         for number, row in enumerate(rows, 1):
             yield number, _read(number, row, options.task)

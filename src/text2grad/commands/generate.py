@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from text2grad.commands import parsing
@@ -25,7 +25,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "standard input is the prompt",
     )
     parser.add_argument("--prompt", metavar="TEXT", help="the prompt, where it has = in it or begins with -")
-    parser.add_argument("--file", metavar="FILE", help="many prompts: one per line, or the rows of a .jsonl file")
+    parser.add_argument(
+        "--file",
+        metavar="FILE",
+        help="many prompts: one per line of a text, or the rows of a .jsonl, .json, .csv or .parquet file",
+    )
     parser.add_argument("--out", metavar="FILE", help="write rows of id, prompt and completion here as JSONL")
     parsing.add_settings(parser, GenerateSettings)
 
@@ -37,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if not words:
         raise UsageError("wants a model; see text2grad generate --help")
-    examples = prompts_of(args, words[1:])
+    examples = prompts_of(args, words[1:], settings.columns)
     if args.out:
         check_target(args.out)
     from text2grad.models.sampling import SamplingSettings, Seed
@@ -89,13 +93,13 @@ def stream(pieces: Iterator[str]) -> str:
     return shown
 
 
-def prompts_of(args: argparse.Namespace, words: list[str]) -> list[Example]:
+def prompts_of(args: argparse.Namespace, words: list[str], columns: Mapping[str, str]) -> list[Example]:
     """From the words, --prompt, --file or standard input: one of them."""
     given = [name for name, there in (("words", words), ("--prompt", args.prompt), ("--file", args.file)) if there]
     if len(given) > 1:
         raise UsageError(f"the prompt is given twice, by {' and by '.join(given)}")
     if args.file:
-        return prompts_in(Path(args.file).expanduser())
+        return prompts_in(Path(args.file).expanduser(), columns)
     text = args.prompt or " ".join(words)
     if not text:
         if sys.stdin.isatty():
@@ -106,12 +110,12 @@ def prompts_of(args: argparse.Namespace, words: list[str]) -> list[Example]:
     return [Example("prompt", text)]
 
 
-def prompts_in(path: Path) -> list[Example]:
-    """The prompts of a file: rows of a .jsonl file, or the lines of any other."""
-    if path.suffix == ".jsonl":
+def prompts_in(path: Path, columns: Mapping[str, str]) -> list[Example]:
+    """The prompts of a file: the lines of a text, or rows."""
+    if columns or path.name.endswith((".jsonl", ".json", ".csv", ".tsv", ".parquet", ".gz")):
         from text2grad.tasks.examples import load_examples
 
-        return load_examples(path)
+        return load_examples(path, columns)
     try:
         # Only line ends cut: a prompt may hold form feeds and U+2028, where `splitlines` would cut, too.
         lines = [line.removesuffix("\r") for line in path.read_bytes().decode().split("\n")]

@@ -27,7 +27,7 @@ from text2grad.models.reward import open_critic
 from text2grad.models.writer import Writer
 from text2grad.runs.display import Display
 from text2grad.runs.world import ALONE, World
-from text2grad.tasks.task import Metric, open_task
+from text2grad.tasks.task import Metric, task_of
 from text2grad.types import Example, MetricInfo, Rollout
 
 log = logging.getLogger("text2grad")
@@ -93,7 +93,7 @@ def evaluate(
     """`model`: an alias, a model folder, a run folder, a .gguf file or a hub id. `writer`: a model that is loaded
     already. `device`: of this process, where it is another than the setting says. With several processes all of them
     call this, and each gets the results."""
-    task = open_task(settings.task, data=settings.data, held_out=settings.held_out, options=settings.task_options)
+    task = task_of(settings)
     metrics = (*task.metrics, SCORE_ERROR)
     check_metrics(metrics)
     split = settings.split or ("validation" if "validation" in task.splits else "train")

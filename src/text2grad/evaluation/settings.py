@@ -32,6 +32,8 @@ class EvaluateSettings(ModelSettings):
     """File of examples, where the task reads files."""
     held_out: str = ""
     """File of held-out examples, where the task reads files."""
+    columns: dict[str, str] = field(default_factory=dict)
+    """What our columns are called in the files, nested ones too, as columns.prompt=question."""
     task_options: dict[str, Any] = field(default_factory=dict)
     """Options of the task, as task_options.NAME=value."""
     split: str = ""
@@ -56,7 +58,7 @@ class EvaluateSettings(ModelSettings):
     """How quotes are located."""
 
     COMMON: ClassVar = (
-        *("task", "data", "held_out", "task_options", "split", "examples", "critic", "samples", "best_of"),
+        *("task", "data", "held_out", "columns", "task_options", "split", "examples", "critic", "samples", "best_of"),
         *("best_of_critic", "seed", "device", "dtype", "format", "sampling.max_new_tokens"),
         *("sampling.temperature", "sampling.batch"),
     )
@@ -72,3 +74,5 @@ class GenerateSettings(ModelSettings):
     """Of the samples: the same seed gives the same text."""
     batch: Annotated[Int, Gt(0)] = 16
     """Prompts of a file that are completed at once."""
+    columns: dict[str, str] = field(default_factory=dict)
+    """What our columns are called in the file, as columns.prompt=question."""

@@ -22,14 +22,13 @@ from text2grad.errors import InvalidData, UsageError
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.critics.named import models_in
 from text2grad.feedback.critics.protocol import Critic, Prompt, ask
-from text2grad.feedback.people import PeopleSettings, read_people
-from text2grad.feedback.rows import Ids, Rejected, Row, check_writable, identity, spans_in
-from text2grad.runs import no_space_named, parse_object
+from text2grad.feedback.people import PeopleSettings
+from text2grad.feedback.people.read import numbered
+from text2grad.feedback.rows import Rejected, Row, identity, spans_in
+from text2grad.runs import no_space_named
 from text2grad.runs.ledger import Ledger
 from text2grad.types import Critique, Message
 
-PEOPLES_FILES = (".csv", ".tsv", ".json")
-"""Kinds of files that are read as people's, whatever the settings say."""
 OWN = ("id", "prompt", "completion")
 """Fields with a meaning of their own; every other one goes to the critic as a column."""
 _RESERVED = ("self", "prompts", "completions")
@@ -61,16 +60,15 @@ def rereadable(source: Path) -> Iterator[Path]:
         yield copy
 
 
-def read_items(source: Path, people: PeopleSettings) -> Iterator[tuple[int, Fields | Rejected]]:
-    """(ascending number, fields or why there are none). JSON lines as they are; any other file, or one that the
-    settings describe, as people's. Ids are unique."""
-    if source.suffix in PEOPLES_FILES or people.kind != "auto":
-        yield from enumerate(read_people(source, people), 1)
-        return
-    with source.open("rb") as stream, Ids() as ids:
-        for number, line in enumerate(stream, 1):
-            if line.strip():
-                yield number, _fields(number, line, ids)
+def read_items(
+    source: Path, people: PeopleSettings, columns: Mapping[str, str]
+) -> Iterator[tuple[int, Fields | Rejected]]:
+    """(ascending number, fields or why there are none) of any file of rows or of people. Ids are unique."""
+    number = 0
+    for line, row in numbered(source, people, columns):
+        # A labelling tool's item may be several rows.
+        number = max(number + 1, line)
+        yield number, row
 
 
 async def annotate(
@@ -142,20 +140,6 @@ def identity_of(options: Any, free: Sequence[str], sources: Mapping[str, str]) -
             branch = branch[part]
         branch.pop(last)
     return {"settings": tree} | ({"critics": dict(sources)} if sources else {})
-
-
-def _fields(number: int, line: bytes, ids: Ids) -> Fields | Rejected:
-    """The fields of a line, its id made unique."""
-    fields: Fields | None = None
-    try:
-        fields = parse_object(line)
-        known = fields.get("id")
-        if isinstance(known, str | int) and not isinstance(known, bool) and (reason := ids.repeated(fields)):
-            return Rejected(number, identity(fields), reason)
-        check_writable(fields)
-    except InvalidData as problem:
-        return Rejected(number, identity(line if fields is None else fields), str(problem))
-    return fields
 
 
 def _prompt(fields: Fields) -> Prompt:

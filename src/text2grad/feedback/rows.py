@@ -1,6 +1,6 @@
 """One row of a data file, checked. The format is in docs/formats.md; a row that breaks it says how.
 
-Enters: the bytes of a line, or the object in it. Leaves: a `Row`, with its critique or still to be judged, or
+Enters: an object. Leaves: a `Row`, with its critique or still to be judged, or
 `InvalidData` that names the field, what it takes and what came. `Rejected` is what becomes of a row that cannot be
 used, and `Ids` knows which ids there have been.
 """
@@ -15,7 +15,8 @@ from text2grad._checked import shorten
 from text2grad.errors import InvalidData
 from text2grad.feedback.align import Pair
 from text2grad.feedback.align.settings import AlignSettings
-from text2grad.runs import Closable, parse_object
+from text2grad.runs import Closable
+from text2grad.runs.tables import nearest
 from text2grad.types import Alignment, Completion, Critique, Span, Verdict
 
 _NOTHING = Critique("")
@@ -54,14 +55,6 @@ class Row:
             raise InvalidData(
                 f"critique.quality: should end within the completion's {len(self.completion)} characters, got {end}"
             )
-
-    @classmethod
-    def read(cls, line: bytes) -> "Row":
-        """The row of a line; its texts can be written again."""
-        fields = parse_object(line)
-        if b"\\u" in line:
-            check_writable(fields, numbers=False)
-        return cls.of(fields)
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> "Row":
@@ -149,15 +142,9 @@ def check_writable(row: Mapping[str, Any], *, numbers: bool = True) -> None:
             ) from None
 
 
-def identity(line: bytes | Mapping[str, Any]) -> str | int | None:
+def identity(row: Mapping[str, Any]) -> str | int | None:
     """The id of a row that was rejected, if it can still be read; half a surrogate pair in it as an escape."""
-    row: Any = line
-    if isinstance(line, bytes):
-        try:
-            row = json.loads(line.decode("utf-8-sig", "replace"))
-        except (RecursionError, ValueError):
-            return None
-    known = row.get("id") if isinstance(row, Mapping) else None
+    known = row.get("id")
     if isinstance(known, str):
         return known.encode("utf-8", "backslashreplace").decode()
     return known if isinstance(known, int) else None
@@ -179,7 +166,7 @@ def spans_in(row: Mapping[str, Any], completion: str) -> tuple[Span, ...]:
 def _came(row: Mapping[str, Any], key: str) -> str:
     if key in row:
         return f"got {shorten(row[key])}"
-    return f"nothing came; the line has {', '.join(map(str, row)) or 'no fields'}"
+    return f"nothing came; {nearest(key, row)}"
 
 
 def _text(row: Mapping[str, Any], key: str) -> str | None:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from text2grad._checked import shorten
 from text2grad.errors import InvalidData
 from text2grad.feedback.rows import Row, check_writable
-from text2grad.runs import read_rows
+from text2grad.runs.tables import read_table
 from text2grad.types import Alignment, Critique, Message, Span
 
 T = TypeVar("T")
@@ -69,9 +69,9 @@ def fields_of(row: Annotated) -> dict[str, Any]:
     return fields | {name: value for name, value in row.row.items() if name not in fields}
 
 
-def load_annotated(path: str | Path) -> list[Annotated]:
+def load_annotated(path: str | Path, columns: Mapping[str, str] | None = None) -> list[Annotated]:
     """All of them, in the order of the file."""
-    rows = list(read_each(path, "annotated completions", lambda _, row: Annotated.of(row)))
+    rows = list(read_each(path, "annotated completions", lambda _, row: Annotated.of(row), columns))
     if not rows:
         raise InvalidData(f"{path}: should hold at least one annotated completion, got an empty file")
     return rows
@@ -116,11 +116,18 @@ def existing(path: str | Path, what: str) -> Path:
     return path
 
 
-def read_each(path: str | Path, what: str, read: Callable[[int, dict[str, Any]], T]) -> Iterator[T]:
-    """`read(line number, row)` of each line of a JSONL file. An error names the line, also where the last line was cut
-    off: training data should be right."""
-    for number, row in read_rows(existing(path, f"a JSONL file of {what}")):
+def read_each(
+    path: str | Path,
+    what: str,
+    read: Callable[[int, dict[str, Any]], T],
+    columns: Mapping[str, str] | None = None,
+) -> Iterator[T]:
+    """`read(line number, row)` of each row of a file, whatever its kind. An error names the line, also where the last
+    line was cut off: training data should be right."""
+    for number, row in read_table(existing(path, f"a file of {what}"), columns):
         try:
+            if isinstance(row, InvalidData):
+                raise row
             check_writable(row, numbers=False)
             item = read(number, row)
         except InvalidData as problem:

@@ -1,8 +1,8 @@
 """A task: examples, the critic that judges them, the metrics that measure them. And the registry behind `task=NAME`.
 
-How a command uses it, with the settings `task`, `data`, `held_out`, `critic` and `task_options`:
+How a command uses it, with the settings `task`, `data`, `held_out`, `columns`, `critic` and `task_options`:
 
-    task     = open_task(settings.task, data=settings.data, held_out=settings.held_out, options=settings.task_options)
+    task     = task_of(settings)
     examples = task.examples("train")
     held_out = task.held_out()                # [] where the task has no held-out examples
     critic   = settings.critic or task.critic # a name for `critic_named`, or the critic itself
@@ -154,13 +154,19 @@ def reads_data(name: str) -> bool:
 
 
 def open_task(
-    name: str = "jsonl", *, data: str = "", held_out: str = "", options: Mapping[str, Any] | None = None
+    name: str = "jsonl",
+    *,
+    data: str = "",
+    held_out: str = "",
+    options: Mapping[str, Any] | None = None,
+    columns: Mapping[str, str] | None = None,
 ) -> Task:
     """The task of this name. An unknown name is an error with the nearest known one."""
     made: Any = find_plugin(name, TASKS, "task")
     if isinstance(made, str):
         made = import_object(made, "task")
-    given = {key: value for key, value in (("data", data), ("held_out", held_out)) if value} | dict(options or {})
+    named = {"data": data, "held_out": held_out, "columns": columns}
+    given = {key: value for key, value in named.items() if value} | dict(options or {})
     if isinstance(made, Task):
         if given:
             raise ConfigError(f"task={name} is complete as it is and reads no settings; leave out {', '.join(given)}")
@@ -171,9 +177,15 @@ def open_task(
         inspect.signature(made).bind(**given)
     except TypeError as problem:
         keys = inspect.signature(made).parameters
-        reads = [key if key in ("data", "held_out") else f"task_options.{key}" for key in keys]
+        reads = [key if key in named else f"task_options.{key}" for key in keys]
         raise ConfigError(f"task={name}: {problem}; it reads {', '.join(reads) if reads else 'no settings'}") from None
     task = made(**given)
     if not isinstance(task, Task):
         raise ConfigError(f"task={name}: should make a Task, got {type(task).__name__}")
     return task
+
+
+def task_of(settings: Any) -> Task:
+    """The task that a command's settings name."""
+    chosen = {"held_out": settings.held_out, "options": settings.task_options, "columns": settings.columns}
+    return open_task(settings.task, data=settings.data, **chosen)

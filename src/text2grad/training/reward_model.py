@@ -37,7 +37,7 @@ from text2grad.runs import Closable
 from text2grad.runs.run import Outcome
 from text2grad.tasks.annotated import Annotated, digest_of, prompt_key, split_by_prompt
 from text2grad.tasks.examples import Stream
-from text2grad.tasks.task import Task, open_task
+from text2grad.tasks.task import Task, task_of
 from text2grad.training.losswatch import LossWatch
 from text2grad.training.settings import NO_BEST, RewardModelSettings
 from text2grad.training.setup import (
@@ -315,9 +315,7 @@ class RewardModelTrainer(Closable):
         """(rows to learn from, held-out rows)."""
         task = None
         if rows is None or (held_out is None and settings.held_out):
-            task = open_task(
-                settings.task, data=settings.data, held_out=settings.held_out, options=settings.task_options
-            )
+            task = task_of(settings)
         given = list(rows) if rows is not None else self._load(task, "train")
         if not given:
             raise InvalidData("`rows` should hold at least one annotated completion, got none")

@@ -93,6 +93,9 @@ class RunSettings:
     """File of examples."""
     held_out: str = ""
     """File of examples that are only evaluated; empty: none, unless the task brings its own."""
+    columns: dict[str, str] = field(default_factory=dict)
+    """What our columns are called in the files, nested ones too: columns.prompt=question
+    columns.reference=feedback.summary columns.tests=test_list."""
     task_options: dict[str, Any] = field(default_factory=dict)
     """Options of the task, as task_options.NAME=value."""
     seed: Annotated[Int, Ge(0)] = 0
@@ -110,7 +113,8 @@ class RunSettings:
 @settings
 class TrainSettings(RunSettings):
     COMMON: ClassVar[tuple[str, ...]] = (
-        *("model", "task", "data", "held_out", "critic", "reward", "updates", "prompts", "completions", "seed"),
+        *("model", "task", "data", "held_out", "columns"),
+        *("critic", "reward", "updates", "prompts", "completions", "seed"),
         *("device", "sampling.max_new_tokens", "sampling.temperature", "advantage.estimator", "kl.coefficient"),
         *("update.learning_rate", "update.epochs", "update.micro_batch", "policy.lora.rank", "policy.precision"),
         *("evaluation.every", "log.trackers"),
@@ -207,7 +211,8 @@ class SupervisedRunSettings(RunSettings):
 @settings
 class SFTSettings(SupervisedRunSettings):
     COMMON: ClassVar[tuple[str, ...]] = (
-        *("model", "task", "data", "held_out", "epochs", "updates", "max_tokens", "seed", "device"),
+        *("model", "task", "data", "held_out", "columns"),
+        *("epochs", "updates", "max_tokens", "seed", "device"),
         *("update.learning_rate", "update.batch", "update.micro_batch", "policy.lora.rank", "policy.precision"),
         *("evaluate_every", "checkpoint_every", "log.trackers"),
     )
@@ -233,7 +238,8 @@ class DPOLogSettings(TrackerSettings):
 @settings
 class DPOSettings(SFTSettings):
     COMMON: ClassVar[tuple[str, ...]] = (
-        *("model", "task", "data", "held_out", "pairs", "critic", "completions", "loss", "beta", "epochs", "updates"),
+        *("model", "task", "data", "held_out", "columns"),
+        *("pairs", "critic", "completions", "loss", "beta", "epochs", "updates"),
         *("max_tokens", "seed", "device", "update.learning_rate", "update.batch", "update.micro_batch"),
         *("policy.lora.rank", "policy.precision", "evaluate_every"),
     )
@@ -294,7 +300,8 @@ class LossSettings:
 @settings
 class RewardModelSettings(SupervisedRunSettings):
     COMMON: ClassVar[tuple[str, ...]] = (
-        *("model", "task", "data", "held_out", "validation", "epochs", "updates", "keep", "patience", "seed"),
+        *("model", "task", "data", "held_out", "columns"),
+        *("validation", "epochs", "updates", "keep", "patience", "seed"),
         *("device", "update.learning_rate", "update.batch", "update.micro_batch", "policy.lora.rank"),
         *("policy.precision", "loss.span", "loss.reward", "loss.language", "evaluate_every", "log.trackers"),
     )

@@ -33,7 +33,7 @@ from text2grad.optim.settings import UpdateSettings
 from text2grad.optim.update import learning_rate_factor
 from text2grad.runs.run import Run
 from text2grad.tasks.examples import Stream
-from text2grad.tasks.task import Task, open_task
+from text2grad.tasks.task import Task, task_of
 from text2grad.training.settings import SupervisedSettings
 from text2grad.training.state import disk_errors, seed_everything
 from text2grad.types import Example, MetricInfo
@@ -209,7 +209,7 @@ def load_data(
     settings: Any, examples: Sequence[Example] | None = None, held_out: Sequence[Example] | None = None
 ) -> Data:
     """The task of the settings, and its examples unless they are given."""
-    task = open_task(settings.task, data=settings.data, held_out=settings.held_out, options=settings.task_options)
+    task = task_of(settings)
     train = list(examples) if examples is not None else task.examples("train")
     if not train:
         raise InvalidData("`examples` should hold at least one example, got none")

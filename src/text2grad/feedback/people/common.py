@@ -10,14 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from text2grad._checked import shorten
-from text2grad.config import settings
+from text2grad.config import Renamed, settings
 from text2grad.errors import InvalidData
 from text2grad.feedback.people.offsets import Place, Region, Units, to_characters
 from text2grad.feedback.rows import Rejected, Row, check_writable, identity, spans_in
 from text2grad.types import Verdict
 
-Kind = Literal["auto", "rows", "csv", "label_studio", "argilla"]
-"""`rows`: JSON lines, or one JSON list, of objects in the project's own format."""
+Kind = Literal["auto", "label_studio", "argilla"]
 
 CORRECTED = "There is a corrected version."
 """The critique of a person who only corrects; it quotes nothing, so nothing is located by it."""
@@ -28,34 +27,12 @@ AGENT = "text2grad"
 
 
 @settings
-class ColumnSettings:
-    """What the project's fields are called in the file."""
-
-    id: str = "id"
-    """Of the item; where a line has none, the file's name and the line number are its id."""
-    prompt: str = "prompt"
-    """What the model was asked."""
-    completion: str = "completion"
-    """What the model wrote. In a labelling tool's export, the only text of an item counts if none has this name."""
-    critique: str = "critique"
-    """What the person says about it."""
-    revision: str = "revision"
-    """The completion as the person would have it."""
-    spans: str = "spans"
-    """What the person marked: a list of objects, or the name of the labelling tool's control."""
-    annotator: str = "annotator"
-    """Who says it."""
-
-
-@settings
 class PeopleSettings:
     """How files from people are read."""
 
-    RENAMED: ClassVar = {"columns.comment": None, "delimiter": None}
+    RENAMED: ClassVar = {"delimiter": None, "kind": Renamed("kind", {"rows": "auto", "csv": "auto"})}
     kind: Kind = "auto"
-    """What the file is; `auto` looks at its content."""
-    columns: ColumnSettings = field(default_factory=ColumnSettings)
-    """Names in the file."""
+    """Whose items the file holds; `auto` looks at them, and takes what is no labelling tool's for rows."""
     labels: Mapping[str, Verdict] = field(
         default_factory=lambda: {"good": "good", "poor": "poor", "neutral": "neutral"}
     )
@@ -75,7 +52,8 @@ Found = tuple[int, dict[str, Any]] | Rejected
 
 
 def finish(row: dict[str, Any], line: int) -> Found:
-    """Give the row a critique where the person did not write one, and check it."""
+    """Check the row, and give it a critique where the person only marked or corrected. A row without either may be
+    there to be judged."""
     try:
         critique = row.get("critique")
         if critique is None or (isinstance(critique, str) and not critique.strip()):
@@ -83,10 +61,8 @@ def finish(row: dict[str, Any], line: int) -> Found:
                 row["critique"] = _remarks(row["spans"])
             elif row.get("revision"):
                 row["critique"] = CORRECTED
-            else:
-                raise InvalidData("says nothing about the completion: it has no critique, no revision and no spans")
         check_writable(row)
-        Row.of(row)
+        Row.unjudged(row)
     except InvalidData as problem:
         return Rejected(line, None if isinstance(row.get("id"), bool) else identity(row), str(problem))
     return line, row
@@ -133,7 +109,12 @@ class Tool:
 
 
 def rows_of(
-    tool: Tool, number: int, item: Mapping[str, Any], default_id: str, settings: PeopleSettings
+    tool: Tool,
+    number: int,
+    item: Mapping[str, Any],
+    default_id: str,
+    settings: PeopleSettings,
+    columns: Mapping[str, str],
 ) -> Iterator[Found]:
     """One row per person who answered. Where several did, `#PERSON` is added to the item's id."""
     candidates = (tool.own_id(item), item.get("id"))
@@ -152,27 +133,37 @@ def rows_of(
     for person, answer in answers.items():
         row_id = f"{item_id}#{person}" if len(answers) > 1 else item_id
         try:
-            row = _row(texts, tool.read(answer, settings.columns.spans), ours, tool.hidden, settings)
-            yield finish({"id": row_id, **row, "annotator": person}, number)
+            row = _row(texts, tool.read(answer, columns.get("spans", "spans")), ours, tool.hidden, settings, columns)
+            found = finish({"id": row_id, **row, "annotator": person}, number)
+            if not isinstance(found, Rejected):
+                if "critique" not in found[1]:
+                    raise InvalidData("says nothing about the completion: no critique, no revision and no spans")
+                Row.of(found[1])
+            yield found
         except InvalidData as problem:
             yield Rejected(number, row_id, str(problem))
 
 
 def _row(
-    texts: Mapping[str, Any], answer: Answer, ours: frozenset[Place], hidden: tuple[str, ...], settings: PeopleSettings
+    texts: Mapping[str, Any],
+    answer: Answer,
+    ours: frozenset[Place],
+    hidden: tuple[str, ...],
+    settings: PeopleSettings,
+    columns: Mapping[str, str],
 ) -> dict[str, Any]:
     """What else an item holds, the completion, and what was said. Controls that mean nothing here are `unread`."""
-    names = settings.columns
-    completion = _completion_in(texts, names.completion, hidden)
+    theirs = {name: columns.get(name, name) for name in ("prompt", "completion", "critique", "revision", "spans")}
+    completion = _completion_in(texts, theirs["completion"], hidden)
     row: dict[str, Any] = {
-        "prompt" if key == names.prompt else key: value
+        "prompt" if key == theirs["prompt"] else key: value
         for key, value in texts.items()
-        if key not in (*hidden, names.completion, names.spans)
+        if key not in (*hidden, theirs["completion"], theirs["spans"])
         and value not in (None, "")
-        and (names.completion in texts or value != completion)
+        and (theirs["completion"] in texts or value != completion)
     }
     row["completion"] = completion
-    said = {names.critique: "critique", names.revision: "revision"}
+    said = {theirs["critique"]: "critique", theirs["revision"]: "revision"}
     row |= {said[key]: value for key, value in answer.texts.items() if key in said}
     regions = [_region(mark) for mark in answer.marks]
     row["spans"] = [
