@@ -97,6 +97,13 @@ def test_a_column_with_our_name_keeps_its_content(tmp_path: Path) -> None:
     assert rows_of(path, {"completion": "output"}) == [{"completion": "Nine.", "completion_column": "99 %"}]
 
 
+def test_one_column_may_serve_twice(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"prompt": "Nine ships left.", "output": "Nine."}\n')
+    (row,) = rows_of(path, {"reference": "prompt", "completion": "output"})
+    assert row == {"prompt": "Nine ships left.", "reference": "Nine ships left.", "completion": "Nine."}
+
+
 def test_a_rollout_is_a_row(tmp_path: Path) -> None:
     example = {"id": "a", "prompt": "Count.", "reference": "Nine.", "columns": {"tests": ["x"]}}
     span = {"start": 0, "end": 5, "verdict": "poor"}

@@ -10,6 +10,7 @@ import contextlib
 import difflib
 import importlib
 import io
+import keyword
 import os
 import sys
 import traceback
@@ -22,6 +23,7 @@ from text2grad.errors import MissingExtra, Text2GradError
 
 COMMANDS = {
     "demo": "train a small model in a few minutes, and open the report",
+    "import": "a published data set's file → rows that every command takes",
     "align": "critiques → spans, no model needed",
     "annotate": "completions → critiques → spans, by people, programs or models",
     "reward-model": "train a model that scores every token and says why",
@@ -33,7 +35,7 @@ COMMANDS = {
     "env": "versions and devices, for bug reports",
     "report": "run folders → one HTML file: charts, completions, critiques",
 }
-"""Name → one line of help; the command itself is `text2grad.commands.NAME`, with an underscore for a hyphen."""
+"""Name → one line of help; the command itself is `text2grad.commands.NAME`, see `module_of`."""
 
 
 class Command(Protocol):
@@ -85,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(name: str, words: Sequence[str]) -> int:
-    command = cast(Command, importlib.import_module(f"text2grad.commands.{name.replace('-', '_')}"))
+    command = cast(Command, importlib.import_module(f"text2grad.commands.{module_of(name)}"))
     parser = argparse.ArgumentParser(
         prog=f"text2grad {name}",
         description=COMMANDS[name],
@@ -94,6 +96,11 @@ def _run(name: str, words: Sequence[str]) -> int:
     )
     command.arguments(parser)
     return command.run(parser.parse_intermixed_args(words))
+
+
+def module_of(name: str) -> str:
+    """A command's module: with an underscore for a hyphen, and behind a word of Python's own."""
+    return name.replace("-", "_") + "_" * keyword.iskeyword(name)
 
 
 def _failed(message: str) -> int:

@@ -35,6 +35,7 @@ LIKELY = {
     "tests": ("test_list", "test", "test_cases", "unit_tests"),
 }
 """What others call our columns, the likeliest first."""
+OURS = {*LIKELY, *LISTS, "id", "annotator"}
 _DELIMITERS = (",", ";", "\t", "|")
 _LONGEST = 50_000_000
 """Characters of one field; the csv module's own limit of 131,072 is less than some completions have."""
@@ -135,7 +136,8 @@ def _mapped(items: Iterable[Item], columns: Mapping[str, str]) -> Iterator[Item]
             continue
         row = _unrolled(row)
         picked = {ours: _pick(row, theirs) for ours, theirs in columns.items()}
-        taken = set(columns.values())
+        # A prompt that serves as the reference is still the prompt.
+        taken = set(columns.values()) - OURS
         # A column that has one of our names, while another was mapped to it, keeps its content under another name.
         rest = {f"{name}_column" if name in columns else name: row[name] for name in row if name not in taken}
         yield number, {name: each for name, each in picked.items() if each not in (_MISSING, None, "")} | rest
@@ -291,7 +293,7 @@ def _header(path: Path, reader: Any) -> list[str]:
 
 def _delimiter(header: str, columns: Mapping[str, str]) -> str:
     """The delimiter by which the header has most of the columns that are looked for, then most columns."""
-    wanted = {*LIKELY, "id", *(name.partition(".")[0] for name in columns.values())}
+    wanted = {*OURS, *(name.partition(".")[0] for name in columns.values())}
 
     def found(delimiter: str) -> tuple[int, int]:
         names = [name.strip(' "\r\n\ufeff') for name in header.split(delimiter)]

@@ -35,6 +35,12 @@ TASKS = {
     "bulletin": "text2grad.tasks.bulletin_critic:bulletin_task",
     "defacto": "text2grad.tasks.defacto:defacto_task",
     "qa_feedback": "text2grad.tasks.qa_feedback:qa_feedback_task",
+    "mbpp": "text2grad.tasks.published:mbpp_task",
+    "humaneval": "text2grad.tasks.published:humaneval_task",
+    "kodcode": "text2grad.tasks.published:kodcode_task",
+    "pubmedqa": "text2grad.tasks.published:pubmedqa_task",
+    "slf5k": "text2grad.tasks.published:slf5k_task",
+    "ultrafeedback": "text2grad.tasks.published:ultrafeedback_task",
 }
 """Name → the function that makes the task."""
 

@@ -1,0 +1,149 @@
+"""Files in the shapes that data sets are published in: each is imported, and what comes out fits the commands."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from text2grad.cli import main
+from text2grad.errors import InvalidData
+from text2grad.feedback.critics.code import CodeCritic
+from text2grad.runs import read_jsonl
+from text2grad.tasks.annotated import load_annotated
+from text2grad.tasks.examples import load_examples
+from text2grad.tasks.task import open_task
+
+MBPP = {
+    "text": "Write a function that doubles a number.",
+    "code": "def double(x): return 2 * x",
+    "task_id": 601,
+    "test_setup_code": "",
+    "test_list": ["assert double(1) == 2", "assert double(3) == 6", "assert double(0) == 0"],
+    "challenge_test_list": [],
+}
+HUMANEVAL = {
+    "task_id": "HumanEval/0",
+    "prompt": 'def double(x):\n    """Twice x."""\n',
+    "entry_point": "double",
+    "canonical_solution": "    return 2 * x\n",
+    "test": "def check(candidate):\n    assert candidate(1) == 2\n    assert candidate(2) == 4\n",
+}
+KODCODE = {
+    "question_id": "K_1",
+    "style": "instruct",
+    "question": "Write a function that doubles a number.",
+    "solution": "def double(x):\n    return 2 * x",
+    "test": "from solution import double\n\ndef test_one():\n    assert double(1) == 2\n",
+    "test_info": [{"function_name": "double", "function_declaration": "def double(x):"}],
+    "gpt_difficulty": "easy",
+}
+SLF5K = {
+    "id": "t3_1",
+    "subreddit": "boats",
+    "title": "Ships",
+    "post": "Nine ships left the harbour at noon.",
+    "tldr_human_reference_summary": "Nine ships left.",
+    "generated_summary_for_feedback": "Seven ships left at noon.",
+    "feedback": '"Seven" is wrong: it was nine.',
+    "ideal_human_summary": "Nine ships left at noon.",
+}
+PAIRS = {
+    "prompt": "How many?",
+    "prompt_id": "p1",
+    "chosen": [{"role": "user", "content": "How many?"}, {"role": "assistant", "content": "Nine."}],
+    "rejected": [{"role": "user", "content": "How many?"}, {"role": "assistant", "content": "Seven."}],
+    "score_chosen": 8.0,
+    "score_rejected": 3.0,
+}
+CRITIQUES = {
+    "instruction": "How many?",
+    "completions": [
+        {"model": "a", "response": "Seven ships.", "critique": '"Seven" is wrong.', "overall_score": 3.0},
+        {"model": "b", "response": "Nine ships.", "critique": "Right and brief.", "overall_score": "8"},
+    ],
+}
+
+
+def imported(tmp_path: Path, name: str, rows: Any, status: int = 0, kind: str = "jsonl") -> list[dict[str, Any]]:
+    source, target = tmp_path / f"in.{kind}", tmp_path / f"{name}.jsonl"
+    source.write_text("\n".join(map(json.dumps, rows)) if kind == "jsonl" else json.dumps(rows))
+    assert main(["import", name, str(source), str(target)]) == status
+    return list(read_jsonl(target)) if target.exists() else []
+
+
+@pytest.mark.parametrize(("name", "row"), [("mbpp", MBPP), ("humaneval", HUMANEVAL), ("kodcode", KODCODE)])
+def test_the_published_solution_passes_the_imported_tests(tmp_path: Path, name: str, row: dict[str, Any]) -> None:
+    imported(tmp_path, name, [row])
+    (example,) = load_examples(tmp_path / f"{name}.jsonl")
+    assert example.reference is not None
+    columns = {key: [value] for key, value in example.columns.items()}
+    wrong = example.reference.replace("2 * x", "3 * x")
+    for program, score in ((example.reference, 1.0), (wrong, 0.0)):
+        (critique,) = CodeCritic()([example.prompt], [program], **columns)
+        assert critique is not None and critique.score == score
+    assert open_task(name, data=str(tmp_path / "in.jsonl")).critic == "code"
+
+
+def test_the_prompt_of_mbpp_shows_one_test_and_the_file_holds_its_splits(tmp_path: Path) -> None:
+    rows = [MBPP, MBPP | {"task_id": 511}, MBPP | {"task_id": 3}]
+    first, second, third = imported(tmp_path, "mbpp", rows)
+    assert [row["split"] for row in (first, second, third)] == ["train", "validation", "prompt"]
+    assert MBPP["test_list"][0] in first["prompt"] and MBPP["test_list"][1] not in first["prompt"]
+    task = open_task("mbpp", data=str(tmp_path / "in.jsonl"))
+    assert [example.id for example in task.examples("train")] == ["mbpp-601"]
+    assert [example.id for example in task.held_out()] == ["mbpp-511"]
+
+
+def test_an_object_of_objects_is_a_file_of_questions(tmp_path: Path) -> None:
+    row = {
+        "QUESTION": "Do ships float?",
+        "CONTEXTS": ["Ships float."],
+        "LONG_ANSWER": "They do.",
+        "final_decision": "yes",
+    }
+    (found,) = imported(tmp_path, "pubmedqa", {"21645374": row}, kind="json")
+    assert (found["id"], found["reference"], found["decision"]) == ("21645374", "They do.", "yes")
+    hub = {
+        "pubid": 7,
+        "question": "Do ships float?",
+        "context": {"contexts": ["Ships float."]},
+        "long_answer": "They do.",
+    }
+    (tmp_path / "pubmedqa.jsonl").unlink()
+    (other,) = imported(tmp_path, "pubmedqa", [hub])
+    assert (other["id"], other["prompt"]) == ("7", found["prompt"])
+
+
+def test_feedback_of_people_is_located(tmp_path: Path) -> None:
+    (row,) = imported(tmp_path, "slf5k", [SLF5K])
+    assert [row["completion"][span["start"] : span["end"]] for span in row["spans"]] == ["Seven"]
+    assert row["reference"] == row["critique"]["revision"] == "Nine ships left at noon."
+    (annotated,) = load_annotated(tmp_path / "slf5k.jsonl")
+    assert annotated.id == "t3_1"
+
+
+def test_both_kinds_of_ultrafeedback(tmp_path: Path) -> None:
+    (pair,) = imported(tmp_path, "ultrafeedback", [PAIRS])
+    assert (pair["id"], pair["chosen"], pair["rejected"]) == ("p1", "Nine.", "Seven.")
+    assert pair["prompt"] == [{"role": "user", "content": "How many?"}]
+    (tmp_path / "ultrafeedback.jsonl").unlink()
+    first, second = imported(tmp_path, "ultrafeedback", [CRITIQUES])
+    assert (first["id"], first["critique"]["score"], second["critique"]["score"]) == ("1.0", 3.0, 8.0)
+    assert first["completion"][first["spans"][0]["start"] : first["spans"][0]["end"]] == "Seven"
+    task = open_task("ultrafeedback", data=str(tmp_path / "in.jsonl"))
+    assert len(task.examples("train")) == 1  # a prompt once, however many completions it has
+
+
+def test_another_data_set_is_refused_with_its_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    imported(tmp_path, "mbpp", [HUMANEVAL], status=2)
+    assert "line 1: is not a row of mbpp: should have test_list" in capsys.readouterr().err
+    (tmp_path / "in.jsonl").write_text(json.dumps(MBPP | {"task_id": "x"}))
+    with pytest.raises(InvalidData, match="task_id should be int, got 'x'"):
+        open_task("mbpp", data=str(tmp_path / "in.jsonl"))
+
+
+def test_nothing_is_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    imported(tmp_path, "slf5k", [SLF5K])
+    imported(tmp_path, "slf5k", [SLF5K], status=2)
+    assert "exists already" in capsys.readouterr().err
