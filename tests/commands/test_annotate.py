@@ -456,3 +456,43 @@ def test_the_unsafe_switch_is_loud(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-m", "text2grad", *words], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "without a sandbox" in done.stderr.lower() or "unsafe" in done.stderr.lower()
+
+
+@pytest.mark.parametrize("name", ["in.csv", "in.json", "in.jsonl"])
+def test_any_file_is_judged_by_a_program_with_its_own_column_names(tmp_path: Path, name: str) -> None:
+    """Tables without a critique are rows to judge, and a whole number is an id."""
+    row = {
+        "nr": 7,
+        "program": "def double(x): return 3 * x",
+        "checks": ["assert double(1) == 2", "assert double(0) == 0"],
+    }
+    if name == "in.csv":
+        checks = json.dumps(row["checks"]).replace('"', '""')
+        content = f'nr,program,checks\n7,{row["program"]},"{checks}"\n'
+    else:
+        content = json.dumps([row] if name == "in.json" else row)
+    (tmp_path / name).write_text(content)
+    names = ["columns.id=nr", "columns.completion=program", "columns.tests=checks"]
+    assert main(["annotate", str(tmp_path / name), str(tmp_path / "out.jsonl"), "--critic", "code", *names]) == 0
+    (found,) = read_jsonl(tmp_path / "out.jsonl")
+    assert (str(found["id"]), found["critique"]["score"]) == ("7", 0.125)
+
+
+def test_spans_that_are_none_and_old_names_of_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = written(tmp_path / "in.jsonl", [{"id": 1, "output": "Seven.", "feedback": {"text": "No."}}])
+    words = ["annotate", str(source), str(tmp_path / "out.jsonl"), "columns.spans=feedback"]
+    assert main([*words, "people.columns.completion=output"]) == 2
+    assert "`people.columns` is now `columns`" in capsys.readouterr().err
+    (rejected,) = read_jsonl(tmp_path / "out.rejected.jsonl")
+    assert rejected["reason"].startswith("spans: should be a list of objects with start, end and verdict, got {'text'")
+
+
+def test_rollouts_and_completions_can_go_to_people(tmp_path: Path) -> None:
+    example: dict[str, Any] = {"id": "a", "prompt": "Count.", "reference": None, "columns": {}}
+    rollout = {"update": 1, "example": example, "completion": {"text": "Seven ships."}, "index": 0, "critique": None}
+    source = written(tmp_path / "rollouts.jsonl", [rollout, rollout | {"update": 2}])
+    assert main(["annotate", str(source), str(tmp_path / "tasks.json"), "--tasks", "label_studio"]) == 0
+    tasks = json.loads((tmp_path / "tasks.json").read_text())
+    assert [task["data"]["completion"] for task in tasks] == ["Seven ships."] * 2
+    source = written(tmp_path / "made.jsonl", [{"id": 3, "prompt": "Count.", "completion": "Nine."}])
+    assert main(["annotate", str(source), str(tmp_path / "records.json"), "--tasks", "argilla"]) == 0

@@ -14,7 +14,7 @@ from text2grad.tasks.annotated import load_annotated
 from text2grad.tasks.examples import load_examples
 from text2grad.tasks.task import open_task
 
-MBPP = {
+MBPP: dict[str, Any] = {
     "text": "Write a function that doubles a number.",
     "code": "def double(x): return 2 * x",
     "task_id": 601,

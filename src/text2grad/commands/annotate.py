@@ -58,9 +58,9 @@ class AnnotateSettings:
     )
     RENAMED: ClassVar = {"people.columns": "columns"}
     task: str = "jsonl"
-    """jsonl: the input is a file of rows, or of people. defacto, qa_feedback: a data set's file as published, whose
-    feedback the critic `people` takes over. Or your own task as package.module:object; leave IN out if it reads no
-    file."""
+    """jsonl: the input is a file of rows, or of people. defacto, qa_feedback, slf5k, ultrafeedback: a data set's file
+    as published, whose feedback the critic `people` takes over. Or your own task as package.module:object; leave IN out
+    if it reads no file."""
     task_options: dict[str, Any] = field(default_factory=dict)
     """Options of the task, as task_options.NAME=value."""
     critic: str = "people"

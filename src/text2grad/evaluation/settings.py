@@ -27,7 +27,7 @@ class ModelSettings:
 @settings
 class EvaluateSettings(ModelSettings):
     task: str = "jsonl"
-    """What to evaluate on: jsonl, bulletin, defacto, qa_feedback, or your own as package.module:object."""
+    """What to evaluate on: jsonl, a data set (bulletin, defacto, mbpp, …), or your own as package.module:object."""
     data: str = ""
     """File of examples, where the task reads files."""
     held_out: str = ""

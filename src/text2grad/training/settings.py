@@ -88,7 +88,8 @@ class RunSettings:
     model: str = "smollm2-135m"
     """The model to start from: an alias, a folder, a .gguf file or a hub id."""
     task: str = "jsonl"
-    """jsonl: examples from files. bulletin, defacto, qa_feedback: a data set. Or your own as package.module:object."""
+    """jsonl: examples from your files. Or a data set as published: defacto, qa_feedback, slf5k, ultrafeedback, mbpp,
+    humaneval, kodcode, pubmedqa, bulletin. Or your own as package.module:object."""
     data: str = ""
     """File of examples."""
     held_out: str = ""
@@ -310,7 +311,7 @@ class RewardModelSettings(SupervisedRunSettings):
     """The causal model to start from: an alias, a folder, a .gguf file or a hub id. From the folder of a reward model
     training continues, span head included."""
     task: str = "jsonl"
-    """jsonl: annotated completions from files. defacto, qa_feedback: a data set. Your own as package.module:object."""
+    """jsonl: annotated completions from files. defacto, slf5k, …: a data set. Your own as package.module:object."""
     data: str = ""
     """File of annotated completions. JSONL as `text2grad annotate` writes it: prompt, completion, critique, spans."""
     held_out: str = ""

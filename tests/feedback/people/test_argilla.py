@@ -26,7 +26,7 @@ def span(start: int, end: int, label: str = "poor") -> dict[str, Any]:
     return {"start": start, "end": end, "label": label}
 
 
-def read(folder: Path, data: Any, columns: dict[str, str] | None = None, **settings: Any) -> list[Any]:
+def read(folder: Path, data: Any, columns: Any = None, **settings: Any) -> list[Any]:
     path = folder / "records.json"
     path.write_text(json.dumps(data), encoding="utf-8")
     return list(read_people(path, config.build(PeopleSettings, settings, "test"), columns))
@@ -94,7 +94,7 @@ def test_a_changed_suggestion_is_read_right_or_not_at_all(
         write_argilla([row], path)
         (made,) = json.loads(path.read_text(encoding="utf-8"))
         made["responses"] = {"spans": [{"value": marked, "user_id": "ada"}]}
-        (back,) = read(Path(folder), [made], **({"units": units} if known == "set" else {}))
+        (back,) = read(Path(folder), [made], None, **({"units": units} if known == "set" else {}))
     if isinstance(back, Rejected):
         assert known == "auto" and "set people.units=utf16" in back.reason
     else:
