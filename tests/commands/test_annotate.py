@@ -496,3 +496,24 @@ def test_rollouts_and_completions_can_go_to_people(tmp_path: Path) -> None:
     assert [task["data"]["completion"] for task in tasks] == ["Seven ships."] * 2
     source = written(tmp_path / "made.jsonl", [{"id": 3, "prompt": "Count.", "completion": "Nine."}])
     assert main(["annotate", str(source), str(tmp_path / "records.json"), "--tasks", "argilla"]) == 0
+
+
+def test_many_missed_quotes_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    critique = '"seven ships" is wrong. "a storm" is invented.'
+    rows = [{"id": n, "completion": "Nine boats left.", "critique": critique} for n in range(3)]
+    rows.append({"id": 3, "completion": "Nine boats left.", "critique": '"Nine" is right.'})
+    source = written(tmp_path / "in.jsonl", rows)
+    assert main(["annotate", str(source), str(tmp_path / "out.jsonl")]) == 0
+    said = capsys.readouterr().err
+    assert "4 annotated" in said and "6 of 7 quotes (86%) were not found in their completions; 6 times because" in said
+    source = written(tmp_path / "in.jsonl", rows[3:])
+    assert main(["annotate", str(source), str(tmp_path / "right.jsonl")]) == 0
+    assert "not found in their completions" not in capsys.readouterr().err
+
+
+def test_the_commonest_reason_stands_in_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"id": 1, "text": "x"}, {"id": 2, "text": "y"}, {"id": 3, "completion": "z"}]
+    source = written(tmp_path / "in.jsonl", rows)
+    assert main(["annotate", str(source), str(tmp_path / "out.jsonl")]) == 2
+    said = capsys.readouterr().err
+    assert "2 of 3 rejected because, as in line 1: completion: should be a text, nothing came; the columns are" in said

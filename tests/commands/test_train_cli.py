@@ -1,5 +1,6 @@
 """`text2grad train` by its words: what is refused, with which words, and what a first look shows."""
 
+import io
 import json
 import subprocess
 import sys
@@ -7,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from tests.training.trainings import metrics_of
 from text2grad.cli import main
+from text2grad.commands.training import tell_end
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.runs.display import Display
 
@@ -44,10 +47,10 @@ def here(given: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["run"], "wants examples to train on: data=FILE.jsonl"),
         (["data=data.jsonl"], "wants one run folder, got 0"),
         (["", "data=data.jsonl"], "the name of the run folder is empty"),
-        (["run", "data=none.jsonl"], "none.jsonl: should be a JSONL file of examples, and there is no such file"),
+        (["run", "data=none.jsonl"], "none.jsonl: should be a file of examples, and there is no such file"),
         (["run", "data=empty.jsonl"], "empty.jsonl: should hold at least one example"),
         (["run", "data=bad.jsonl"], "bad.jsonl, line 2: should be one JSON object"),
-        (["run", "data=data.jsonl", "held_out=none.jsonl"], "none.jsonl: should be a JSONL file"),
+        (["run", "data=data.jsonl", "held_out=none.jsonl"], "none.jsonl: should be a file"),
         (["run", "data=data.jsonl", "critic=referense"], "no critic 'referense'; did you mean `reference`?"),
         (["run", "data=data.jsonl", "critic=people"], "critic=people: what people wrote in a file is about the"),
         (["run", "data=data.jsonl", "evaluation.critic=first(people, code)"], "text that a model has just written"),
@@ -140,3 +143,27 @@ def test_notes_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> No
     with Display("train", 2, 0, show=True) as display:
         display.step(1, {"score/mean": 0.25, "kl/reference": 0.01, "length/mean": 8.0, "other": 1.0})
     assert capsys.readouterr().err == "train 1/2  score 0.25  KL 0.01  length 8\n"
+
+
+def test_the_time_left_is_there_in_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    numbers = {"score/mean": 0.123, "kl/reference": 0.00123, "length/mean": 123.4, "held_out/score": 0.123}
+    with Display("reward-model", 1000, 0, show=False) as display:
+        display.step(10, numbers)
+        paper = io.StringIO()
+        console = Console(file=paper, width=80, force_terminal=True, color_system=None)
+        console.print(display._progress.make_tasks_table(display._progress.tasks))
+    (line,) = [line for line in paper.getvalue().splitlines() if line.strip()]
+    assert len(line) <= 80 and " left " in line and "10/1000" in line and "score 0.123" in line
+
+
+def test_the_last_lines_say_what_changed_and_how_to_look(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"update": at, "held_out/score": 0.1, "held_out/std": 0.5, "held_out/n": 4.0} for at in (0, 3)]
+    rows[1]["held_out/score"] = 0.2
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    tell_end(tmp_path / "run", tmp_path / "run" / "model")
+    change, model, look = capsys.readouterr().err.splitlines()
+    assert change.endswith("+0.100 ± 0.693 (95 %, n = 4, critic reference), within noise.") and "went from" in change
+    assert model == f"the model is in {tmp_path}/run/model"
+    assert f"text2grad report {tmp_path}/run" in look and f"text2grad generate {tmp_path}/run/model" in look

@@ -75,6 +75,7 @@ def test_what_is_measured_on_held_out_examples_and_by_the_task() -> None:
     assert numbers == {
         "held_out/score": 2.0,
         "held_out/std": 1.0,
+        "held_out/n": 2.0,
         "held_out/length": pytest.approx(8 / 3),
         "held_out/truncated_frac": pytest.approx(1 / 3),
         "held_out/diversity": 0.8,

@@ -161,3 +161,36 @@ def test_without_a_known_measure_a_metric_with_a_direction_is_compared() -> None
     assert (said.key, said.headline) == ("held_out/error", "a ends at 0.100, b at 0.300")
     assert said.sentences[0] == "a: error rate fell from 0.400 to 0.100 in 1 update."
     assert said.sentences[-1] == "a reached the final value of b, 0.300, by update 2."
+
+
+def evaluated(name: str, scores: dict[int, float], std: float, **config: Any) -> Run:
+    rows = {at: {"held_out/score": score, "held_out/std": std, "held_out/n": 100.0} for at, score in scores.items()}
+    return Run(Path(name), name, rows, config, declared=METRICS)
+
+
+def test_a_change_within_noise_is_not_called_a_rise() -> None:
+    """Two means of 100 scores with a standard deviation of 0.5: 1.96 · 0.5 · √(2/100) = 0.1386."""
+    said = compare(arms_of([evaluated("a", {0: 0.1, 4: 0.2}, 0.5, critic="support")]))
+    margin = "+0.100 ± 0.139 (95 %, n = 100, critic support), within noise"
+    assert said.sentences == (f"a: held-out score went from 0.100 to 0.200 in 4 updates: {margin}.",)
+    assert said.headline == f"a: held-out score 0.100 → 0.200 in 4 updates: {margin}"
+    said = compare(arms_of([evaluated("a", {0: 0.1, 4: 0.3}, 0.5, task="bulletin")]))
+    clear = "+0.200 ± 0.139 (95 %, n = 100, critic of the task bulletin)"
+    assert said.sentences == (f"a: held-out score rose from 0.100 to 0.300 in 4 updates: {clear}.",)
+
+
+def test_an_arm_that_ends_within_noise_of_another_is_not_said_to_reach_it() -> None:
+    slow, fast = evaluated("slow", {0: 0.1, 4: 0.2}, 0.5, x=1), evaluated("fast", {0: 0.1, 2: 0.2, 4: 0.3}, 0.5, x=2)
+    assert compare(arms_of([slow, fast])).headline == (
+        "fast ends at 0.300, slow at 0.200: +0.100 ± 0.139 (95 %, n = 100, critic reference), within noise"
+    )
+    slow, fast = evaluated("slow", {0: 0.1, 4: 0.2}, 0.1, x=1), evaluated("fast", {0: 0.1, 2: 0.2, 4: 0.3}, 0.1, x=2)
+    assert compare(arms_of([slow, fast])).headline.startswith(
+        "fast reaches slow’s final score in 2 of 4 updates: +0.100 ±"
+    )
+
+
+def test_seeds_make_a_mean_surer() -> None:
+    """Three runs: √(3 · 0.5²/100) / 3 = 0.0289 for each end, so 1.96 · √2 · 0.0289 = 0.0800."""
+    runs = [evaluated(f"a-{seed}", {0: 0.1, 4: 0.2}, 0.5, seed=seed) for seed in (1, 2, 3)]
+    assert "+0.100 ± 0.080 (95 %" in compare(arms_of(runs)).headline

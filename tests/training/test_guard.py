@@ -372,3 +372,15 @@ def test_skipped_steps_are_told_once(rewards: RewardFunction) -> None:
     (words,) = guard.complaints(seen, rewards, EXAMPLES)
     assert words.startswith("2 optimizer steps were skipped") and "lower update.learning_rate" in words
     assert guard.complaints(seen, rewards, EXAMPLES) == []
+
+
+def test_many_missed_quotes_are_told_once_and_few_are_not(rewards: RewardFunction) -> None:
+    for share, told in ((0.3, 0), (0.4, 1)):
+        guard = Guard(GuardSettings(window=2))
+        complaints = []
+        for _ in range(4):
+            seen = {"score/mean": 0.5, "critic/unscored_frac": 0.0, "align/missed_frac": share, "advantage/size": 1.0}
+            guard.see(seen)
+            complaints += guard.complaints(seen, rewards, [])
+        assert len(complaints) == told
+        assert all("40% of the critic's quotes were not found in their completions" in words for words in complaints)

@@ -6,7 +6,9 @@ reason). The work is `feedback/annotation.py`'s, the books are `runs/ledger.py`'
 
 import argparse
 import asyncio
+import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import field
@@ -40,6 +42,7 @@ from text2grad.feedback.people import PeopleSettings, write_argilla, write_label
 from text2grad.feedback.rows import Rejected, Row, check_writable, identity
 from text2grad.feedback.settings import CriticSettings
 from text2grad.models.reward import open_critic
+from text2grad.runs import read_jsonl
 from text2grad.runs.display import Display
 from text2grad.runs.ledger import Ledger, check_target, rejects_of, write_rejects
 from text2grad.tasks.annotated import Annotated as AnnotatedRow
@@ -185,9 +188,45 @@ def _annotate(source: Path | None, target: Path, options: AnnotateSettings) -> i
         budget.journal_of(target).unlink(missing_ok=True)
     annotated = ledger.done - ledger.rejected
     print(f"{annotated:,} annotated in {target}, {ledger.rejected:,} rejected", file=sys.stderr)
+    tell_missed(target)
     if ledger.rejected:
-        print(f"the reasons are in {rejects_of(target)}", file=sys.stderr)
+        tell_rejected(target)
     return 0 if not ledger.rejected else 1 if annotated else 2
+
+
+MANY = 1 / 3
+"""More quotes than this share that are not found in their completions are said in the terminal."""
+
+
+def tell_missed(target: Path) -> None:
+    """Say so where many of the critic's quotes were not located: what is not located is not learned from."""
+    reasons: Counter[str] = Counter()
+    located = 0
+    for row in read_jsonl(target):
+        located += sum(span["provenance"] != "given" for span in row["spans"])
+        reasons.update(missed["reason"] for missed in row["missed"])
+    missed = reasons.total()
+    if missed > MANY * (missed + located):
+        reason, count = reasons.most_common(1)[0]
+        print(
+            f"{missed:,} of {missed + located:,} quotes ({missed / (missed + located):.0%}) were not found in their "
+            f"completions; {count:,} times because: {reason}. Look at `missed` in {target}: a quote should be words of "
+            f"the completion as it is",
+            file=sys.stderr,
+        )
+
+
+def tell_rejected(target: Path) -> None:
+    """Where the rejected rows are, and the commonest reason: numbers and values aside, it is mostly one."""
+    rows = list(read_jsonl(rejects_of(target)))
+    kinds = [re.sub(r"\d+|, got .*", "", row["reason"]) for row in rows]
+    kind, count = Counter(kinds).most_common(1)[0]
+    example = rows[kinds.index(kind)]
+    print(
+        f"{count:,} of {len(rows):,} rejected because, as in line {example['line']}: {example['reason']}",
+        file=sys.stderr,
+    )
+    print(f"all reasons are in {rejects_of(target)}", file=sys.stderr)
 
 
 def _work(
@@ -235,4 +274,6 @@ def _write_tasks(tool: str, target: Path, read: Read) -> int:
     TASKS[tool](rows, target)
     write_rejects(target, (each.to_json() for each in rejected))
     print(f"{len(rows):,} tasks in {target}, {len(rejected):,} rejected", file=sys.stderr)
+    if rejected:
+        tell_rejected(target)
     return 0 if not rejected else 1 if rows else 2

@@ -7,8 +7,10 @@ last, after everything that can be refused without it. A trainer is `Trainer(set
 
 import argparse
 import importlib
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from text2grad.commands import launching, parsing
@@ -57,4 +59,19 @@ class TrainingCommand:
             return launching.launch(args, self.name, parsing.unsafe_words(args))
         module, _, name = self.trainer.partition(":")
         made = getattr(importlib.import_module(module), name)(settings, folders[0], show=not args.quiet)
-        return launching.ended(made.train().status, first=made.world.is_main)
+        outcome = made.train()
+        if outcome.model is not None and made.world.is_main and not args.quiet:
+            tell_end(Path(folders[0]), outcome.model)
+        return launching.ended(outcome.status, first=made.world.is_main)
+
+
+def tell_end(folder: Path, model: Path) -> None:
+    """The last lines of a run: what changed, where the model is, how to look."""
+    from text2grad.report.arms import arms_of
+    from text2grad.report.folders import read_runs
+    from text2grad.report.words import compare
+
+    lines = list(compare(arms_of(read_runs([folder]))).sentences)
+    lines.append(f"the model is in {model}")
+    lines.append(f'look: text2grad report {folder} --open; text2grad generate {model} "a prompt"')
+    print("\n".join(lines), file=sys.stderr)

@@ -69,12 +69,13 @@ _MEASURED = {
     "critic/unscored_frac": "unscored_frac",
 }
 MEASURED = {short: RUNNING[key] for key, short in _MEASURED.items()} | {
+    "n": MetricInfo("Completions scored", "Completions that the numbers about scores are taken from.", "neither"),
     "critic_score": MetricInfo(
         "Score of the training critic",
         "Mean score by the critic that is trained on, where another critic evaluates. If this one rises and the other "
         "does not, the training critic is being exploited.",
         "higher",
-    )
+    ),
 }
 """What `measured` gives, behind the prefix; and `critic_score`, which the Evaluator adds."""
 
@@ -113,6 +114,7 @@ def measured(rollouts: Sequence[Rollout], metrics: Iterable[Metric] = (), prefix
     """Numbers about completions that are only evaluated: the general ones, and those that the task declares."""
     general = describe(rollouts)
     numbers = {f"{prefix}/{short}": general[key] for key, short in _MEASURED.items() if key in general}
+    numbers[f"{prefix}/n"] = float(sum(rollout.scored for rollout in rollouts))
     for metric in metrics:
         if (number := _number(metric, rollouts)) is not None:
             numbers[f"{prefix}/{metric.key}"] = number

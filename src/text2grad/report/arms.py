@@ -24,6 +24,14 @@ class Point(NamedTuple):
     high: float
 
 
+class Error(NamedTuple):
+    """How sure a mean is."""
+
+    prompts: int
+    size: float
+    """Its standard error: of the prompts, and over all runs of the arm."""
+
+
 @dataclass(frozen=True)
 class Arm:
     name: str
@@ -38,6 +46,24 @@ class Arm:
         shared = sorted(set.intersection(*map(set, columns))) if columns else []
         values = {update: [column[update] for column in columns] for update in shared}
         return [Point(update, sum(some) / len(some), min(some), max(some)) for update, some in values.items()]
+
+    def error(self, key: str, update: int) -> "Error | None":
+        """The standard error of a held-out score at an update, where the runs logged what it takes."""
+        rows = [run.metrics.get(update, {}) for run in self.runs]
+        pairs = [
+            (row["held_out/std"], row["held_out/n"]) for row in rows if {"held_out/std", "held_out/n"} <= row.keys()
+        ]
+        if key != "held_out/score" or len(pairs) < len(rows) or not all(n > 0 for _, n in pairs):
+            return None
+        return Error(int(pairs[0][1]), sum(std**2 / n for std, n in pairs) ** 0.5 / len(pairs))
+
+    @property
+    def judged_by(self) -> str:
+        """Who gave the held-out scores, by the settings."""
+        config = self.runs[0].config
+        named = config.get("evaluation.critic") or config.get("critic")
+        task = config.get("task")
+        return str(named or ("reference" if task in (None, "jsonl") else f"of the task {task}"))
 
     @property
     def repeats(self) -> str:

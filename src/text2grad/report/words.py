@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from text2grad.report.arms import Arm, Point
+from text2grad.report.arms import Arm, Error, Point
 from text2grad.types import MetricInfo
 
 TRAINING = "score/mean"
 WATCHED = "held_out/watched"
 """The loss by which a reward model chooses its weights."""
+NORMAL_95 = 1.96
+"""Standard errors on each side of a mean that a 95 % interval reaches to."""
 MEASURES = (
     *("held_out/score", TRAINING),
     *("held_out/poor_ap", "held_out/good_ap", WATCHED, "held_out/loss", "loss/joint", "loss/mean"),
@@ -151,10 +153,41 @@ def _journey(arm: Arm, points: Sequence[Point], measure: _Measure) -> str:
     if number(first.mean) == number(last.mean):
         return f"{arm.name}: {measure.name} stayed at {number(last.mean)} over {counted(last.update, 'update')}{seeds}."
     verb = "rose" if last.mean > first.mean else "fell"
+    change = _change(arm, points, measure.key)
+    seeds += f": {change.words}" if change else ""
+    if change is not None and not change.clear:
+        verb = "went"
     return (
         f"{arm.name}: {measure.name} {verb} from {number(first.mean)} to {number(last.mean)} "
         f"in {counted(last.update - first.update, 'update')}{seeds}."
     )
+
+
+class _Change(NamedTuple):
+    """A difference between two means, and whether it is more than noise."""
+
+    words: str
+    clear: bool
+
+
+def _change(arm: Arm, points: Sequence[Point], key: str) -> _Change | None:
+    """From the first to the last point; None where the runs did not log how sure they are. The two evaluations count as
+    independent samples, which is on the safe side: they are of the same prompts."""
+    errors = [arm.error(key, point.update) for point in (points[0], points[-1])]
+    return _difference(points[-1].mean - points[0].mean, errors, arm.judged_by)
+
+
+def _difference(change: float, errors: Sequence[Error | None], judged_by: str) -> _Change | None:
+    sizes = [error.size for error in errors if error is not None]
+    if len(sizes) < len(errors) or errors[0] is None:
+        return None
+    margin = NORMAL_95 * math.hypot(*sizes)
+    clear = abs(change) > margin
+    words = (
+        f"{signed(change)} ± {number(margin)} (95 %, n = {errors[0].prompts}, critic {judged_by})"
+        f"{'' if clear else ', within noise'}"
+    )
+    return _Change(words, clear)
 
 
 def _reach(best: Curve, other: Curve, measure: _Measure) -> str:
@@ -179,9 +212,15 @@ def _headline(ranked: Sequence[Curve], measure: _Measure) -> str:
     first, last = points[0], points[-1]
     if len(ranked) == 1:
         done = counted(last.update - first.update, "update")
-        return f"{best.name}: {measure.name} {number(first.mean)} → {number(last.mean)} in {done}"
+        change = _change(best, points, measure.key)
+        said = f": {change.words}" if change else ""
+        return f"{best.name}: {measure.name} {number(first.mean)} → {number(last.mean)} in {done}{said}"
     second, theirs = ranked[1]
+    errors = [best.error(measure.key, last.update), second.error(measure.key, theirs[-1].update)]
+    apart = _difference(last.mean - theirs[-1].mean, errors, best.judged_by)
+    said = f": {apart.words}" if apart else ""
     update = _reached(points, theirs[-1].mean, measure)
-    if first.update < (update or 0) < theirs[-1].update:
-        return f"{best.name} reaches {second.name}’s final {measure.noun} in {update} of {theirs[-1].update} updates"
-    return f"{best.name} ends at {number(last.mean)}, {second.name} at {number(theirs[-1].mean)}"
+    if first.update < (update or 0) < theirs[-1].update and (apart is None or apart.clear):
+        many = f"{update} of {theirs[-1].update} updates"
+        return f"{best.name} reaches {second.name}’s final {measure.noun} in {many}{said}"
+    return f"{best.name} ends at {number(last.mean)}, {second.name} at {number(theirs[-1].mean)}{said}"

@@ -2,10 +2,12 @@
 
 import sys
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Column
 
 from text2grad.runs.folder import Closable
 
@@ -35,13 +37,16 @@ class Display(Closable):
         self._latest: dict[str, float] = {}
         self._progress = Progress(
             TextColumn("{task.description}"),
-            BarColumn(),
+            BarColumn(bar_width=max(6, min(40, self._console.width - 66))),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[numbers]}"),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
+            TextColumn("left"),
+            # Last, so that a narrow terminal cuts off numbers and not the time.
+            TextColumn("{task.fields[numbers]}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
             console=self._console,
             disable=not show or self._lines,
+            expand=True,
         )
         self._task = self._progress.add_task(what, total=total, completed=done, numbers="")
         self._progress.start()
@@ -51,7 +56,9 @@ class Display(Closable):
         numbers = "  ".join(f"{name} {self._latest[key]:.3g}" for key, name in SHOWN.items() if key in self._latest)
         self._progress.update(self._task, completed=done, numbers=numbers)
         if self._lines and (done % self._every == 0 or done == self._total):
-            self.note(f"{self._what} {done}/{self._total}  {numbers}")
+            left = self._progress.tasks[0].time_remaining
+            time_left = f"  {timedelta(seconds=int(left))} left" if left and done < self._total else ""
+            self.note(f"{self._what} {done}/{self._total}{time_left}  {numbers}".rstrip())
 
     def note(self, words: str) -> None:
         """Printed as it is: no markup, and no line breaks, so that a command in it can be copied."""

@@ -22,7 +22,10 @@ METRICS = {
     ),
     "advantage/size": MetricInfo("Size of advantages", "Mean absolute advantage of the tokens that are learned from."),
 }
+MANY_MISSED = 1 / 3
+"""Share of quotes; more than these that are not located are worth a word."""
 SEEN = (
+    "align/missed_frac",
     "score/mean",
     "length/mean",
     "length/truncated_frac",
@@ -105,6 +108,14 @@ class Guard:
         if self.recent("reward/residual_ratio") > 1 and self.first_time("residual"):
             complaints.append(
                 "span rewards add variance instead of removing it; set scoring.scale lower, or advantage.anchor higher"
+            )
+        seen = self.last.get("align/missed_frac", [])
+        missed = float(np.mean(seen)) if seen and (over or len(seen) == self.options.window) else 0.0
+        # Where all were missed, that is said above.
+        if missed > MANY_MISSED and nothing != "missed" and self.first_time("quotes"):
+            complaints.append(
+                f"{missed:.0%} of the critic's quotes were not found in their completions, so their words were not "
+                f"learned from: look at `missed` in rollouts.jsonl (docs/alignment.md)"
             )
         if metrics.get("update/skipped") and self.first_time("skipped"):
             complaints.append(
