@@ -12,11 +12,12 @@ import importlib
 import io
 import keyword
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol, TextIO, cast
+from typing import NoReturn, Protocol, TextIO, cast
 
 from text2grad import __version__
 from text2grad.errors import MissingExtra, Text2GradError
@@ -88,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(name: str, words: Sequence[str]) -> int:
     command = cast(Command, importlib.import_module(f"text2grad.commands.{module_of(name)}"))
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog=f"text2grad {name}",
         description=COMMANDS[name],
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -96,6 +97,15 @@ def _run(name: str, words: Sequence[str]) -> int:
     )
     command.arguments(parser)
     return command.run(parser.parse_intermixed_args(words))
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says how a setting is written where one was given as a flag."""
+
+    def error(self, message: str) -> NoReturn:
+        flag = re.search(r"unrecognized arguments: --([\w.-]+)", message)
+        hint = f"; settings are written without dashes: {flag[1].replace('-', '_')}=VALUE" if flag else ""
+        super().error(message + hint)
 
 
 def module_of(name: str) -> str:

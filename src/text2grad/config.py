@@ -36,6 +36,29 @@ from text2grad._checked import adapter, checked, explain, shorten
 from text2grad.errors import ConfigError
 
 S = TypeVar("S")
+ELSEWHERE = {
+    "lr": ("learning_rate",),
+    "batch_size": ("micro_batch", "batch"),
+    "per_device_train_batch_size": ("micro_batch",),
+    "steps": ("updates",),
+    "max_steps": ("updates",),
+    "num_train_epochs": ("epochs",),
+    "num_generations": ("completions", "samples"),
+    "max_length": ("max_new_tokens", "max_tokens"),
+    "max_completion_length": ("max_new_tokens",),
+    "model_name": ("model",),
+    "model_name_or_path": ("model",),
+    "dataset": ("data",),
+    "train_file": ("data",),
+    "lora_r": ("rank",),
+    "r": ("rank",),
+    "bf16": ("precision",),
+    "dtype": ("precision",),
+    "report_to": ("trackers",),
+    "save_steps": ("checkpoint_every",),
+    "eval_steps": ("every", "evaluate_every"),
+}
+"""What other trainers call a setting → the last part of our key, the likeliest first."""
 
 
 @dataclass(frozen=True)
@@ -286,10 +309,13 @@ def _unknown(cls: type, tree: Mapping[str, Any], top: type | None = None, above:
 
 
 def _suggest(key: str, above: str, known: Mapping[str, Any], top: type) -> str:
-    """The nearest key beside it; else the nearest last part anywhere in the settings; else what there is."""
+    """What others call it; else the nearest key beside it; else the nearest last part anywhere in the settings; else
+    what there is."""
+    leaves = {leaf.key.rpartition(".")[2]: leaf.key for leaf in reversed(list(describe(top)))}
+    if usual := next((name for name in ELSEWHERE.get(key, ()) if name in leaves), None):
+        return f"did you mean `{leaves[usual]}`?"
     if near := difflib.get_close_matches(key, known, n=1):
         return f"did you mean `{above}{near[0]}`?"
-    leaves = {leaf.key.rpartition(".")[2]: leaf.key for leaf in describe(top)}
     if near := difflib.get_close_matches(key, leaves, n=1):
         return f"did you mean `{leaves[near[0]]}`?"
     return f"the keys here are {', '.join(above + name for name in known)}"

@@ -1,5 +1,6 @@
 """`text2grad train` by its words: what is refused, with which words, and what a first look shows."""
 
+import argparse
 import io
 import json
 import subprocess
@@ -12,6 +13,7 @@ from rich.console import Console
 
 from tests.training.trainings import metrics_of
 from text2grad.cli import main
+from text2grad.commands import parsing
 from text2grad.commands.training import tell_end
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.runs.display import Display
@@ -167,3 +169,33 @@ def test_the_last_lines_say_what_changed_and_how_to_look(tmp_path: Path, capsys:
     assert change.endswith("+0.100 ± 0.693 (95 %, n = 4, critic reference), within noise.") and "went from" in change
     assert model == f"the model is in {tmp_path}/run/model"
     assert f"text2grad report {tmp_path}/run" in look and f"text2grad generate {tmp_path}/run/model" in look
+
+
+@pytest.mark.parametrize("command", ["train", "dpo", "evaluate", "annotate"])
+def test_the_critic_is_a_setting_and_a_flag_everywhere(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["--critic", "first(code)"], ["critic=first(code)"]):
+        assert main([command, *words, "--print-config"]) == 0
+        assert "\ncritic: first(code)\n" in capsys.readouterr().out
+    assert main([command, "--critic", "code", "critic=code", "--print-config"]) == 0
+    assert main([command, "--critic", "code", "critic=support", "--print-config"]) == 2
+    assert "--critic code and critic=support say different things" in capsys.readouterr().err
+
+
+def test_the_flag_reaches_the_processes_that_are_launched() -> None:
+    args = argparse.Namespace(critic="code", unsafe_no_sandbox=True)
+    assert parsing.flags_again(args) == ["--unsafe-no-sandbox", "--critic", "code"]
+
+
+def test_settings_by_the_names_that_others_give_them(capsys: pytest.CaptureFixture[str]) -> None:
+    for command, word, ours in (
+        ("train", "lr=1e-4", "update.learning_rate"),
+        ("sft", "lr=1e-4", "update.learning_rate"),
+        ("train", "max_steps=3", "updates"),
+        ("train", "num_generations=4", "completions"),
+        ("sft", "batch_size=4", "update.micro_batch"),
+    ):
+        assert main([command, "run", word]) == 2
+        assert f"did you mean `{ours}`?" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["train", "run", "--learning-rate", "1e-4"])
+    assert "settings are written without dashes: learning_rate=VALUE" in capsys.readouterr().err

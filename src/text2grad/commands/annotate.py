@@ -19,7 +19,6 @@ from typing import Annotated, Any, ClassVar
 
 from annotated_types import Gt
 
-from text2grad import config
 from text2grad._checked import Int
 from text2grad.commands import parsing
 from text2grad.config import settings
@@ -85,7 +84,6 @@ class AnnotateSettings:
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "text2grad annotate [IN.jsonl] OUT.jsonl --critic NAME [key=value …] [--config FILE]"
     parser.add_argument("words", nargs="*", metavar="IN OUT key=value", help="input, output and settings")
-    parser.add_argument("--critic", metavar="NAME", help="who writes the critiques; the same as critic=NAME")
     parsing.add_unsafe(parser)
     parser.add_argument(
         "--tasks",
@@ -108,8 +106,6 @@ FREE = (
 
 def run(args: argparse.Namespace) -> int:
     files, overrides = parsing.split_overrides(args.words)
-    if args.critic is not None:
-        overrides.append(f"critic={config.inline(args.critic)}")
     options = parsing.resolve(args, AnnotateSettings, overrides)
     if options is None:
         return 0

@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         check_target(file)
     if args.launch or args.processes is not None:
         files = [word for flag in ("out", "rollouts") if (name := getattr(args, flag)) for word in (f"--{flag}", name)]
-        return launching.launch(args, "evaluate", [*files, *parsing.unsafe_words(args)])
+        return launching.launch(args, "evaluate", [*files, *parsing.flags_again(args)])
     from text2grad.evaluation.evaluate import evaluate
 
     world, device = launched(settings.device)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 from text2grad import config
+from text2grad.errors import UsageError
 
 S = TypeVar("S")
 STATUS = "TEXT2GRAD_STATUS"
@@ -19,6 +20,8 @@ _OVERRIDE = re.compile(r"[A-Za-z_][\w.]*=")
 def add_settings(parser: argparse.ArgumentParser, cls: type) -> None:
     """Declare the words. `--help` lists the settings that people change first, `--help-all` every one."""
     parser.add_argument("--config", metavar="FILE", help="YAML file of settings; see --print-config")
+    if "critic" in cls.__dataclass_fields__:  # type: ignore[attr-defined]
+        parser.add_argument("--critic", metavar="NAME", help="who writes the critiques; the same as critic=NAME")
     parser.add_argument(
         "--print-config", action="store_true", help="print the resolved settings as YAML, with help, and stop"
     )
@@ -39,9 +42,11 @@ def add_unsafe(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def unsafe_words(args: argparse.Namespace) -> list[str]:
-    """The word again, for the processes that a command starts."""
-    return ["--unsafe-no-sandbox"] if getattr(args, "unsafe_no_sandbox", False) else []
+def flags_again(args: argparse.Namespace) -> list[str]:
+    """The flags that stand for settings, again, for the processes that a command starts."""
+    critic = getattr(args, "critic", None)
+    unsafe = ["--unsafe-no-sandbox"] if getattr(args, "unsafe_no_sandbox", False) else []
+    return [*unsafe, *(["--critic", critic] if critic is not None else [])]
 
 
 class _HelpAll(argparse.Action):
@@ -81,7 +86,15 @@ def split_overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def resolve(args: argparse.Namespace, cls: type[S], overrides: list[str]) -> S | None:
     """The settings; or None where `--print-config` asked only to see them, and they have been printed."""
-    overrides = [*overrides, *["critics.code.unsafe=true" for _ in unsafe_words(args)]]
+    if getattr(args, "unsafe_no_sandbox", False):
+        overrides = [*overrides, "critics.code.unsafe=true"]
+    if (critic := getattr(args, "critic", None)) is not None:
+        said = f"critic={config.inline(critic)}"
+        if other := [
+            word for word in overrides if word.startswith("critic=") and word not in (said, f"critic={critic}")
+        ]:
+            raise UsageError(f"--critic {critic} and {other[0]} say different things; keep one of them")
+        overrides = [*overrides, said]
     resolved = config.load(cls, args.config, overrides, warn=_tell)
     if args.print_config:
         sys.stdout.write(config.dump(resolved))

@@ -56,7 +56,7 @@ class TrainingCommand:
             raise UsageError(f"wants {self.wants}; see text2grad {self.name} --help")
         self.check(args, settings)
         if args.launch or args.processes is not None:
-            return launching.launch(args, self.name, parsing.unsafe_words(args))
+            return launching.launch(args, self.name, parsing.flags_again(args))
         module, _, name = self.trainer.partition(":")
         made = getattr(importlib.import_module(module), name)(settings, folders[0], show=not args.quiet)
         outcome = made.train()

@@ -131,7 +131,9 @@ class TrainSettings(RunSettings):
     data: str = ""
     """File of examples to train on. JSONL: prompt, and what the critic needs (reference, tests, passages, …)."""
     critic: str | None = None
-    """Who writes the critiques, as in `text2grad annotate`; null: the task's own critic, or `reference`."""
+    """Who writes the critiques: reference, support, code, openai:MODEL, module:object, the
+    folder of a reward model, or first(…), merge(…), weighted(0.7*a, 0.3*b) of these; null: the task's own critic,
+    or `reference`."""
     reward: Literal["span", "scalar"] = "span"
     """span: rewards where the critique points. scalar: the same sum on the last token; nothing else differs."""
     updates: Annotated[Int, Gt(0)] = 100
@@ -252,7 +254,8 @@ class DPOSettings(SFTSettings):
     """file: `chosen` and `rejected` of each example. samples: the policy's own completions of each prompt, the one with
     the critic's highest score against the one with the lowest."""
     critic: str | None = None
-    """With pairs=samples: who scores the completions; null: the task's own critic, or `reference`."""
+    """With pairs=samples: who scores the completions, as in `text2grad train`: reference, support, code, openai:MODEL,
+    module:object, the folder of a reward model; null: the task's own critic, or `reference`."""
     completions: Annotated[Int, Gt(0)] = 4
     """With pairs=samples: completions per prompt."""
     loss: str = "dpo"
