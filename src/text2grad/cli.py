@@ -34,6 +34,7 @@ COMMANDS = {
     "evaluate": "metrics of any model on a task: greedy, samples, best of n",
     "generate": "see what a model writes: for a prompt, a file or standard input",
     "env": "versions and devices, for bug reports",
+    "export": "a checkpoint of a stopped run → a model folder",
     "report": "run folders → one HTML file: charts, completions, critiques",
 }
 """Name → one line of help; the command itself is `text2grad.commands.NAME`, see `module_of`."""

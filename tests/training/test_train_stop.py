@@ -312,20 +312,22 @@ def wait_for(run: Path, updates: int) -> None:
     raise AssertionError(f"{run}: no update {updates} within 30 s")
 
 
-def stopped(driver: Driver, words: list[str], folder: Path, times: int) -> int:
+def stopped(driver: Driver, words: list[str], folder: Path, times: int, number: int = signal.SIGINT) -> int:
     """Begin the run, press Ctrl-C so many times after its second update; its exit status."""
     child = driver.begin(folder / "log", argv=["train", "a run", *words], cwd=str(folder))
     wait_for(folder / "a run", 2)
     for _ in range(times):
-        os.kill(child, signal.SIGINT)
+        os.kill(child, number)
         time.sleep(0.002)
     return driver.end()
 
 
-def test_ctrl_c_saves_and_prints_a_command_that_works(
-    driver: Driver, words: list[str], whole: Path, tmp_path: Path
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_ctrl_c_and_sigterm_save_and_print_a_command_that_works(
+    driver: Driver, words: list[str], whole: Path, tmp_path: Path, number: int, status: int
 ) -> None:
-    assert stopped(driver, words, tmp_path, 1) == 130, said(tmp_path / "log")
+    assert stopped(driver, words, tmp_path, 1, number) == status, said(tmp_path / "log")
+    assert "text2grad export 'a run' MODEL_FOLDER" in said(tmp_path / "log")
     (line,) = [line for line in said(tmp_path / "log").splitlines() if "resume with: " in line]
     command = shlex.split(line.split("resume with: ")[1])
     assert command == ["text2grad", "train", "a run", "--config", "a run/config.yaml"]

@@ -10,7 +10,7 @@ import shlex
 from pathlib import Path
 
 from text2grad import config
-from text2grad.commands import parsing
+from text2grad.commands import launching, parsing
 from text2grad.errors import UsageError
 from text2grad.training.demo_settings import SMALLER, DemoSettings, slow
 
@@ -43,6 +43,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--out should name a folder to write to, got the empty name")
     from text2grad.training.demo import show
 
+    launching.set_threads(*sorted(Path(args.out).glob("*/")))
     flags = {"--out": args.out, "--model": args.model, "--device": args.device, "--config": args.config}
     given = [word for flag, value in flags.items() if value is not None for word in (flag, str(value))]
     again = shlex.join(["text2grad", "demo", *given, *args.words])

@@ -46,6 +46,7 @@ def run(args: argparse.Namespace) -> int:
         return launching.launch(args, "evaluate", [*files, *parsing.flags_again(args)])
     from text2grad.evaluation.evaluate import evaluate
 
+    launching.set_threads()
     world, device = launched(settings.device)
     results = evaluate(models[0], settings, world=world, device=device, show=not args.quiet)
     if world.is_main:

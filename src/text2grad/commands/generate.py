@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from text2grad.commands import parsing
+from text2grad.commands import launching, parsing
 from text2grad.errors import InvalidData, UsageError
 from text2grad.evaluation.settings import GenerateSettings
 from text2grad.runs import check_target, encode_row, write_atomic
@@ -47,6 +47,7 @@ def run(args: argparse.Namespace) -> int:
     from text2grad.models.sampling import SamplingSettings, Seed
     from text2grad.models.writer import Writer
 
+    launching.set_threads()
     # Greedy decoding reads no temperature.
     sampling = SamplingSettings(
         max_new_tokens=settings.max_new_tokens or USUAL, temperature=settings.temperature or 1.0, batch=settings.batch

@@ -5,6 +5,7 @@ because the launcher treats every status but 0 as a crash. Imports torch only to
 """
 
 import argparse
+import json
 import os
 import shlex
 import signal
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from text2grad.commands.parsing import STATUS
@@ -83,6 +85,29 @@ def ended(status: int, *, first: bool) -> int:
     if first:
         Path(note).write_text(str(status))
     return 0
+
+
+def set_threads(*folders: Path) -> None:
+    """As many threads as there are free cores, unless OMP_NUM_THREADS says: on a machine that others use, too, more
+    threads wait for each other. A run that resumes has as many as it began with, so that its sums stay the same."""
+    if "OMP_NUM_THREADS" in os.environ:
+        return
+    import torch
+
+    for folder in folders:
+        with suppress(OSError, ValueError, LookupError, TypeError):
+            torch.set_num_threads(int(json.loads((folder / "run.json").read_bytes())["threads"]))
+            return
+    torch.set_num_threads(free_cores())
+
+
+def free_cores(limit: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
+    """Cores that this process may use, less those that are busy; at least one."""
+    cores = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    with suppress(OSError, ValueError):
+        quota, period = limit.read_text().split()
+        cores = min(cores, float(quota) / float(period))
+    return max(1, round(cores - os.getloadavg()[0]))
 
 
 def _processes(args: argparse.Namespace) -> int:

@@ -7,6 +7,7 @@ last, after everything that can be refused without it. A trainer is `Trainer(set
 
 import argparse
 import importlib
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -57,6 +58,7 @@ class TrainingCommand:
         self.check(args, settings)
         if args.launch or args.processes is not None:
             return launching.launch(args, self.name, parsing.flags_again(args))
+        launching.set_threads(Path(folders[0]))
         module, _, name = self.trainer.partition(":")
         made = getattr(importlib.import_module(module), name)(settings, folders[0], show=not args.quiet)
         outcome = made.train()
@@ -73,5 +75,8 @@ def tell_end(folder: Path, model: Path) -> None:
 
     lines = list(compare(arms_of(read_runs([folder]))).sentences)
     lines.append(f"the model is in {model}")
-    lines.append(f'look: text2grad report {folder} --open; text2grad generate {model} "a prompt"')
+    if (folder / "best").is_dir():
+        lines.append(f"an earlier one had better held-out numbers: it is in {folder / 'best'}")
+    named = shlex.quote(str(folder)), shlex.quote(str(model))
+    lines.append(f'look: text2grad report {named[0]} --open; text2grad generate {named[1]} "a prompt"')
     print("\n".join(lines), file=sys.stderr)

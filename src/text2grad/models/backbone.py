@@ -162,13 +162,23 @@ class Backbone(nn.Module):
             return False
         return _sees_all(self.base.config.get_text_config())
 
-    def save_pretrained(self, path: str | Path, tokenizer: Any, weights: dict[str, Tensor] | None = None) -> None:
-        """A folder that plain transformers loads: adapters are merged into the weights they adapt.
+    def save_pretrained(
+        self, path: str | Path, tokenizer: Any, weights: dict[str, Tensor] | None = None, *, adapter: bool = False
+    ) -> None:
+        """A folder that plain transformers loads: adapters are merged into the weights they adapt, and the dtype is the
+        one that the base was published in, where that is known. `adapter`: the adapters alone, for peft.
 
         `weights`: those of `model`, whole, where its own are sharded over processes."""
         model = self.model if weights is None else self._rebuilt(weights)
+        if adapter:
+            _save_adapter(model, path, tokenizer)
+            return
+        saves_as = getattr(self.base, "saves_as", None) or self.base.dtype
+        if weights is None and (self.options.lora.rank or saves_as != self.base.dtype):
+            model = copy.deepcopy(model)
         if self.options.lora.rank:
-            model = (copy.deepcopy(model) if weights is None else model).merge_and_unload()
+            model = model.merge_and_unload()
+        model.to(saves_as)
         if model.generation_config is not None and len(ends := end_ids(tokenizer, model)) > 1:
             # What ended completions in training ends them in `generate`.
             model.generation_config.eos_token_id = list(ends)
@@ -263,9 +273,11 @@ class Headed(nn.Module):
     def trainable(self) -> dict[str, nn.Parameter]:
         return {name: weight for name, weight in self.named_parameters() if weight.requires_grad}
 
-    def save_pretrained(self, path: str | Path, tokenizer: Any, weights: dict[str, Tensor] | None = None) -> None:
-        """A folder that plain transformers loads; see `Backbone.save_pretrained`."""
-        self.backbone.save_pretrained(path, tokenizer, weights)
+    def save_pretrained(
+        self, path: str | Path, tokenizer: Any, weights: dict[str, Tensor] | None = None, *, adapter: bool = False
+    ) -> None:
+        """A folder that plain transformers, or peft, loads; see `Backbone.save_pretrained`."""
+        self.backbone.save_pretrained(path, tokenizer, weights, adapter=adapter)
 
 
 def at_positions(hidden_BSH: Tensor, row_N: Tensor, position_N: Tensor) -> Tensor:
@@ -279,6 +291,16 @@ def _sees_all(config: Any) -> bool:
     """Whether each layer of such a model sees every token before it."""
     windows = set(getattr(config, "layer_types", None) or ["full_attention"]) - {"full_attention"}
     return not windows and not getattr(config, "sliding_window", None) and config.model_type in KEEP_ALL_KEYS
+
+
+def _save_adapter(model: Any, path: str | Path, tokenizer: Any) -> None:
+    """peft's files; a base in a folder is named by its whole path, so that the adapter can be moved."""
+    for options in model.peft_config.values():
+        base = Path(str(options.base_model_name_or_path))
+        options.base_model_name_or_path = str(base.resolve()) if base.is_dir() else str(base)
+    with quiet_bars():
+        model.save_pretrained(path)
+        tokenizer.save_pretrained(path)
 
 
 def _make_savable(model: Any) -> None:

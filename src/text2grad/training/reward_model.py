@@ -10,7 +10,7 @@ is a critic: `critic=RUN/model`.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -39,6 +39,7 @@ from text2grad.tasks.annotated import Annotated, digest_of, prompt_key, split_by
 from text2grad.tasks.examples import Stream
 from text2grad.tasks.task import Task, task_of
 from text2grad.training.losswatch import LossWatch
+from text2grad.training.saving import BestWeights, Writers, card_of, writers_of
 from text2grad.training.settings import NO_BEST, RewardModelSettings
 from text2grad.training.setup import (
     Callback,
@@ -46,7 +47,6 @@ from text2grad.training.setup import (
     file_digests,
     learning,
     make_optimizer,
-    model_writer,
     set_rate,
     share_of,
     start,
@@ -88,32 +88,6 @@ class Item:
     critique: tuple[int, ...] | None
     """None: it does not fit, or loss.language is 0. The span head learns from the item all the same."""
     words: Words
-
-
-class BestWeights:
-    """The trained weights with the lowest held-out loss so far. Part of a checkpoint."""
-
-    def __init__(self, model: RewardModel) -> None:
-        self.model = model
-        self.weights: dict[str, Tensor] | None = None
-        self.update = 0
-        """The update after which the weights were kept."""
-
-    def keep(self, update: int) -> None:
-        self.update = update
-        self.weights = {name: weight.detach().clone() for name, weight in self.model.trainable().items()}
-
-    @torch.no_grad()
-    def put_back(self) -> None:
-        parameters = self.model.trainable()
-        for name, weight in (self.weights or {}).items():
-            parameters[name].copy_(weight)
-
-    def state(self) -> dict[str, Any]:
-        return {"weights": self.weights, "update": self.update}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self.weights, self.update = state["weights"], state["update"]
 
 
 class RewardModelTrainer(Closable):
@@ -259,7 +233,7 @@ class RewardModelTrainer(Closable):
             losses |= token_metrics(self.model, gathered, _verdicts([item for share in shares for item in share]))
         return {f"held_out/{name.removeprefix('loss/')}": value for name, value in losses.items()}
 
-    def _finished(self) -> Callable[[Path], None]:
+    def _finished(self) -> Writers:
         """The best weights, calibrated on the held-out prompts."""
         self.best.put_back()
         _, _, outs = self._predict(self.held_items)
@@ -278,7 +252,8 @@ class RewardModelTrainer(Closable):
         elif self.settings.loss.span and (warning := complaint(self.model, outs, verdicts)):
             self.run.note(warning)
         self.model.gather_head()
-        return model_writer(self.model, self.tokenizer, self.world)
+        card = card_of(self.run.path, self.settings, "reward-model", self.best.update or self.run.done)
+        return writers_of(self.model, self.tokenizer, self.world, card)
 
     @torch.no_grad()
     def _predict(self, items: Sequence[Item]) -> tuple[Tensor, Tensor, list[Tensor]]:

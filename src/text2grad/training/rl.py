@@ -49,6 +49,7 @@ from text2grad.tasks.task import Metric
 from text2grad.training import guard, hindsight, locality, rollouts
 from text2grad.training.guard import Guard
 from text2grad.training.rollouts import SampleAndJudge, evenly, residual_ratio
+from text2grad.training.saving import BestWeights, writers_for
 from text2grad.training.settings import TrainSettings
 from text2grad.training.setup import (
     Callback,
@@ -57,7 +58,6 @@ from text2grad.training.setup import (
     learning,
     load_data,
     make_optimizer,
-    model_writer,
     reward_function_of,
     set_rate,
     start,
@@ -153,6 +153,9 @@ class Trainer(Closable):
             "spread": self.reward_function.running_spread,
             "guard": self.guard,
         }
+        self.best = BestWeights(self.policy) if settings.save_best and not world.sharded else None
+        if self.best is not None:
+            parts["best"] = self.best
         self.state = TrainingState(self.policy, self.optimizer, world, parts)
         # A prompt that is too long is found now, not when it comes up after hours.
         for example in (*self.examples, *self.held_out[: settings.evaluation.examples]):
@@ -167,6 +170,8 @@ class Trainer(Closable):
             if run.done == 0 and self.evaluator is not None and not run.over:
                 metrics, held_out = self.evaluate()
                 self.guard.see(metrics)
+                if self.best is not None:
+                    self.best.see({"update": 0, **metrics})
                 run.log({"update": 0, **metrics}, held_out=held_out)
             for step in run.steps():
                 clock = Clock("sample", "critic", "align", "forward", "update")
@@ -195,8 +200,10 @@ class Trainer(Closable):
                     if "held_out/length" not in metrics:  # the end is always evaluated
                         measured, held_out = self.evaluate()
                         metrics |= measured
+                if self.best is not None:
+                    self.best.see(metrics)
                 run.log(metrics | clock.metrics(), logged, held_out)
-            return run.finish(partial(model_writer, self.policy, self.tokenizer, self.world))
+            return run.finish(partial(writers_for, self))
 
     # ------------------------------------------------------------------------------------------------ its verbs
 

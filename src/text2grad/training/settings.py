@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from text2grad._checked import Int, Real
+from text2grad._checked import Flag, Int, Real
 from text2grad.config import Renamed, settings
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.settings import CriticSettings, Scoring
@@ -118,7 +118,7 @@ class TrainSettings(RunSettings):
         *("critic", "reward", "updates", "prompts", "completions", "seed"),
         *("device", "sampling.max_new_tokens", "sampling.temperature", "advantage.estimator", "kl.coefficient"),
         *("update.learning_rate", "update.epochs", "update.micro_batch", "policy.lora.rank", "policy.precision"),
-        *("evaluation.every", "log.trackers"),
+        *("evaluation.every", "save", "log.trackers"),
     )
     RENAMED: ClassVar = {
         "credit.kind": Renamed("advantage.estimator", {"group": "span_rloo"}),
@@ -146,6 +146,12 @@ class TrainSettings(RunSettings):
     """chat: prompts go through the model's chat template. plain: as they are. auto: chat where there is a template."""
     checkpoint_every: Annotated[Int, Gt(0)] = 10
     """Updates between checkpoints. What is sampled and judged in between is kept as well, and not paid for twice."""
+    save: Literal["merged", "adapter", "both"] = "merged"
+    """What RUN/model is. merged: whole weights, in the dtype of the base. adapter: the LoRA adapter alone, which is
+    small and needs its base. both: merged, and the adapter in RUN/adapter."""
+    save_best: Flag = True
+    """Also write RUN/best, the weights of the best held-out evaluation, where the last are not the best. Checkpoints
+    hold a second copy of the trained weights for it. Not with --launch fsdp2."""
     sampling: SamplingSettings = field(default_factory=SamplingSettings)
     """How completions are sampled."""
     scoring: Scoring = field(default_factory=Scoring)
@@ -217,17 +223,23 @@ class SFTSettings(SupervisedRunSettings):
         *("model", "task", "data", "held_out", "columns"),
         *("epochs", "updates", "max_tokens", "seed", "device"),
         *("update.learning_rate", "update.batch", "update.micro_batch", "policy.lora.rank", "policy.precision"),
-        *("evaluate_every", "checkpoint_every", "log.trackers"),
+        *("evaluate_every", "checkpoint_every", "save", "log.trackers"),
     )
     data: str = ""
     """File of examples. JSONL: prompt with completion or reference, or messages that end with the assistant's turn."""
     max_tokens: Annotated[Int, Gt(1)] = 1024
     """Longest example, prompt and completion together. Nothing is cut off: see `too_long`."""
     patience: Annotated[Int, Ge(0)] = 0
-    """Stop after this many evaluations in a row above the lowest held-out loss. 0: never. The saved weights are those
-    of the last update, not of the lowest loss."""
+    """Stop after this many evaluations in a row above the lowest held-out loss. 0: never. RUN/model has the weights of
+    the last update, RUN/best those of the lowest loss."""
     format: Literal["auto", "chat", "plain"] = "auto"
     """chat: prompts go through the model's chat template. plain: as they are. auto: chat where there is a template."""
+    save: Literal["merged", "adapter", "both"] = "merged"
+    """What RUN/model is. merged: whole weights, in the dtype of the base. adapter: the LoRA adapter alone, which is
+    small and needs its base. both: merged, and the adapter in RUN/adapter."""
+    save_best: Flag = True
+    """Also write RUN/best, the weights of the best held-out evaluation, where the last are not the best. Checkpoints
+    hold a second copy of the trained weights for it. Not with --launch fsdp2."""
 
 
 @settings

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
 
 from text2grad import __version__, config
 from text2grad.errors import ConfigError, InvalidData, RunError, UsageError, first_line
@@ -24,10 +23,10 @@ from text2grad.feedback.critics.learned import is_checkpoint
 from text2grad.feedback.critics.named import critic_named, refuse_people, sources_of
 from text2grad.feedback.critics.protocol import Critic
 from text2grad.feedback.judge import RewardFunction
-from text2grad.models.load import fingerprint, load_model
+from text2grad.models.load import fingerprint, load_model, published_dtype
 from text2grad.models.memory import memory_named
 from text2grad.models.modes import without_plans
-from text2grad.models.parallel import Processes, whole_weights
+from text2grad.models.parallel import Processes
 from text2grad.models.reward import open_critic
 from text2grad.optim.settings import UpdateSettings
 from text2grad.optim.update import learning_rate_factor
@@ -35,7 +34,7 @@ from text2grad.runs.run import Run
 from text2grad.tasks.examples import Stream
 from text2grad.tasks.task import Task, task_of
 from text2grad.training.settings import SupervisedSettings
-from text2grad.training.state import disk_errors, seed_everything
+from text2grad.training.state import seed_everything
 from text2grad.types import Example, MetricInfo
 
 T = TypeVar("T")
@@ -83,6 +82,8 @@ def start(
     """Open the run folder, seed everything, load the model. See `Run` for the arguments."""
     if (model is None) != (tokenizer is None):
         raise UsageError("a model and its tokenizer go together: give both, or neither and the name of one")
+    if getattr(settings, "save", "merged") != "merged" and not settings.policy.lora.rank:
+        raise ConfigError(f"save={settings.save} wants an adapter, and policy.lora.rank=0 has none; set save=merged")
     world = Processes(device_named(settings.device), settings.log.trackers, str(folder))
     run = Run(
         folder,
@@ -104,6 +105,8 @@ def start(
         seed_everything(settings.seed)
         if model is None:
             model, tokenizer = load_model(settings.model, device=str(world.device))
+            if command != "reward-model":  # its calibration is of these very weights
+                model.saves_as = published_dtype(settings.model)
         run.began_from(fingerprint(model))
         return Session(world, run, model.to(world.device), tokenizer)
 
@@ -159,18 +162,6 @@ def learning(module: Any) -> Iterator[None]:
         module.eval()
 
 
-def model_writer(policy: Any, tokenizer: Any, world: Processes) -> Callable[[Path], None]:
-    """What `Run.finish` calls to write the trained model. Gathers sharded weights, so every process must call it."""
-    with memory_named("saving the model", "nothing: close other programs"):
-        weights: dict[str, Tensor] | None = whole_weights(policy.model) if world.sharded else None
-
-    def write(path: Path) -> None:
-        with memory_named("saving the model", "nothing: close other programs"), disk_errors():
-            policy.save_pretrained(path, tokenizer, weights)
-
-    return write
-
-
 def facts(settings: Any, world: Processes) -> dict[str, Any]:
     """What a report needs to say how to make the run again."""
     import transformers
@@ -186,6 +177,7 @@ def facts(settings: Any, world: Processes) -> dict[str, Any]:
         "platform": platform.platform(),
         "device": str(world.device),
         "processes": world.size,
+        "threads": torch.get_num_threads(),
         "command": ["text2grad" if ours else sys.argv[0], *sys.argv[1:]],
         "seed": settings.seed,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -23,6 +23,7 @@ from text2grad.runs import Closable
 from text2grad.runs.run import Outcome
 from text2grad.tasks.examples import Stream
 from text2grad.training.losswatch import LossWatch
+from text2grad.training.saving import BestWeights, writers_for
 from text2grad.training.settings import SFTSettings
 from text2grad.training.setup import (
     Callback,
@@ -30,12 +31,11 @@ from text2grad.training.setup import (
     learning,
     load_data,
     make_optimizer,
-    model_writer,
     set_rate,
     share_of,
     start,
 )
-from text2grad.training.state import TrainingState
+from text2grad.training.state import Part, TrainingState
 from text2grad.types import Example, Message, MetricInfo
 
 METRICS = {
@@ -99,7 +99,9 @@ class SFTTrainer(Closable):
         self.module = self.world.prepare(self.policy)
         self.optimizer = make_optimizer(self.policy, settings.update)
         self.watch = LossWatch("held_out/loss", settings.patience)
-        self.state = TrainingState(self.policy, self.optimizer, self.world, {"watch": self.watch})
+        self.best = BestWeights(self.policy) if settings.save_best and not self.world.sharded else None
+        parts: dict[str, Part] = {"watch": self.watch} | ({} if self.best is None else {"best": self.best})
+        self.state = TrainingState(self.policy, self.optimizer, self.world, parts)
 
     def train(self) -> Outcome:
         """From where the folder stands to the end; once."""
@@ -118,9 +120,10 @@ class SFTTrainer(Closable):
                 if step % self.settings.evaluate_every == 0 or step == self.updates:
                     with clock("evaluate"):
                         metrics |= self.evaluate()
-                self.watch.after(metrics, run, options.learning_rate)
+                if self.watch.after(metrics, run, options.learning_rate) and self.best is not None:
+                    self.best.keep(step)
                 run.log(metrics | clock.metrics())
-            return run.finish(partial(model_writer, self.policy, self.tokenizer, self.world))
+            return run.finish(partial(writers_for, self))
 
     def update(self, rows: Sequence[Encoded]) -> dict[str, float]:
         options = self.settings.update

@@ -116,8 +116,11 @@ class RewardModel(Headed):
 
     # ------------------------------------------------------------------------------------------------------- files
 
-    def save_pretrained(self, path: str | Path, tokenizer: Any, weights: dict[str, Tensor] | None = None) -> None:
+    def save_pretrained(
+        self, path: str | Path, tokenizer: Any, weights: dict[str, Tensor] | None = None, *, adapter: bool = False
+    ) -> None:
         """Write what `from_pretrained` reads. `weights`: see `Backbone.save_pretrained`."""
+        assert not adapter, "a reward model is saved whole: its head belongs to it"
         self.backbone.save_pretrained(path, tokenizer, weights)
         head = self._gathered or self._head_weights()
         save_file(head | {"class_weights_3": self.class_weights_3.cpu()}, Path(path) / _HEAD)

@@ -1,0 +1,38 @@
+"""A checkpoint → a model folder: the base model of the run, with the weights that the checkpoint holds."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from text2grad.errors import RunError
+from text2grad.models.load import load_model, published_dtype
+from text2grad.models.parallel import Processes
+from text2grad.models.policy import Policy
+from text2grad.runs import aside
+from text2grad.training.saving import card_of, writers_of
+from text2grad.training.state import TrainingState
+
+
+def export(folder: Path, checkpoint: Path, settings: Any, stage: str, target: Path, *, adapter: bool) -> int:
+    """Write the model; the number of the update that it is from. Works on the CPU."""
+    model, tokenizer = load_model(settings.model)
+    model.saves_as = published_dtype(settings.model)
+    world = Processes("cpu")
+    policy = Policy(model, settings.policy, value_head=False)
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)])
+    collected = TrainingState(policy, optimizer, world, {}).read(checkpoint)
+    weights = {name: weight for name, weight in collected["weights"].items() if not name.startswith("value_head.")}
+    parameters = policy.trainable()
+    if weights.keys() != parameters.keys():
+        raise RunError(
+            f"{checkpoint}: holds other weights than {settings.model} has; did the model change under the run?"
+        )
+    with torch.no_grad():
+        for name, weight in weights.items():
+            parameters[name].copy_(weight)
+    card = card_of(folder, settings, stage, collected["update"])
+    write = writers_of(policy, tokenizer, world, card, "adapter" if adapter else "merged")["model"]
+    with aside(target) as scratch:
+        write(scratch)
+    return int(collected["update"])
