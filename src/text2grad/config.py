@@ -244,7 +244,8 @@ def _lay(tree: dict[str, Any], word: str, cls: type, warn: Callable[[str], None]
     parts = key.split(".")
     if not equals or not all(parts):
         raise ConfigError(f"overrides should look like `a.b=c`, got {word!r}")
-    laid = parse(value, f"override {word!r}")
+    # YAML keeps @ for itself; here it begins the name of a file.
+    laid = value if value.startswith("@") else parse(value, f"override {word!r}")
     alone: dict[str, Any] = {}
     _put(alone, parts, laid, word)
     new = renamed(cls, alone, "overrides", warn)

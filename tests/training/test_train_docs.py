@@ -66,5 +66,9 @@ def test_every_setting_that_is_named_exists() -> None:
 
 
 def test_the_settings_that_may_change_are_listed() -> None:
-    free = section("Resume").split("they decide memory and disk only:")[1].split(". Changed data")[0]
+    free = (
+        section("Resume")
+        .split("they decide memory, disk, and how critics are asked and paid:")[1]
+        .split(". Changed data")[0]
+    )
     assert tuple(re.findall(r"`(.+?)`", free)) == FREE

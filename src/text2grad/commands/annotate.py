@@ -39,7 +39,7 @@ from text2grad.feedback.critics.openai import server_of
 from text2grad.feedback.critics.protocol import Critic, described
 from text2grad.feedback.people import PeopleSettings, write_argilla, write_label_studio
 from text2grad.feedback.rows import Rejected, Row, check_writable, identity
-from text2grad.feedback.settings import CriticSettings
+from text2grad.feedback.settings import HOW_CRITICS_ARE_ASKED, CriticSettings
 from text2grad.models.reward import open_critic
 from text2grad.runs import read_jsonl
 from text2grad.runs.display import Display
@@ -52,7 +52,8 @@ from text2grad.tasks.task import open_task, reads_data
 @settings
 class AnnotateSettings:
     COMMON: ClassVar = (
-        *("task", "critic", "batch", "critics.openai.base_url", "critics.openai.temperature"),
+        *("task", "critic", "batch", "critics.openai.base_url", "critics.openai.task"),
+        *("critics.openai.instruction", "critics.openai.rubric", "critics.openai.temperature"),
         *("critics.openai.concurrency", "critics.openai.budget.requests", "critics.openai.budget.tokens"),
         *("critics.openai.budget.money", "critics.code.seconds", "critics.code.workers", "critics.learned.device"),
         *("columns", "people.kind"),
@@ -94,14 +95,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 TASKS = {"argilla": write_argilla, "label_studio": write_label_studio}
-FREE = (
-    "batch",
-    *(f"critics.openai.{name}" for name in ("api_key", "concurrency", "timeout", "retries")),
-    *(f"critics.openai.{name}" for name in ("longest_wait", "drain", "cache", "budget", "structured")),
-    "critics.code.workers",
-    "critics.learned.batch_tokens",
-)
-"""Settings that change how the work is done, not what comes out: a rerun may change them and resume."""
+FREE = ("batch", *HOW_CRITICS_ARE_ASKED)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -239,9 +233,17 @@ def _work(
     with budget.kept_beside(ledger.target) if models else nullcontext():
         try:
             with Display("annotate", items, ledger.done, show=True) as display:
+                counts = [_Count(ledger, display) for _ in models]
+                for model, count in zip(models, counts, strict=True):
+                    model.told = count.one_more
                 work = annotate_file(read, critic, options.align, ledger, options.batch, lambda n: display.step(n, {}))
                 try:
                     asyncio.run(work)
+                except KeyboardInterrupt:
+                    judged = max((count.judged for count in counts if count.begun == ledger.done), default=0)
+                    kept = f", and the replies to {judged:,} more are remembered" if judged else ""
+                    display.note(f"{ledger.done:,} of {items:,} rows are written{kept}; the same command resumes there")
+                    raise
                 except SystemExit as problem:
                     # From a task that the critic began: the loop passes it on, past all that is waiting.
                     raise CriticError(f"the critic {options.critic} raised {described(problem)}; mend it") from problem
@@ -249,6 +251,20 @@ def _work(
         finally:
             if models:
                 print(f"{names}: {budget}", file=sys.stderr)
+
+
+class _Count:
+    """Rows that a model has judged, shown as they finish: a batch is written when the last of it is done."""
+
+    def __init__(self, ledger: Ledger, display: Display) -> None:
+        self.ledger, self.display = ledger, display
+        self.begun, self.judged = ledger.done, 0
+
+    def one_more(self) -> None:
+        if self.ledger.done != self.begun:
+            self.begun, self.judged = self.ledger.done, 0
+        self.judged += 1
+        self.display.step(self.ledger.done + self.judged, {})
 
 
 def _write_tasks(tool: str, target: Path, read: Read) -> int:

@@ -17,6 +17,15 @@ def check(_: argparse.Namespace, settings: TrainSettings) -> None:
     refuse_people(settings.evaluation.critic)
 
 
+def dry_run(settings: TrainSettings) -> list[str]:
+    """Reads the data and asks nobody."""
+    from text2grad.tasks.task import task_of
+    from text2grad.training.spending import estimate
+
+    task = task_of(settings)
+    return estimate(settings, task.examples("train"), task.held_out(), settings.critic or task.critic)
+
+
 _command = TrainingCommand(
     "train",
     TrainSettings,
@@ -24,6 +33,7 @@ _command = TrainingCommand(
     usage="data=FILE critic=NAME model=NAME",
     wants="examples to train on: data=FILE.jsonl, or task=NAME",
     sandbox=True,
+    dry_run=dry_run,
     check=check,
 )
 arguments, run = _command.arguments, _command.run

@@ -32,6 +32,8 @@ class TrainingCommand:
     """Settings that are required if neither a task nor data is given."""
     sandbox: bool = False
     """Its critic may run programs."""
+    dry_run: Callable[[Any], list[str]] | None = None
+    """Settings → what the run would do and cost, in lines, without doing it."""
     check: Callable[[argparse.Namespace, Any], None] = lambda *_: None
     """Refuses settings that cannot work; asked once, before any process is started."""
 
@@ -40,6 +42,8 @@ class TrainingCommand:
         parser.add_argument("words", nargs="*", metavar="RUN key=value", help="the run folder, and settings")
         if self.sandbox:
             parsing.add_unsafe(parser)
+        if self.dry_run is not None:
+            parser.add_argument("--dry-run", action="store_true", help="say what the run would do and cost, and stop")
         parser.add_argument("--quiet", action="store_true", help="no progress display")
         launching.add_launch(parser)
         parsing.add_settings(parser, self.settings)
@@ -56,6 +60,9 @@ class TrainingCommand:
         if not settings.data and settings.task == "jsonl":
             raise UsageError(f"wants {self.wants}; see text2grad {self.name} --help")
         self.check(args, settings)
+        if self.dry_run is not None and args.dry_run:
+            print("\n".join(self.dry_run(settings)))
+            return 0
         if args.launch or args.processes is not None:
             return launching.launch(args, self.name, parsing.flags_again(args))
         launching.set_threads(Path(folders[0]))

@@ -73,14 +73,21 @@ SCHEMA: dict[str, Any] = {
 
 
 def messages_for(
-    task: str, prompt: str | Sequence[Message], completion: str, extras: Mapping[str, object], most_quotes: int
+    task: str,
+    prompt: str | Sequence[Message],
+    completion: str,
+    extras: Mapping[str, object],
+    most_quotes: int,
+    rubric: str = "",
 ) -> list[dict[str, str]]:
-    """The chat to send. The tags around each part carry a mark that no part can know, so none passes for another."""
+    """The chat to send. `task`: one of `TASKS`, or an instruction in somebody's own words. The tags around each part
+    carry a mark that no part can know, so none passes for another."""
     parts = [("prompt", _as_text(prompt)), *((name, _as_text(value)) for name, value in extras.items() if value)]
     parts.append(("completion", completion))
     mark = hashlib.sha256("\0".join(text for _, text in parts).encode("utf-8", "replace")).hexdigest()[:8]
     body = "\n\n".join(f"<{name} {mark}>\n{text}\n</{name} {mark}>" for name, text in parts)
-    instruction = _INSTRUCTION.format(task=TASKS[task], most=most_quotes)
+    judged = TASKS.get(task, task) + (f"\nThe score follows this rubric:\n{rubric}" if rubric else "")
+    instruction = _INSTRUCTION.format(task=judged, most=most_quotes)
     return [{"role": "system", "content": instruction}, {"role": "user", "content": body}]
 
 

@@ -2,6 +2,7 @@
 A critic's own module says what it does with them."""
 
 from dataclasses import field
+from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
@@ -107,7 +108,7 @@ class LearnedSettings:
 @settings
 class BudgetSettings:
     requests: Annotated[Int, Ge(0)] | None = None
-    """Requests at most for one output file, retries, repairs and earlier runs included; none: no limit."""
+    """Requests at most for one output file or run, retries, repairs and resumes included; none: no limit."""
     tokens: Annotated[Int, Ge(0)] | None = None
     """Tokens at most, in and out together, likewise; none: no limit."""
     money: Annotated[Real, Ge(0)] | None = None
@@ -133,6 +134,10 @@ class OpenAISettings:
     """Better left to OPENAI_API_KEY in the environment. Never written down: it prints as stars."""
     task: Literal["summarization", "code", "qa", "general"] = "general"
     """Which instruction the model gets."""
+    instruction: str = ""
+    """What to judge, in your own words, instead of the one of `task`; @FILE reads it from a file."""
+    rubric: str = ""
+    """What the score means, or what counts how much, in your own words; @FILE reads it from a file."""
     show: tuple[str, ...] = ("source", "passages", "reference")
     """Columns of the data that the model is shown beside prompt and completion, where they are there."""
     most_quotes: Annotated[Int, Gt(0)] = 6
@@ -158,6 +163,25 @@ class OpenAISettings:
     """SQLite file of the replies; none: `critiques.sqlite` in the cache folder of text2grad."""
     budget: BudgetSettings = field(default_factory=BudgetSettings)
     """Where to stop."""
+
+    def __post_init__(self) -> None:
+        for name in ("instruction", "rubric"):
+            if (value := getattr(self, name)).startswith("@"):
+                # The words themselves are the setting: an edited file is another run.
+                try:
+                    words = Path(value[1:]).expanduser().read_text(encoding="utf-8").strip()
+                except (OSError, UnicodeDecodeError) as problem:
+                    raise ValueError(f"{name}: should be a text, or @FILE of a readable one: {problem}") from None
+                object.__setattr__(self, name, words)
+
+
+HOW_CRITICS_ARE_ASKED = (
+    *(f"critics.openai.{name}" for name in ("api_key", "concurrency", "timeout", "retries", "longest_wait")),
+    *(f"critics.openai.{name}" for name in ("drain", "cache", "structured")),
+    *(f"critics.openai.budget.{name}" for name in ("requests", "tokens", "money", "price_in", "price_out")),
+    *("critics.code.workers", "critics.learned.batch_tokens"),
+)
+"""Settings that change how the work is done, not what comes out: they may change on resume."""
 
 
 @settings

@@ -53,6 +53,7 @@ from text2grad.training.setup import (
     start,
 )
 from text2grad.training.sft import Encoded, Encoder
+from text2grad.training.spending import Spending
 from text2grad.training.state import TrainingState
 from text2grad.types import Example, MetricInfo, Rollout
 
@@ -112,9 +113,10 @@ class DPOTrainer(Closable):
         self.metrics = (*data.task.metrics, *metrics)
         self.reward_function: RewardFunction | None = None
         digests = data.digests
+        self.spending = Spending(settings.critics.openai.budget)
         if settings.pairs == "samples":
             named = critic if critic is not None else settings.critic or data.task.critic
-            self.reward_function = reward_function_of(named, settings)
+            self.reward_function = reward_function_of(named, settings, budget=self.spending.budget)
             digests = digests | critic_digests(named)
         from_python = data.from_python or critic is not None or bool(metrics)
         session = start(
@@ -196,7 +198,8 @@ class DPOTrainer(Closable):
     def train(self) -> Outcome:
         """From where the folder stands to the end; once."""
         run, options = self.run, self.settings.update
-        with closing(self), run.working(self.state, self.updates):
+        critics = () if self.reward_function is None else (self.reward_function.critic,)
+        with closing(self), run.working(self.state, self.updates), self.spending.of(run, *critics):
             if run.done == 0 and not run.over:
                 measured, held_out = self.evaluate()
                 metrics = {"update": 0, **self._counts(), **measured}
@@ -223,7 +226,7 @@ class DPOTrainer(Closable):
                     self.warned.without_pairs = True
                     metrics["warnings"] = [NO_PAIR.format(step)]
                     run.note(NO_PAIR.format(step))
-                run.log(metrics | clock.metrics(), logged, held_out)
+                run.log(metrics | clock.metrics() | self.spending.metrics(run), logged, held_out)
             return run.finish(partial(writers_for, self))
 
     def next_pairs(self, step: int, clock: Clock) -> tuple[list[Pair], dict[str, Any], list[Rollout]]:

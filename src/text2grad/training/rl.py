@@ -46,7 +46,7 @@ from text2grad.runs import Closable
 from text2grad.runs.run import Outcome
 from text2grad.tasks.examples import Stream
 from text2grad.tasks.task import Metric
-from text2grad.training import guard, hindsight, locality, rollouts
+from text2grad.training import guard, hindsight, locality, rollouts, spending
 from text2grad.training.guard import Guard
 from text2grad.training.rollouts import SampleAndJudge, evenly, residual_ratio
 from text2grad.training.saving import BestWeights, writers_for
@@ -63,6 +63,7 @@ from text2grad.training.setup import (
     start,
 )
 from text2grad.training.sizes import Sizes
+from text2grad.training.spending import Spending, estimate
 from text2grad.training.state import Part, TrainingState
 from text2grad.types import Example, Rollout
 
@@ -91,7 +92,10 @@ class Trainer(Closable):
         self.examples, self.held_out = data.examples, data.held_out
         self.metrics = (*data.task.metrics, *metrics)
         named = critic if critic is not None else settings.critic or data.task.critic
-        made = partial(reward_function_of, settings=settings, scalar=settings.reward == "scalar")
+        self.spending = Spending(settings.critics.openai.budget)
+        made = partial(
+            reward_function_of, settings=settings, scalar=settings.reward == "scalar", budget=self.spending.budget
+        )
         self.reward_function, other = made(named), settings.evaluation.critic
         self.held_out_reward = self.reward_function if other is None else made(other)
         from_python = data.from_python or critic is not None or bool(metrics)
@@ -166,7 +170,11 @@ class Trainer(Closable):
     def train(self) -> Outcome:
         """From where the folder stands to the end; once."""
         run, settings = self.run, self.settings
-        with closing(self), run.working(self.state, settings.updates):
+        critics = (self.reward_function.critic, self.held_out_reward.critic)
+        with closing(self), run.working(self.state, settings.updates), self.spending.of(run, *critics):
+            if self.spending.models and not run.done:
+                for line in estimate(settings, self.examples, self.held_out, self.reward_function.critic):
+                    run.note(line)
             if run.done == 0 and self.evaluator is not None and not run.over:
                 metrics, held_out = self.evaluate()
                 self.guard.see(metrics)
@@ -202,7 +210,7 @@ class Trainer(Closable):
                         metrics |= measured
                 if self.best is not None:
                     self.best.see(metrics)
-                run.log(metrics | clock.metrics(), logged, held_out)
+                run.log(metrics | clock.metrics() | self.spending.metrics(run), logged, held_out)
             return run.finish(partial(writers_for, self))
 
     # ------------------------------------------------------------------------------------------------ its verbs
@@ -381,6 +389,7 @@ INFOS = {
     **hindsight.METRICS,
     **rollouts.METRICS,
     **guard.METRICS,
+    **spending.METRICS,
 }
 """Title, help and direction of what this loop logs beside numbers about completions."""
 

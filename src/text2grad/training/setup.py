@@ -19,10 +19,12 @@ import torch
 
 from text2grad import __version__, config
 from text2grad.errors import ConfigError, InvalidData, RunError, UsageError, first_line
+from text2grad.feedback.critics.budget import Budget
 from text2grad.feedback.critics.learned import is_checkpoint
 from text2grad.feedback.critics.named import critic_named, refuse_people, sources_of
 from text2grad.feedback.critics.protocol import Critic
 from text2grad.feedback.judge import RewardFunction
+from text2grad.feedback.settings import HOW_CRITICS_ARE_ASKED
 from text2grad.models.load import fingerprint, load_model, published_dtype
 from text2grad.models.memory import memory_named
 from text2grad.models.modes import without_plans
@@ -48,9 +50,11 @@ FREE = (
     "policy.compile",
     "checkpoint_every",
     "keep_checkpoints",
+    *HOW_CRITICS_ARE_ASKED,
 )
-"""Settings that may change on resume: how much is in memory and on the disk at once, not what is computed. Sums are
-then taken in another order, so the last bits of the weights may differ."""
+"""Settings that may change on resume: how much is in memory and on the disk at once, how critics are asked and what
+they may cost; not what is computed. Sums are then taken in another order, so the last bits of the weights may
+differ."""
 
 Callback = Callable[[Any, Mapping[str, Any]], object]
 """Called with the trainer and an update's metrics, after they are written."""
@@ -231,11 +235,13 @@ def file_digests(*paths: str) -> dict[str, str]:
     return result
 
 
-def reward_function_of(critic: Critic | str, settings: Any, *, scalar: bool = False) -> RewardFunction:
-    """A critic, or its name, with the settings of a run."""
+def reward_function_of(
+    critic: Critic | str, settings: Any, *, scalar: bool = False, budget: Budget | None = None
+) -> RewardFunction:
+    """A critic, or its name, with the settings of a run. `budget`: what its model critics may spend together."""
     refuse_people(critic)
     if isinstance(critic, str):
-        critic = critic_named(critic, settings.critics, open_critic)
+        critic = critic_named(critic, settings.critics, open_critic, budget)
     return RewardFunction(critic, settings.align, settings.scoring, scalar=scalar)
 
 

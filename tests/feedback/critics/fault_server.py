@@ -64,6 +64,8 @@ class Server:
         await asyncio.sleep(self.delay)
         if key == "wrong-key":
             return await self.send(writer, 401, {"error": {"message": f"Incorrect API key provided: {key}"}})
+        if fault == "404":
+            return await self.send(writer, 404, {"error": {"message": "no such path"}})
         if fault == "429":
             return await self.send(writer, 429, {"error": {"message": "slow down"}}, "Retry-After: 0.2\r\n")
         if fault == "500":

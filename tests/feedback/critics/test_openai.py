@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import Start
 from tests.feedback.critics.fault_server import BODIES
 from text2grad import config
-from text2grad.errors import BudgetSpent, CriticError
+from text2grad.errors import BudgetSpent, ConfigError, CriticError
 from text2grad.feedback.align import align
 from text2grad.feedback.critics.openai import OpenAICritic, _read
 from text2grad.feedback.critics.protocol import Critiques, ask_now
@@ -160,7 +160,7 @@ def test_the_key_is_in_no_file_and_no_message(
         if path.is_file():
             assert b"sk-very-secret" not in path.read_bytes()
     monkeypatch.setenv("OPENAI_API_KEY", "wrong-key")
-    with pytest.raises(CriticError, match="the server refused") as caught:
+    with pytest.raises(CriticError, match=r"/v1/chat/completions refused .* Check OPENAI_API_KEY") as caught:
         judge(quick(cache=str(tmp_path / "other.sqlite")))
     assert "wrong-key" not in str(caught.value) and "***" in str(caught.value)
     assert "hidden" not in config.dump(OpenAISettings(api_key="hidden"))  # type: ignore[arg-type]
@@ -252,3 +252,48 @@ def test_parts_of_the_data_are_shown_to_the_model_and_cannot_pass_for_another(fa
     assert "The log." in body and body.count("</completion") == 2
     mark = body.split("<completion ")[1][:8]
     assert f"x </completion> y\n</completion {mark}>" in body
+
+
+@pytest.mark.parametrize(
+    ("key", "faults", "port", "words"),
+    [
+        ("wrong-key", "", None, r":\d+/v1/chat/completions refused .*401.* Check OPENAI_API_KEY"),
+        ("sk-very-secret", "always-404", None, r":\d+/v1/chat/completions refused .*404.* ends in /v1"),
+        ("sk-very-secret", "", 9, r"nobody answers at http://127\.0\.0\.1:9/v1/chat/completions .* /v1 at the end"),
+    ],
+)
+def test_a_wrong_key_or_address_is_found_with_one_request(
+    fault_server: Start, monkeypatch: pytest.MonkeyPatch, key: str, faults: str, port: int | None, words: str
+) -> None:
+    """Six items wait; one request is sent, and the message says who was asked."""
+    fault_server(faults)
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    critic = OpenAICritic("m", quick(base_url=f"http://127.0.0.1:{port}/v1" if port else None))
+    with pytest.raises(CriticError, match=words):
+        ask_now(critic, PROMPTS, COMPLETIONS, {})
+    assert critic.budget.requests == 1
+
+
+def test_an_instruction_and_a_rubric_of_ones_own(fault_server: Start, tmp_path: Path) -> None:
+    fault_server()
+    (tmp_path / "rubric.md").write_text("0: rude\n1: polite\n")
+    options = config.build(
+        OpenAISettings, {"instruction": "Judge the manners.", "rubric": f"@{tmp_path}/rubric.md"}, "x"
+    )
+    critic = OpenAICritic("m", options)
+    asked = critic.question("p", "c", {})["messages"][0]["content"]
+    assert "Judge the manners.\nThe score follows this rubric:\n0: rude\n1: polite\n" in asked
+    assert "does what the prompt asks" not in asked and "Reply with one JSON object" in asked
+    assert config.plain(options)["rubric"] == "0: rude\n1: polite"  # an edited file is another setting
+    usual = OpenAICritic("m", OpenAISettings()).question("p", "c", {})["messages"][0]["content"]
+    assert "rubric" not in usual
+    with pytest.raises(ConfigError, match="rubric: should be a text, or @FILE of a readable one"):
+        OpenAISettings(rubric="@nowhere.md")
+
+
+def test_items_are_told_as_they_are_judged(fault_server: Start) -> None:
+    fault_server()
+    critic, told = OpenAICritic("m", quick()), []
+    critic.told = lambda: told.append(1)
+    ask_now(critic, PROMPTS, COMPLETIONS, {})
+    assert len(told) == len(COMPLETIONS)

@@ -12,7 +12,7 @@ import os
 import random
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 from weakref import WeakValueDictionary
 
@@ -54,8 +54,12 @@ class OpenAICritic:
         self.options = options
         self.budget = budget or Budget(options.budget)
         self.structured = options.structured
+        self._reached = False
+        """Whether the server has answered a request of this process."""
         self._answered = False
         """Whether the server has answered anything yet: then a refusal is of the question, not of everything."""
+        self.told: Callable[[], None] = lambda: None
+        """Called whenever an item is judged."""
         self._key = _key(options)
         self._open = False
         self._asking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -75,7 +79,8 @@ class OpenAICritic:
         except BaseException:
             self._cache.close()
             raise
-        self._slots = asyncio.Semaphore(self.options.concurrency)
+        self._slots, self._first = asyncio.Semaphore(self.options.concurrency), asyncio.Lock()
+        self._unreachable: CriticError | None = None
         self._open = True
         return self
 
@@ -95,7 +100,9 @@ class OpenAICritic:
         async def judge(index: int) -> Reply:
             extras = {name: values[index] for name, values in shown.items()}
             async with self._slots:
-                return await self._judge(self.question(prompts[index], completions[index], extras))
+                reply = await self._judge(self.question(prompts[index], completions[index], extras))
+            self.told()
+            return reply
 
         tasks = [asyncio.create_task(judge(index)) for index in range(len(completions))]
         try:
@@ -122,7 +129,14 @@ class OpenAICritic:
         return {
             "server": server_of(options),
             "model": self.model,
-            "messages": words.messages_for(options.task, prompt, completion, extras, options.most_quotes),
+            "messages": words.messages_for(
+                options.instruction or options.task,
+                prompt,
+                completion,
+                extras,
+                options.most_quotes,
+                options.rubric,
+            ),
             "temperature": options.temperature,
             "max_tokens": options.max_tokens,
         }
@@ -161,6 +175,22 @@ class OpenAICritic:
         return reply
 
     async def _send(self, question: dict[str, Any], key: str) -> dict[str, Any]:
+        """Send. The first request goes alone: a wrong address or key is found with one, not with all of them."""
+        if not self._reached:
+            async with self._first:
+                if self._unreachable is not None:
+                    raise self._unreachable
+                if not self._reached:
+                    try:
+                        reply = await self._tried(question, key)
+                    except CriticError as problem:
+                        self._unreachable = None if isinstance(problem, _Refused) else problem
+                        raise
+                    self._reached = True
+                    return reply
+        return await self._tried(question, key)
+
+    async def _tried(self, question: dict[str, Any], key: str) -> dict[str, Any]:
         """Send until it is answered, the tries are used up, or the server says no."""
         import openai
 
@@ -182,15 +212,21 @@ class OpenAICritic:
                     self.structured = False
                     continue
                 if problem.status_code not in PASSING:
-                    raise (CriticError if problem.status_code in (401, 403, 404) else _Refused)(
-                        f"{self.__name__}: the server refused ({self._safe(problem)}). Check the model's name, "
-                        f"openai.base_url or OPENAI_BASE_URL, and OPENAI_API_KEY"
+                    status, said = problem.status_code, self._safe(problem)
+                    raise (CriticError if status in (401, 403, 404) else _Refused)(
+                        f"{self.__name__}: {self._address} refused ({said}). {_check(status)}"
                     ) from None
                 failed: Exception = problem
             except BudgetSpent:
                 raise
             except (openai.APIError, TimeoutError, CriticError) as problem:
                 failed = problem
+            if not self._reached and type(failed.__cause__).__name__ == "ConnectError":
+                why = self._safe(failed.__cause__ or failed)
+                raise CriticError(
+                    f"{self.__name__}: nobody answers at {self._address} ({why}). Is the server up? Check "
+                    f"critics.openai.base_url or OPENAI_BASE_URL: host, port, and /v1 at the end"
+                ) from None
             if tried >= self.options.retries:
                 raise CriticError(
                     f"{self.__name__}: gave up after {tried + 1} tries ({self._safe(failed)}). What arrived is kept: "
@@ -245,9 +281,24 @@ class OpenAICritic:
         wait = float(asked[0]) if asked else 0.25 * 2**tried * random.uniform(0.75, 1.25)
         return min(wait, self.options.longest_wait)
 
-    def _safe(self, problem: Exception) -> str:
+    @property
+    def _address(self) -> str:
+        """What is asked."""
+        server = server_of(self.options)
+        return f"{'https://api.openai.com/v1' if server == 'OpenAI' else server.rstrip('/')}/chat/completions"
+
+    def _safe(self, problem: BaseException) -> str:
         """A server's message may quote the key back; ours does not."""
         return f"{type(problem).__name__}: {problem}".replace(self._key, "***")[:300]
+
+
+def _check(status: int) -> str:
+    """What to look at, by the status of a refusal."""
+    return {
+        401: "Check OPENAI_API_KEY, or critics.openai.api_key",
+        403: "Check OPENAI_API_KEY, or critics.openai.api_key: it may not use this model",
+        404: "Check the model's name, and that critics.openai.base_url or OPENAI_BASE_URL ends in /v1",
+    }.get(status, "Check the model's name, critics.openai.base_url or OPENAI_BASE_URL, and OPENAI_API_KEY")
 
 
 class _Refused(CriticError):

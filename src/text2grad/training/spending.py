@@ -1,0 +1,136 @@
+"""What the model critics of a run cost: an estimate before, one budget for the whole run, a tally. No torch.
+
+Enters: settings and examples, then the run. Leaves: lines for the person who pays, and metrics. The budget covers both
+critics of a run, all its processes and every resume: each process writes what it spends to RUN/critic.spent, and may
+spend its share of the limits. The critic is asked about every completion of every update, about the held-out ones at
+every evaluation, and about those that are cut and written anew to measure hindsight.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from text2grad.feedback.critics.budget import Budget
+from text2grad.feedback.critics.named import models_in, names_in
+from text2grad.feedback.critics.openai import OpenAICritic, server_of
+from text2grad.feedback.critics.protocol import Critic
+from text2grad.feedback.critics.words import prompt_text
+from text2grad.feedback.settings import BudgetSettings, CriticSettings
+from text2grad.runs.run import Run
+from text2grad.types import Example, MetricInfo
+
+METRICS = {
+    "critic/requests": MetricInfo(
+        "Requests", "Requests to model critics so far, retries and earlier resumes included."
+    ),
+    "critic/tokens_in": MetricInfo("Tokens sent", "Tokens that were sent to model critics so far."),
+    "critic/tokens_out": MetricInfo("Tokens received", "Tokens that came back from model critics so far."),
+    "critic/money": MetricInfo("Money", "What the model critics cost so far, by the prices in the settings."),
+}
+CHARACTERS = 4
+"""Of a sampled token, about."""
+
+
+def estimate(
+    settings: Any, examples: Sequence[Example], held_out: Sequence[Example], critic: Critic | str
+) -> list[str]:
+    """What a run of `train` will ask of its critics; a line for each model that costs something."""
+    sampled = settings.updates * settings.prompts * settings.completions
+    held = held_out[: settings.evaluation.examples]
+    evaluations = 1 + math.ceil(settings.updates / settings.evaluation.every) if held else 0
+    cut = settings.log.hindsight * max(0, evaluations - 1) if settings.reward == "span" else 0
+    lines = [
+        f"{settings.updates:,} updates x {settings.prompts} prompts x {settings.completions} completions"
+        + (f", and {evaluations} evaluations of {len(held)} held-out examples" if held else "")
+        + f": {sampled + evaluations * len(held) + cut:,} completions to judge"
+    ]
+    other = settings.evaluation.critic
+    for model in priced(critic, settings.critics):
+        lines.append(_cost(model, examples, sampled + cut, held, evaluations * len(held), settings))
+    for model in priced(other, settings.critics) if other is not None else ():
+        lines.append(_cost(model, examples, 0, held, evaluations * len(held), settings))
+    return lines
+
+
+def _cost(
+    model: OpenAICritic, examples: Sequence[Example], sampled: int, held: Sequence[Example], judged: int, settings: Any
+) -> str:
+    characters = sampled * _mean_length(examples, model) + judged * _mean_length(held, model)
+    characters += (sampled + judged) * settings.sampling.max_new_tokens * CHARACTERS
+    cost = model.estimate(round(characters), sampled + judged)
+    return f"{model.__name__} at {server_of(model.options)}: {cost}, if nothing is remembered"
+
+
+def _mean_length(examples: Sequence[Example], model: OpenAICritic) -> float:
+    """Characters of an example that the critic is shown."""
+    shown = set(model.options.show)
+    lengths = [
+        len(prompt_text(example.prompt))
+        + (len(example.reference or "") if "reference" in shown else 0)
+        + sum(len(str(value)) for name, value in example.columns.items() if name in shown)
+        for example in examples
+    ]
+    return sum(lengths) / max(len(lengths), 1)
+
+
+def priced(critic: Critic | str, options: CriticSettings) -> list[OpenAICritic]:
+    """The model critics in a critic, or in its name."""
+    if not isinstance(critic, str):
+        return models_in(critic)
+    models = [name.removeprefix("openai:") for name in names_in(critic) if name.startswith("openai:")]
+    return [OpenAICritic(model, options.openai) for model in models]
+
+
+class Spending:
+    """The budget of one run."""
+
+    def __init__(self, limits: BudgetSettings) -> None:
+        self.budget = Budget(limits)
+        self.models: list[OpenAICritic] = []
+
+    @contextmanager
+    def of(self, run: Run, *critics: Critic) -> Iterator[None]:
+        """Count what these critics spend, where any of them costs something; say so at the end."""
+        self.models = [model for critic in critics for model in models_in(critic)]
+        if not self.models:
+            yield
+            return
+        self.budget.limits = share_of(self.budget.limits, run.world.size, run.world.rank)
+        name = "critic" if run.world.is_main else f"critic-{run.world.rank}"
+        with self.budget.kept_beside(run.path / name):
+            try:
+                yield
+            finally:
+                names = " + ".join(dict.fromkeys(model.__name__ for model in self.models))
+                run.note(f"{names}: {self.budget}")
+
+    def metrics(self, run: Run) -> dict[str, float]:
+        """What was spent so far, by all processes; nothing where nothing costs."""
+        if not self.models:
+            return {}
+        budget = self.budget
+        mine = {
+            "critic/requests": float(budget.requests),
+            "critic/tokens_in": float(budget.tokens_in),
+            "critic/tokens_out": float(budget.tokens_out),
+        }
+        if budget.limits.price_in or budget.limits.price_out:
+            mine["critic/money"] = budget.money
+        parts = run.world.all_gather(mine)
+        return {key: sum(part[key] for part in parts) for key in mine}
+
+
+def share_of(limits: BudgetSettings, processes: int, rank: int) -> BudgetSettings:
+    """What one of several processes may spend, so that all of them together stay within the limits.
+
+    >>> [share_of(BudgetSettings(requests=5), 2, rank).requests for rank in (0, 1)]
+    [3, 2]
+    """
+
+    def share(limit: int | None) -> int | None:
+        return None if limit is None else limit // processes + (rank < limit % processes)
+
+    money = None if limits.money is None else limits.money / processes
+    return replace(limits, requests=share(limits.requests), tokens=share(limits.tokens), money=money)
