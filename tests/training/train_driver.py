@@ -121,7 +121,7 @@ def half_written(_state_dict: Any, place: Path) -> None:
     place.write_bytes(b"PK half a checkpoint")
 
 
-def half_saved(_policy: Any, place: Path, *_: Any) -> None:
+def half_saved(_policy: Any, place: Path, *_: Any, **__: Any) -> None:
     place.mkdir()
     (place / "model.safetensors").write_bytes(b"half")
 
