@@ -8,14 +8,19 @@ __version__ = "0.2.0"
 if TYPE_CHECKING:
     from text2grad.errors import Text2GradError
     from text2grad.evaluation.evaluator import Evaluator
+    from text2grad.feedback.agreement import agreement
     from text2grad.feedback.align import AlignSettings, align
     from text2grad.feedback.judge import RewardFunction, judge
+    from text2grad.feedback.people import PeopleSettings, Rejected, read_people
     from text2grad.feedback.rewards import token_rewards
-    from text2grad.feedback.settings import Scoring
+    from text2grad.feedback.settings import CriticSettings, Scoring
+    from text2grad.models.critics import critic
     from text2grad.models.offsets import completion_of
     from text2grad.models.reward.model import RewardModel
     from text2grad.models.sampling import Sampled, Sampler, Seed
     from text2grad.optim.estimators import Advantages, Estimator, estimator
+    from text2grad.tasks.annotated import load_annotated
+    from text2grad.tasks.examples import load_examples
     from text2grad.tasks.task import Metric, Task, mean_of, open_task
     from text2grad.training.preference import DPOTrainer
     from text2grad.training.reward_model import RewardModelTrainer
@@ -40,6 +45,7 @@ __all__ = [
     "AlignSettings",
     "Alignment",
     "Completion",
+    "CriticSettings",
     "Critique",
     "DPOSettings",
     "DPOTrainer",
@@ -50,7 +56,9 @@ __all__ = [
     "Metric",
     "MetricInfo",
     "Missed",
+    "PeopleSettings",
     "Quote",
+    "Rejected",
     "RewardFunction",
     "RewardModel",
     "RewardModelSettings",
@@ -67,26 +75,36 @@ __all__ = [
     "Text2GradError",
     "TrainSettings",
     "Trainer",
+    "agreement",
     "align",
     "completion_of",
+    "critic",
     "estimator",
     "judge",
+    "load_annotated",
+    "load_examples",
     "mean_of",
     "open_task",
+    "read_people",
     "token_rewards",
 ]
 
 _ROOMS = {
     "errors": ("Text2GradError",),
     "evaluation.evaluator": ("Evaluator",),
+    "feedback.agreement": ("agreement",),
     "feedback.align": ("AlignSettings", "align"),
     "feedback.judge": ("RewardFunction", "judge"),
     "feedback.rewards": ("token_rewards",),
-    "feedback.settings": ("Scoring",),
+    "feedback.people": ("PeopleSettings", "Rejected", "read_people"),
+    "feedback.settings": ("CriticSettings", "Scoring"),
+    "models.critics": ("critic",),
     "models.offsets": ("completion_of",),
     "models.reward.model": ("RewardModel",),
     "models.sampling": ("Sampled", "Sampler", "Seed"),
     "optim.estimators": ("Advantages", "Estimator", "estimator"),
+    "tasks.annotated": ("load_annotated",),
+    "tasks.examples": ("load_examples",),
     "tasks.task": ("Metric", "Task", "mean_of", "open_task"),
     "training.preference": ("DPOTrainer",),
     "training.reward_model": ("RewardModelTrainer",),

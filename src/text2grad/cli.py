@@ -27,6 +27,7 @@ COMMANDS = {
     "import": "a published data set's file → rows that every command takes",
     "align": "critiques → spans, no model needed",
     "annotate": "completions → critiques → spans, by people, programs or models",
+    "agree": "how far people agree with each other, or with a critic",
     "reward-model": "train a model that scores every token and says why",
     "sft": "supervised start of a policy, from given completions",
     "train": "reinforcement learning of a policy, from critiques",

@@ -13,13 +13,16 @@ A reply that could not be read is wrong everywhere: what people marked there is 
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import combinations
 from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from text2grad.feedback.align.overlap import SIGN, project
+from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.critics.words import words_of
+from text2grad.feedback.rows import Row
 from text2grad.feedback.text import Text
 from text2grad.types import Span, Verdict
 
@@ -168,3 +171,80 @@ def _summed(items: Iterable[Judged], units: Callable[[Judged], Units]) -> dict[V
             both = float(weight[mark & call].sum())
             total[verdict] += Agreement(float(weight[call].sum()), both, float(weight[mark].sum()), both)
     return total
+
+
+@dataclass(frozen=True, slots=True)
+class Agreements:
+    """How far two sets of annotated completions agree."""
+
+    items: int
+    """Completions that both have."""
+    unmatched: int
+    """Completions that only one of them has, or of which the texts differ."""
+    words: Mapping[Verdict, Agreement]
+    spans: Mapping[Verdict, Agreement]
+    kappa: float | None
+    """Cohen's kappa over words; None where one of them gives every word the same verdict."""
+    scores: float | None
+    """Spearman's rank correlation of the scores; None where fewer than three completions have two."""
+
+
+def agreement(first: Iterable[Mapping[str, Any]], second: Iterable[Mapping[str, Any]] | None = None) -> Agreements:
+    """Rows with spans, or with critiques that are located now, matched by id. Without `second`: what several people say
+    of the same items in `first`, whose ids are `ID#ANNOTATOR`, each pair of them.
+
+    >>> row = {"id": 1, "completion": "Seven ships left.", "critique": '"Seven" is wrong.'}
+    >>> agreement([row], [row]).words["poor"].f1
+    1.0
+    """
+    mine = [Row.of(row) for row in first]
+    if second is None:
+        pairs, unmatched = _within(mine)
+    else:
+        theirs = {str(row.id): row for row in map(Row.of, second)}
+        pairs = [(row, theirs[str(row.id)]) for row in mine if str(row.id) in theirs]
+        unmatched = len(mine) + len(theirs) - 2 * len(pairs)
+    same = [(one, other) for one, other in pairs if one.completion == other.completion]
+    items = [Judged(one.completion, located(one), located(other)) for one, other in same]
+    words = by_tokens(items)
+    scores = [(a.critique.score, b.critique.score) for a, b in same]
+    known = [(a, b) for a, b in scores if a is not None and b is not None]
+    return Agreements(
+        len(same), unmatched + len(pairs) - len(same), words, by_spans(items), _kappa(words), _correlation(known)
+    )
+
+
+def located(row: Row) -> tuple[Span, ...]:
+    """The spans that a row brings, or else those of its critique."""
+    return row.spans or row.align(AlignSettings()).spans
+
+
+def _within(rows: Sequence[Row]) -> tuple[list[tuple[Row, Row]], int]:
+    """Pairs of rows about the same item, and how many rows are alone."""
+    by_item: dict[str, list[Row]] = {}
+    for row in rows:
+        by_item.setdefault(str(row.id).partition("#")[0], []).append(row)
+    pairs = [pair for several in by_item.values() for pair in combinations(several, 2)]
+    return pairs, sum(len(several) == 1 for several in by_item.values())
+
+
+def _kappa(words: Mapping[Verdict, Agreement]) -> float | None:
+    total = sum(each.marked for each in words.values())
+    if not total:
+        return None
+    observed = sum(each.right for each in words.values()) / total
+    chance = sum(each.called * each.marked for each in words.values()) / total**2
+    return (observed - chance) / (1 - chance) if chance < 1 else None
+
+
+def _correlation(scores: Sequence[tuple[float, float]]) -> float | None:
+    if len(scores) < 3:
+        return None
+    first, second = (_ranks(np.array(column)) for column in zip(*scores, strict=True))
+    return float(np.corrcoef(first, second)[0, 1]) if np.std(first) and np.std(second) else None
+
+
+def _ranks(numbers: Numbers) -> Numbers:
+    """Places in ascending order; equal numbers share the mean of theirs."""
+    _, place, count = np.unique(numbers, return_inverse=True, return_counts=True)
+    return (np.cumsum(count) - (count - 1) / 2)[place]

@@ -176,7 +176,11 @@ def total_of(critique: Critique, alignment: Alignment, text: str) -> float:
 
 
 def token_rewards(
-    critique: Critique, alignment: Alignment, completion: Completion, scoring: Scoring, scale: float = 0.0
+    critique: Critique,
+    alignment: Alignment,
+    completion: Completion,
+    scoring: Scoring | None = None,
+    scale: float = 0.0,
 ) -> Rewards:
     """One number per token. `scale` is the reward of a verdict where the scoring leaves it to the data.
 
@@ -186,6 +190,7 @@ def token_rewards(
     >>> token_rewards(said, where, Completion("Nine cars", (1, 2, 0), ((0, 4), (4, 9), (9, 9))), Scoring()).tolist()
     [0.5, -0.25, 0.0]
     """
+    scoring = scoring or Scoring()
     _check_ends(critique, alignment, completion.text)
     if not completion.token_ids:
         return np.zeros(0)

@@ -118,7 +118,7 @@ class TrainSettings(RunSettings):
         *("critic", "reward", "updates", "prompts", "completions", "seed"),
         *("device", "sampling.max_new_tokens", "sampling.temperature", "advantage.estimator", "kl.coefficient"),
         *("update.learning_rate", "update.epochs", "update.micro_batch", "policy.lora.rank", "policy.precision"),
-        *("evaluation.every", "save", "log.trackers", "critics.openai.base_url", "critics.openai.budget.money"),
+        *("evaluation.every", "save", "log.trackers", "critics.openai.budget.money"),
     )
     RENAMED: ClassVar = {
         "credit.kind": Renamed("advantage.estimator", {"group": "span_rloo"}),

@@ -1,0 +1,88 @@
+"""`text2grad agree`: how far two sets of annotated completions agree: people with people, people with a critic."""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from dataclasses import field
+from typing import TYPE_CHECKING, Any
+
+from text2grad.commands import parsing
+from text2grad.config import settings
+from text2grad.errors import InvalidData, UsageError
+
+if TYPE_CHECKING:
+    from text2grad.feedback.agreement import Agreements
+
+
+@settings
+class AgreeSettings:
+    columns: dict[str, str] = field(default_factory=dict)
+    """What our columns are called in the files, as columns.critique=feedback.text."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "text2grad agree A.jsonl [B.jsonl] [columns.NAME=THEIRS …]"
+    parser.add_argument(
+        "words",
+        nargs="*",
+        metavar="A B key=value",
+        help="annotated rows, matched by id; of one file, what several people say of the same items",
+    )
+    parsing.add_settings(parser, AgreeSettings)
+
+
+def run(args: argparse.Namespace) -> int:
+    files, overrides = parsing.split_overrides(args.words)
+    options = parsing.resolve(args, AgreeSettings, overrides)
+    if options is None:
+        return 0
+    if len(files) not in (1, 2):
+        raise UsageError(f"wants one file or two, got {len(files)}; see text2grad agree --help")
+    from text2grad.feedback.agreement import agreement
+
+    rows = [list(read(file, options.columns)) for file in files]
+    comparison = agreement(rows[0], rows[1] if len(rows) == 2 else None)
+    if not comparison.items:
+        some = [str(part[0]["id"]) for part in rows if part]
+        raise InvalidData(
+            f"no completion was annotated twice: rows are matched by id, and the first are {', '.join(some)}"
+        )
+    show(comparison, files)
+    return 0
+
+
+def read(file: str, columns: dict[str, str]) -> Iterator[dict[str, Any]]:
+    """The rows that say something; the others are counted and said."""
+    from text2grad.feedback.people import Rejected, read_people
+
+    left_out = []
+    for row in read_people(file, columns=columns):
+        if isinstance(row, Rejected):
+            left_out.append(row.reason)
+        elif row.get("critique"):
+            yield row
+        else:
+            left_out.append("it has no critique, no revision and no spans")
+    if left_out:
+        print(f"{file}: {len(left_out):,} rows left out; the first, because {left_out[0]}", file=sys.stderr)
+
+
+def show(comparison: "Agreements", files: list[str]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    who = f"{files[1]} against {files[0]}" if len(files) == 2 else f"several people in {files[0]}"
+    print(f"{who}: {comparison.items:,} completions, {comparison.unmatched:,} without a counterpart")
+    table = Table()
+    for title in ("", "precision", "recall", "F1"):
+        table.add_column(title, justify="right" if title else "left")
+    for unit, verdicts in (("words", comparison.words), ("spans", comparison.spans)):
+        for verdict in ("poor", "good"):
+            found = verdicts[verdict]
+            numbers = (f"{number:.2f}" for number in (found.precision, found.recall, found.f1))
+            table.add_row(f"{verdict} {unit}", *numbers)
+    Console().print(table)
+    kappa = "undefined: one of the two gives every word the same verdict"
+    print(f"Cohen's kappa over words: {kappa if comparison.kappa is None else f'{comparison.kappa:.2f}'}")
+    if comparison.scores is not None:
+        print(f"rank correlation of the scores: {comparison.scores:.2f}")
