@@ -34,6 +34,7 @@ COMMANDS = {
     "dpo": "preference learning: of two completions the better one becomes likelier",
     "evaluate": "metrics of any model on a task: greedy, samples, best of n",
     "generate": "see what a model writes: for a prompt, a file or standard input",
+    "doctor": "what is missing on this machine, and the command to get it",
     "env": "versions and devices, for bug reports",
     "export": "a checkpoint of a stopped run → a model folder",
     "report": "run folders → one HTML file: charts, completions, critiques",

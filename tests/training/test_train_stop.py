@@ -151,7 +151,7 @@ def test_a_checkpoint_of_another_version_is_named(tmp_path: Path) -> None:
     one = trainer(tmp_path / "run", "updates=2")
     one.state.parts = {"kl": one.beta}
     one.train()
-    with pytest.raises(RunError, match="lacks guard, scale, spread: another version of text2grad has written it"):
+    with pytest.raises(RunError, match="lacks best, guard, scale, spread: another version of text2grad has written it"):
         trainer(tmp_path / "run", "updates=2").train()
 
 
@@ -183,7 +183,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_full_disk_while_the_model_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(_backbone: Any, place: Path, *_: Any) -> None:
+    def full(_backbone: Any, place: Path, *_: Any, **__: Any) -> None:
         place.mkdir()
         raise SAFETENSORS
 
