@@ -126,7 +126,7 @@ def test_feedback_of_people_is_located(tmp_path: Path) -> None:
 def test_both_kinds_of_ultrafeedback(tmp_path: Path) -> None:
     (pair,) = imported(tmp_path, "ultrafeedback", [PAIRS])
     assert (pair["id"], pair["chosen"], pair["rejected"]) == ("p1", "Nine.", "Seven.")
-    assert pair["prompt"] == [{"role": "user", "content": "How many?"}]
+    assert pair["prompt"] == "How many?"  # a conversation only where there are several turns
     (tmp_path / "ultrafeedback.jsonl").unlink()
     first, second = imported(tmp_path, "ultrafeedback", [CRITIQUES])
     assert (first["id"], first["critique"]["score"], second["critique"]["score"]) == ("1.0", 3.0, 8.0)

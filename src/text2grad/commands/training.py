@@ -70,12 +70,12 @@ class TrainingCommand:
         made = getattr(importlib.import_module(module), name)(settings, folders[0], show=not args.quiet)
         outcome = made.train()
         if outcome.model is not None and made.world.is_main and not args.quiet:
-            tell_end(Path(folders[0]), outcome.model)
+            tell_end(Path(folders[0]), outcome.model, critic=self.name == "reward-model")
         return launching.ended(outcome.status, first=made.world.is_main)
 
 
-def tell_end(folder: Path, model: Path) -> None:
-    """The last lines of a run: what changed, where the model is, how to look."""
+def tell_end(folder: Path, model: Path, *, critic: bool = False) -> None:
+    """The last lines of a run: what changed, where the model is, how to look. `critic`: it is one."""
     from text2grad.report.arms import arms_of
     from text2grad.report.folders import read_runs
     from text2grad.report.words import compare
@@ -85,5 +85,6 @@ def tell_end(folder: Path, model: Path) -> None:
     if (folder / "best").is_dir():
         lines.append(f"an earlier one had better held-out numbers: it is in {folder / 'best'}")
     named = shlex.quote(str(folder)), shlex.quote(str(model))
-    lines.append(f'look: text2grad report {named[0]} --open; text2grad generate {named[1]} "a prompt"')
+    use = f"critic={named[1]} in train and annotate" if critic else f'text2grad generate {named[1]} "a prompt"'
+    lines.append(f"look: text2grad report {named[0]} --open; {use}")
     print("\n".join(lines), file=sys.stderr)

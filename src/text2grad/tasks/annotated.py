@@ -71,7 +71,11 @@ def fields_of(row: Annotated) -> dict[str, Any]:
 
 def load_annotated(path: str | Path, columns: Mapping[str, str] | None = None) -> list[Annotated]:
     """All of them, in the order of the file."""
-    rows = list(read_each(path, "annotated completions", lambda _, row: Annotated.of(row), columns))
+    rows = list(
+        read_each(
+            path, "annotated completions", lambda number, row: Annotated.of({"id": f"line-{number}"} | row), columns
+        )
+    )
     if not rows:
         raise InvalidData(f"{path}: should hold at least one annotated completion, got an empty file")
     return rows

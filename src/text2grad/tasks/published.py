@@ -119,7 +119,7 @@ def ultrafeedback(row: dict[str, Any], number: int) -> Iterator[dict[str, Any]]:
     chosen, rejected = get(row, list, "chosen"), get(row, list, "rejected")
     yield {
         "id": str(row.get("prompt_id", number)),
-        "prompt": chosen[:-1],
+        "prompt": chosen[:-1] if len(chosen) != 2 else pick(chosen[0], "content"),
         "chosen": pick(chosen[-1], "content"),
         "rejected": pick(rejected[-1], "content"),
         "reference": pick(chosen[-1], "content"),

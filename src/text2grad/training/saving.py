@@ -38,7 +38,7 @@ class BestWeights:
 
     def keep(self, update: int) -> None:
         self.update = update
-        self.weights = {name: weight.detach().cpu().clone() for name, weight in self.policy.trainable().items()}
+        self.weights = {name: weight.detach().to("cpu", copy=True) for name, weight in self.policy.trainable().items()}
 
     def see(self, metrics: Mapping[str, Any]) -> None:
         """Keep the weights if the held-out score is the highest so far; those of the start are the base's."""

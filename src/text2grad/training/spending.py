@@ -104,7 +104,8 @@ class Spending:
                 yield
             finally:
                 names = " + ".join(dict.fromkeys(model.__name__ for model in self.models))
-                run.note(f"{names}: {self.budget}")
+                whose = "" if run.world.size == 1 else f", process {run.world.rank} of {run.world.size}"
+                run.note(f"{names}{whose}: {self.budget}")
 
     def metrics(self, run: Run) -> dict[str, float]:
         """What was spent so far, by all processes; nothing where nothing costs."""
