@@ -96,8 +96,8 @@ def test_aligning_a_row_again_changes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ([1], "item 0: should be a JSON object"),
-        (item(question=None), "item 0: question should be there as str"),
+        ([1], "line 1: should be a JSON object"),
+        (item(question=None), "line 1: question should be there as str"),
         (item(feedback={"errors": []}), "item 0, feedback: missing-info should be there as list"),
         (item(mark("Wrong-Grounding", 40, 60)), "item 0: .*should end within its text"),
         (item(mark("Dull", 0, 2)), "item 0: .*Dull"),
@@ -111,10 +111,10 @@ def test_another_file_is_refused(tmp_path: Path, row: Any, words: str) -> None:
 
 def test_what_is_no_list_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"question": "x"}')
-    with pytest.raises(InvalidData, match="should be a JSON list, got dict"):
+    with pytest.raises(InvalidData, match="passages should be there as list, the row has question"):
         list(read_qa_feedback(tmp_path / "a.json"))
     (tmp_path / "a.json").write_text("[{")
-    with pytest.raises(InvalidData, match="should be a JSON list"):
+    with pytest.raises(InvalidData, match="should be JSON"):
         list(read_qa_feedback(tmp_path / "a.json"))
 
 

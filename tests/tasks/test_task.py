@@ -84,7 +84,7 @@ def test_a_users_own_function_reads_the_settings_that_it_declares() -> None:
     ("name", "settings", "words"),
     [
         ("bulletn", {}, "task: there is no 'bulletn'; did you mean `bulletin`"),
-        ("what", {}, "there are jsonl, bulletin, defacto, qa_feedback, and package.module:object"),
+        ("what", {}, "there are jsonl, bulletin, defacto, .*, and package.module:object"),
         ("my_tasks:complete", {"data": "x"}, "complete as it is and reads no settings; leave out data"),
         ("my_tasks:number", {}, "should be a Task, or a function that makes one, got int"),
         ("my_tasks:wrong", {}, "should make a Task, got str"),

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from text2grad.errors import InvalidData
 from text2grad.feedback.critics.words import cite
-from text2grad.tasks.annotated import Annotated, existing, fields, group_of, marked_row
+from text2grad.tasks.annotated import Annotated, fields, group_of, marked_row, read_each
 from text2grad.tasks.task import Task, task_of_files
 from text2grad.types import Critique, Example, Span
 
@@ -74,16 +74,14 @@ def _annotated(path: str, half: Half | None = None) -> Iterator[Annotated]:
 
 
 def _items(path: str | Path, half: Half | None) -> Iterator[tuple[int, dict[str, Any]]]:
-    try:
-        rows = json.loads(existing(path, "a JSON file of QA-Feedback").read_text(encoding="utf-8"))
-    except ValueError as problem:
-        raise InvalidData(f"{path}: should be a JSON list, {problem}") from None
-    if not isinstance(rows, list):
-        raise InvalidData(f"{path}: should be a JSON list, got {type(rows).__name__}")
-    for index, row in enumerate(rows):
-        if half is None or (index % 2 == 1) == (half == "odd"):
-            fields(row, _FIELDS, f"{path}, item {index}: ")
-            yield index, row
+    """(index, row) of the published list."""
+
+    def read(number: int, row: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        fields(row, _FIELDS)
+        return number - 1, row
+
+    items = read_each(path, "QA-Feedback", read)
+    return ((index, row) for index, row in items if half is None or (index % 2 == 1) == (half == "odd"))
 
 
 def _passages(row: dict[str, Any]) -> list[str]:
