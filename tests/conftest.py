@@ -168,3 +168,16 @@ def fault_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[St
     for process in running:
         process.kill()
         process.communicate()
+
+
+@pytest.fixture(autouse=True)
+def as_many_threads_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that is run in this process leaves the number of threads alone: runs are compared to the last bit, and
+    the cores that are free change from test to test."""
+
+    def threads() -> int:
+        import torch
+
+        return torch.get_num_threads()
+
+    monkeypatch.setattr("text2grad.commands.launching.free_cores", threads)
