@@ -158,12 +158,10 @@ class DPOTrainer(Closable):
         self.updates = settings.updates or math.ceil(settings.epochs * number / settings.update.batch)
         self.watch = LossWatch("held_out/loss", settings.patience)
         self.warned = Warned()
-        parts: dict[str, Any] = {"watch": self.watch, "warned": self.warned}
+        self.best = BestWeights(self.policy, wanted=settings.save_best and not world.sharded)
+        parts: dict[str, Any] = {"watch": self.watch, "warned": self.warned, "best": self.best}
         if self.reward_function is not None:
             parts["scale"] = self.reward_function.running_scale
-        self.best = BestWeights(self.policy) if settings.save_best and not world.sharded else None
-        if self.best is not None:
-            parts["best"] = self.best
         self.state = TrainingState(self.policy, self.optimizer, world, parts)
 
     def _encode(self, model: Any) -> None:
@@ -204,8 +202,7 @@ class DPOTrainer(Closable):
                 measured, held_out = self.evaluate()
                 metrics = {"update": 0, **self._counts(), **measured}
                 self.watch.start(metrics)
-                if self.best is not None:
-                    self.best.see(metrics)
+                self.best.see(metrics)
                 run.log(metrics, held_out=held_out)
             for step in run.steps():
                 clock = Clock("sample", "critic", "align", "update")
@@ -218,10 +215,9 @@ class DPOTrainer(Closable):
                     with clock("evaluate"):
                         measured, held_out = self.evaluate()
                     metrics |= measured
-                if self.watch.after(metrics, run, options.learning_rate) and self.best is not None:
+                if self.watch.after(metrics, run, options.learning_rate):
                     self.best.keep(step)
-                if self.best is not None:
-                    self.best.see(metrics)
+                self.best.see(metrics)
                 if metrics.get("pairs/frac") == 0 and not self.warned.without_pairs:
                     self.warned.without_pairs = True
                     metrics["warnings"] = [NO_PAIR.format(step)]

@@ -151,15 +151,14 @@ class Trainer(Closable):
             )
         self.sizes = Sizes(self.run, settings.update.micro_batch, world.device, self.writer.sampler)
         self._readings: dict[str, tuple[Reading, int]] = {}
+        self.best = BestWeights(self.policy, wanted=settings.save_best and not world.sharded)
         parts: dict[str, Part] = {
             "kl": self.beta,
             "scale": self.reward_function.running_scale,
             "spread": self.reward_function.running_spread,
             "guard": self.guard,
+            "best": self.best,
         }
-        self.best = BestWeights(self.policy) if settings.save_best and not world.sharded else None
-        if self.best is not None:
-            parts["best"] = self.best
         self.state = TrainingState(self.policy, self.optimizer, world, parts)
         # A prompt that is too long is found now, not when it comes up after hours.
         for example in (*self.examples, *self.held_out[: settings.evaluation.examples]):
@@ -178,8 +177,7 @@ class Trainer(Closable):
             if run.done == 0 and self.evaluator is not None and not run.over:
                 metrics, held_out = self.evaluate()
                 self.guard.see(metrics)
-                if self.best is not None:
-                    self.best.see({"update": 0, **metrics})
+                self.best.see({"update": 0, **metrics})
                 run.log({"update": 0, **metrics}, held_out=held_out)
             for step in run.steps():
                 clock = Clock("sample", "critic", "align", "forward", "update")
@@ -208,8 +206,7 @@ class Trainer(Closable):
                     if "held_out/length" not in metrics:  # the end is always evaluated
                         measured, held_out = self.evaluate()
                         metrics |= measured
-                if self.best is not None:
-                    self.best.see(metrics)
+                self.best.see(metrics)
                 run.log(metrics | clock.metrics() | self.spending.metrics(run), logged, held_out)
             return run.finish(partial(writers_for, self))
 

@@ -29,14 +29,17 @@ Writers = dict[str, Callable[[Path], None]]
 class BestWeights:
     """The trained weights at the best evaluation so far, on the CPU. Part of a checkpoint."""
 
-    def __init__(self, policy: Any) -> None:
-        self.policy = policy
+    def __init__(self, policy: Any, *, wanted: bool = True) -> None:
+        """`wanted`: if not, nothing is kept."""
+        self.policy, self.wanted = policy, wanted
         self.weights: dict[str, Tensor] | None = None
         self.update = 0
         """The update after which the weights were kept."""
         self.score: float | None = None
 
     def keep(self, update: int) -> None:
+        if not self.wanted:
+            return
         self.update = update
         self.weights = {name: weight.detach().to("cpu", copy=True) for name, weight in self.policy.trainable().items()}
 
@@ -108,9 +111,8 @@ def writers_of(
 
 def writers_for(trainer: Any) -> Writers:
     """What comes out of a policy's run: the last weights, and the best where others were better."""
-    run, best = trainer.run, trainer.best
-    if best is not None and (best.weights is None or best.update == run.done):
-        best = None
+    run = trainer.run
+    best = trainer.best if trainer.best.weights is not None and trainer.best.update != run.done else None
     card = card_of(run.path, trainer.settings, run.command, run.done, best and best.update)
     return writers_of(trainer.policy, trainer.tokenizer, trainer.world, card, trainer.settings.save, best)
 

@@ -99,8 +99,8 @@ class SFTTrainer(Closable):
         self.module = self.world.prepare(self.policy)
         self.optimizer = make_optimizer(self.policy, settings.update)
         self.watch = LossWatch("held_out/loss", settings.patience)
-        self.best = BestWeights(self.policy) if settings.save_best and not self.world.sharded else None
-        parts: dict[str, Part] = {"watch": self.watch} | ({} if self.best is None else {"best": self.best})
+        self.best = BestWeights(self.policy, wanted=settings.save_best and not self.world.sharded)
+        parts: dict[str, Part] = {"watch": self.watch, "best": self.best}
         self.state = TrainingState(self.policy, self.optimizer, self.world, parts)
 
     def train(self) -> Outcome:
@@ -120,7 +120,7 @@ class SFTTrainer(Closable):
                 if step % self.settings.evaluate_every == 0 or step == self.updates:
                     with clock("evaluate"):
                         metrics |= self.evaluate()
-                if self.watch.after(metrics, run, options.learning_rate) and self.best is not None:
+                if self.watch.after(metrics, run, options.learning_rate):
                     self.best.keep(step)
                 run.log(metrics | clock.metrics())
             return run.finish(partial(writers_for, self))
