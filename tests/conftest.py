@@ -16,6 +16,7 @@ from text2grad.errors import DownloadFailed
 from text2grad.models.load import load_tokenizer
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.runs import cache_folder
+from text2grad.sandbox import Limits, Sandbox
 
 pytest_plugins = ["pytester"]
 
@@ -32,6 +33,7 @@ settings.load_profile("ci" if os.environ.get("CI") == "true" else "default")
 
 
 SLOW = (
+    "attacks",
     "benchmarks",
     "commands/test_annotate",
     "commands/test_evaluate.py",
@@ -142,6 +144,18 @@ def fresh_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
     monkeypatch.setenv("TEXT2GRAD_CACHE", str(tmp_path / "cache"))
     yield cache_folder() / "models"
     assert not list(tmp_path.rglob(".aside-*"))
+
+
+@pytest.fixture(scope="session")
+def sandbox() -> Sandbox:
+    """With limits short enough for a test suite."""
+    return Sandbox(Limits(seconds=0.4, wall=2.4))
+
+
+@pytest.fixture(scope="session")
+def shared() -> Sandbox:
+    """Runs tests that need live objects, too."""
+    return Sandbox(Limits(seconds=1.0, wall=6.0), in_process=True)
 
 
 SERVER = Path(__file__).parent / "feedback" / "critics" / "fault_server.py"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.sandbox.test_attacks import EQUALS_ALL
+from tests.attacks.test_sandbox import EQUALS_ALL
 from text2grad.sandbox import Sandbox
 
 pytestmark = pytest.mark.system("bwrap")

@@ -23,6 +23,15 @@ class TestFilter:
         number = {"clone": {"x86_64": 56, "aarch64": 220}, "read": {"x86_64": 0, "aarch64": 63}}[call][machine]
         architecture = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}[machine]
         assert (_interpret(seccomp.program(machine), number, architecture, flags) == 0x7FFF0000) is allowed
+        alone = _interpret(seccomp.program(machine, threads=False), number, architecture, flags)
+        assert (alone == 0x7FFF0000) is (call == "read")
+
+    @pytest.mark.parametrize(("machine", "calls"), [("x86_64", (41, 53)), ("aarch64", (198, 199))])
+    def test_unix_sockets_alone(self, machine: str, calls: tuple[int, int]) -> None:
+        architecture = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}[machine]
+        for call in calls:
+            allowed = [_interpret(seccomp.program(machine), call, architecture, n) == 0x7FFF0000 for n in range(64)]
+            assert [number for number, answer in enumerate(allowed) if answer] == [1]
 
     def test_another_architecture_is_killed(self) -> None:
         assert _interpret(seccomp.program("x86_64"), 0, 0x40000003, 0) == 0x80000000

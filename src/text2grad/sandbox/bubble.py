@@ -64,7 +64,7 @@ class Launcher:
                 raise SandboxError(MISSING)
             self._walls = [self._bwrap, *_walls(limits, self.packages, _knows_size(self._bwrap))]
             self._filter = seccomp.program()
-            self._probe()
+            self._settle()
 
     def start(
         self, role: str, stdin: int, stdout: int, hand_on: Sequence[int] = (), folder: str | None = None
@@ -97,8 +97,17 @@ class Launcher:
             known["NPROC"] = limits.processes
         return known
 
-    def _probe(self) -> None:
-        """Start once, to say now and clearly what would fail later."""
+    def _settle(self) -> None:
+        """Start once, to say now and clearly what would fail later. The kernel does not bind the machine's root user by
+        a number of threads; there a second one is refused."""
+        said, reason = self._probe()
+        if said == "unbound":
+            self._filter = seccomp.program(threads=False)
+        elif said != "ready":
+            raise SandboxError(_explained(reason))
+
+    def _probe(self) -> tuple[str, str]:
+        """(what a process says that is started once, what bubblewrap says)."""
         with open(os.devnull) as nothing:  # noqa: PTH123
             process = self.start("probe", nothing.fileno(), subprocess.PIPE)
             try:
@@ -106,21 +115,22 @@ class Launcher:
             except subprocess.TimeoutExpired:
                 process.kill()
                 said, problem = process.communicate()
-        if said.strip() == b"ready":
-            return
-        reason = problem.decode(errors="replace").strip()
-        advice = "the reason above is bubblewrap's own"
-        if "namespace" in reason or "permission" in reason.lower() or "not permitted" in reason.lower():
-            advice = (
-                "unprivileged user namespaces seem to be forbidden here: in a container, start it with "
-                "`--security-opt seccomp=unconfined` or `--privileged`; on Ubuntu 24.04 and later allow them with "
-                "`sysctl kernel.apparmor_restrict_unprivileged_userns=0`; elsewhere with "
-                "`sysctl user.max_user_namespaces=10000`"
-            )
-        raise SandboxError(
-            f"bubblewrap is installed, but a Python process does not start inside it: {reason or 'no message'}; "
-            f"{advice}. To run model-written code with no protection at all, say `--unsafe-no-sandbox`"
+        return said.decode(errors="replace").strip(), problem.decode(errors="replace").strip()
+
+
+def _explained(reason: str) -> str:
+    advice = "the reason above is bubblewrap's own"
+    if "namespace" in reason or "permission" in reason.lower() or "not permitted" in reason.lower():
+        advice = (
+            "unprivileged user namespaces seem to be forbidden here: in a container, start it with "
+            "`--security-opt seccomp=unconfined` or `--privileged`; on Ubuntu 24.04 and later allow them with "
+            "`sysctl kernel.apparmor_restrict_unprivileged_userns=0`; elsewhere with "
+            "`sysctl user.max_user_namespaces=10000`"
         )
+    return (
+        f"bubblewrap is installed, but a Python process does not start inside it: {reason or 'no message'}; "
+        f"{advice}. To run model-written code with no protection at all, say `--unsafe-no-sandbox`"
+    )
 
 
 def _walls(limits: Limits, packages: Sequence[str], sized: bool) -> list[str]:

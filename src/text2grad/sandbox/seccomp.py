@@ -1,9 +1,8 @@
-"""A system-call filter for bubblewrap: no second process, no tracing, no new namespaces, no memory
-that escapes its limit.
+"""A system-call filter for bubblewrap: no second process, no sockets but UNIX ones, no tracing, no new namespaces, no
+memory that escapes its limit.
 
 Leaves: the filter as the bytes that `bwrap --seccomp` takes, for the machine's architecture; empty where its numbers
-are not known here, and then the other walls stand alone. Limits on the number of processes do not bind the machine's
-root user, not even inside a user namespace; this does.
+are not known here, and then the other walls stand alone.
 
 The classic BPF of seccomp(2): each instruction is a code, two jumps (if true, if false) and a constant.
 """
@@ -20,6 +19,9 @@ _CLONE_THREAD = 0x00010000
 _AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _CLONE = {"x86_64": 56, "aarch64": 220}
 _CLONE3 = 435
+_SOCKETS = {"x86_64": (41, 53), "aarch64": (198, 199)}
+"""socket, socketpair. A namespace holds no network of its own, but AF_VSOCK reaches the machine's host all the same."""
+_AF_UNIX = 1
 _REFUSED = {
     # fork, vfork, ptrace, unshare, setns, mount, umount2, pivot_root, keyctl, add_key, request_key, bpf,
     # perf_event_open, userfaultfd, process_vm_readv, process_vm_writev, io_uring_setup, kexec_load, init_module
@@ -36,8 +38,8 @@ _X32 = 0x40000000
 """Numbers from here on are x86_64's other table of calls."""
 
 
-def program(machine: str | None = None) -> bytes:
-    """The filter for this machine, or b"" where none is known."""
+def program(machine: str | None = None, threads: bool = True) -> bytes:
+    """The filter for this machine, or b"" where none is known. Without `threads`, a second one is refused, too."""
     machine = machine or platform.machine()
     if machine not in _AUDIT:
         return b""
@@ -55,10 +57,16 @@ def program(machine: str | None = None) -> bytes:
     ]
     for number in (*_REFUSED[machine], *_HOARDS[machine]):
         code += [(_JUMP_EQUAL, 0, 1, number), (_RETURN, 0, 0, refuse)]
+    clone, (socket, pair) = _CLONE[machine], _SOCKETS[machine]
     code += [
-        (_JUMP_EQUAL, 0, 3, _CLONE[machine]),
+        (_JUMP_EQUAL, 0, 3, clone),
         (_LOAD, 0, 0, _FIRST_ARGUMENT),
-        (_JUMP_SET, 1, 0, _CLONE_THREAD),
+        (_JUMP_SET, 6, 0, _CLONE_THREAD if threads else 0),
+        (_RETURN, 0, 0, refuse),
+        (_JUMP_EQUAL, 1, 0, socket),
+        (_JUMP_EQUAL, 0, 3, pair),
+        (_LOAD, 0, 0, _FIRST_ARGUMENT),
+        (_JUMP_EQUAL, 1, 0, _AF_UNIX),
         (_RETURN, 0, 0, refuse),
         (_RETURN, 0, 0, _ALLOW),
     ]

@@ -213,7 +213,11 @@ class Remote:
             raise self._stop("syntax", f"{name}: {message}"[:300], [[line, ""]] if type(line) is int else [])
         if "error" in reply:
             self.asked += 1
-            raise _rebuilt(reply["error"])
+            problem = _rebuilt(reply["error"])
+            if isinstance(problem, StopIteration | StopAsyncIteration):
+                # `all(map(f, xs))` would take it for the end of `xs`. A test that expects it needs live objects.
+                raise self._stop("error", problem.__title__, problem.__frames__)  # type: ignore[union-attr]
+            raise problem
 
     def needs(self, message: str, by_test: bool) -> NeedsObjects:
         """The first need is remembered, should a test catch it."""
@@ -221,7 +225,8 @@ class Remote:
         return self.need
 
     def _stop(self, kind: str, message: str, frames: list[list[Any]] | None = None) -> Stop:
-        self.fault = Stop(kind, message, frames)
+        """The first one counts: whatever is asked of a program that is gone, how it went stays the reason."""
+        self.fault = self.fault or Stop(kind, message, frames)
         return self.fault
 
 

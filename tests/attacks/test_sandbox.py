@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from text2grad.sandbox import Limits, Sandbox
+from text2grad.feedback.critics.code import CodeCritic
+from text2grad.feedback.settings import CodeSettings
+from text2grad.sandbox import Job, Limits, Report, Sandbox
 
 pytestmark = pytest.mark.system("bwrap")
 
@@ -200,9 +202,36 @@ def test_an_honest_program_passes(sandbox: Sandbox) -> None:
     assert (report.score, {result.isolation for result in report.results}) == (1.0, {"isolated"})
 
 
+ON_PYTEST = [
+    "exits at import",
+    "exits hard when called",
+    "exits by raising",
+    "returns what equals everything",
+    "is a class that equals everything",
+    "raises a skip",
+    "raises a stop",
+    "raises an interrupt",
+    "patches operator and pytest",
+    "writes events of the tester",
+    "leaves a thread that writes replies",
+    "never ends",
+    "does not parse",
+    "is empty",
+]
+
+
+@pytest.fixture(scope="module")
+def reports() -> dict[str, Report]:
+    """All at a time: most of them wait for their limits."""
+    jobs = {name: Job(program, TESTS) for name, program in ATTACKS.items()}
+    jobs |= {f"pytest: {name}": Job(ATTACKS[name], PYTEST) for name in ON_PYTEST}
+    done = Sandbox(Limits(seconds=0.25, wall=1.6), workers=6).run_many(jobs.values())
+    return dict(zip(jobs, done, strict=True))
+
+
 @pytest.mark.parametrize("name", ATTACKS)
-def test_an_attack_is_scored_as_failing(sandbox: Sandbox, name: str) -> None:
-    report = sandbox.run(ATTACKS[name], TESTS)
+def test_an_attack_is_scored_as_failing(reports: dict[str, Report], name: str) -> None:
+    report = reports[name]
     assert report.unusable is None
     assert [result.passed for result in report.results] == [False, False]
     assert report.score == 0.0
@@ -232,27 +261,9 @@ def test_an_honest_program_passes_tests_of_pytest(sandbox: Sandbox) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "exits at import",
-        "exits hard when called",
-        "exits by raising",
-        "returns what equals everything",
-        "returns an integer that equals everything",
-        "is a class that equals everything",
-        "raises a skip",
-        "raises an interrupt",
-        "patches operator and pytest",
-        "writes events of the tester",
-        "leaves a thread that writes replies",
-        "never ends",
-        "does not parse",
-        "is empty",
-    ],
-)
-def test_an_attack_on_tests_of_pytest_is_scored_as_failing(sandbox: Sandbox, name: str) -> None:
-    report = sandbox.run(ATTACKS[name], PYTEST)
+@pytest.mark.parametrize("name", ON_PYTEST)
+def test_an_attack_on_tests_of_pytest_is_scored_as_failing(reports: dict[str, Report], name: str) -> None:
+    report = reports[f"pytest: {name}"]
     assert (report.unusable, report.skipped, report.score) == (None, (), 0.0)
     assert {result.isolation for result in report.results} == {"isolated"}
     assert [result.name for result in report.results] == ["test_rows", "TestMore.test_close"]
@@ -303,7 +314,7 @@ def test_what_a_program_sees(sandbox: Sandbox, tmp_path: Path, monkeypatch: pyte
         "password file": "FileNotFoundError",
         "processes": "FileNotFoundError",
         "shell": "FileNotFoundError",
-        "network": "OSError",
+        "network": "PermissionError",
         "root user": False,
         "raise a limit": "ValueError",
     }
@@ -317,7 +328,7 @@ def test_no_network_not_even_to_this_machine(sandbox: Sandbox) -> None:
         port = server.getsockname()[1]
         program = f"import socket\ndef dial():\n    socket.create_connection(('127.0.0.1', {port}), 1)\n    return 1"
         report = sandbox.run(program, ["assert dial() == 1"])
-    assert (report.score, "refused" in report.results[0].message) == (0.0, True)
+    assert (report.score, "PermissionError" in report.results[0].message) == (0.0, True)
 
 
 HOARD = """
@@ -356,3 +367,98 @@ def _read(path: Path) -> str:
         return path.read_text()
     except OSError:
         return ""
+
+
+ENDS = "def f(x):\n    raise StopIteration\n"
+ENDS_LATER = "calls = []\ndef f(x):\n    calls.append(x)\n    if x > 1: raise StopIteration\n    return x\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "test"),
+    [
+        (ENDS, "assert all(map(f, [1, 2]))"),
+        (ENDS, "assert sum(map(f, [1, 2])) == 0"),
+        (ENDS, "assert list(filter(f, [1, 2])) == []"),
+        (ENDS_LATER, "for got, wanted in zip(map(f, [1, 2]), [1, 4]):\n    assert got == wanted"),
+    ],
+)
+def test_the_end_of_an_iterator_wins_nothing(sandbox: Sandbox, program: str, test: str) -> None:
+    (result,) = sandbox.run(program, [test]).results
+    assert (result.kind, result.message, result.isolation) == ("error", "StopIteration: ", "isolated")
+
+
+def test_a_test_that_expects_the_end_of_an_iterator_needs_live_objects(sandbox: Sandbox, shared: Sandbox) -> None:
+    test = "try:\n    f(1)\n    assert False\nexcept StopIteration:\n    assert True"
+    assert "StopIteration" in str(sandbox.run(ENDS, [test]).unusable)
+    assert [result.isolation for result in shared.run(ENDS, [test]).results] == ["in_process"]
+
+
+@pytest.mark.parametrize("where", ["{}\ndef add(a, b): return 5", "def add(a, b):\n    {}"])
+@pytest.mark.parametrize("in_process", [False, True])
+def test_a_time_out_by_the_clock_is_told_as_one(where: str, in_process: bool) -> None:
+    program = where.format("__import__('time').sleep(60)") + "\nclass Box: value = 5"
+    boxed = Sandbox(Limits(seconds=0.3, wall=1.0), in_process=in_process)
+    tests = ["assert add(2, 3) == 5", *(["assert add(2, 3) is Box.value"] if in_process else [])]
+    report = boxed.run(program, tests)
+    assert {result.kind for result in report.results} == {"timeout"}
+    assert not any("ended its own process" in result.message for result in report.results)
+
+
+FAMILIES = """
+import socket
+def family(number, pair=False):
+    try:
+        (socket.socketpair if pair else socket.socket)(number)
+    except OSError as problem:
+        return problem.errno
+    return 0
+"""
+
+
+def test_every_socket_family_but_unix_is_refused(sandbox: Sandbox) -> None:
+    tests = [f"assert family({number}) == {errno.EPERM}" for number in range(2, 46)]
+    report = sandbox.run(FAMILIES, ["assert family(1) == 0", "assert family(1, True) == 0", *tests])
+    assert [(result.name, result.got) for result in report.results if not result.passed] == []
+
+
+def test_threads_are_bounded_for_every_user() -> None:
+    program = (
+        "import threading\ndef most():\n    wait, started = threading.Event(), 0\n    threading.stack_size(65536)\n"
+        "    try:\n        while started < 99:\n            threading.Thread(target=wait.wait, daemon=True).start()\n"
+        "            started += 1\n    except RuntimeError: pass\n    return started"
+    )
+    boxed = Sandbox(Limits(seconds=2.0, processes=16))
+    assert boxed.run(program, ["assert most() < 16"]).score == 1.0
+
+
+ODD_EVENTS = """
+import os, signal
+for change in ("signal.getsignal(signal.SIGPROF).__self__.end = lambda: [[1]]", "signal.signal(signal.SIGPROF, 1 / 0)"):
+    try: exec(change)
+    except Exception: pass
+class Box:
+    def size(self):
+        odd = ['[[1]]', '{"a": 1}', '1e999', '-1', '"x"', 'null', 'true']
+        odd.append('[[[1], "f"], [-5, 3], [' + '9' * 40 + ', {}]]')
+        for fd in range(3, 9):
+            for value in odd:
+                for key in ("result", "start", "skipped", "objects", "done", "kind"):
+                    line = f'{{"{key}": {value}, "result": 0, "kind": {value}, "ran": {value}, "frames": {value}}}'
+                    try: os.write(fd, b"\\n" + line.encode() + b"\\n")
+                    except OSError: pass
+def add(a, b): return Box().size()
+"""
+
+
+@pytest.mark.parametrize("in_process", [False, True])
+def test_nothing_a_program_says_ends_the_hosts_run(in_process: bool) -> None:
+    critic = CodeCritic(CodeSettings(in_process=in_process))
+    tests = [["assert add(2, 3) == 5", "assert Box().size() == 1"]]
+    (critique,) = critic(["p"], [ODD_EVENTS], tests=tests)
+    assert critique is not None and critique.score == 0.0
+
+
+def test_tests_in_one_process_are_out_of_training_unless_asked_for() -> None:
+    assert CodeSettings().in_process is False
+    report = Sandbox().run("class Box:\n    def size(self): return 1", ["assert Box().size() == 1"])
+    assert report.results == () and "in_process=true" in str(report.unusable)
