@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "text2grad"
 
 LAYERS = [
-    {"errors"},
+    {"errors", "secrets"},
     {"_checked", "plugins"},
     {"types", "config"},
     {"runs", "sandbox"},

@@ -9,10 +9,20 @@ from dataclasses import fields
 from typing import Annotated, Any, TypeVar, cast, dataclass_transform
 
 from annotated_types import Ge, Lt
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Strict, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    PlainSerializer,
+    SecretStr,
+    Strict,
+    TypeAdapter,
+    ValidationError,
+)
 from pydantic.dataclasses import dataclass
 
 from text2grad.errors import Text2GradError
+from text2grad.secrets import remember, without_password
 
 T = TypeVar("T")
 
@@ -36,6 +46,19 @@ Text = Annotated[str, Strict(), AfterValidator(_encodable)]
 """Any text that can be written to a file and read back."""
 Flag = Annotated[bool, Strict()]
 """True or false; `"off"` and 0 are refused."""
+
+
+def _remembered(value: object) -> object:
+    if not isinstance(value, str | SecretStr | None):
+        raise ValueError(f"should be a text in quotes, got {type(value).__name__}")
+    remember(value if isinstance(value, str) else None)
+    return value
+
+
+Secret = Annotated[SecretStr, BeforeValidator(_remembered), PlainSerializer(lambda _: None)]
+"""A setting that is never written down: files hold null."""
+Address = Annotated[str, PlainSerializer(without_password)]
+"""A setting whose password is never written down."""
 
 
 def _in_order(value: object) -> object:

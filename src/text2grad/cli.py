@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn, Protocol, TextIO, cast
 
-from text2grad import __version__
+from text2grad import __version__, secrets
 from text2grad.errors import MissingExtra, Text2GradError
 
 COMMANDS = {
@@ -52,6 +52,8 @@ class Command(Protocol):
 
 def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
+    for word in words:
+        secrets.hidden_word(word)  # remembered, so that no message repeats it
     _prepare_streams()
     top = _parser()
     # Only the first word is parsed here: the command's own parser is built when the command is known.
@@ -119,7 +121,7 @@ def module_of(name: str) -> str:
 def _failed(message: str) -> int:
     if os.environ.get("TEXT2GRAD_DEBUG"):
         traceback.print_exc()
-    print(message, file=sys.stderr)
+    print(secrets.hidden(message), file=sys.stderr)
     return 2
 
 

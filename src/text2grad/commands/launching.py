@@ -18,6 +18,7 @@ from pathlib import Path
 
 from text2grad.commands.parsing import STATUS
 from text2grad.errors import RunError, UsageError
+from text2grad.secrets import hidden_word
 
 NAMES = ("ddp", "fsdp2")
 
@@ -54,7 +55,7 @@ def launch(args: argparse.Namespace, command: str, flags: Sequence[str] = ()) ->
     words = [*args.words, *named, *flags, *(["--quiet"] if args.quiet else [])]
     wanted = launcher(command, args.launch, _processes(args), words)
     if not args.quiet:
-        print(f"text2grad {command}: {shlex.join(wanted)}", file=sys.stderr)
+        print(f"text2grad {command}: {shlex.join(map(hidden_word, wanted))}", file=sys.stderr)
     with tempfile.TemporaryDirectory() as folder:
         note = Path(folder) / "status"
         child = subprocess.Popen(wanted, env=os.environ | {STATUS: str(note)})

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import SecretStr
 
-from text2grad._checked import Flag, Int, Real
+from text2grad._checked import Address, Flag, Int, Real, Secret
 from text2grad.config import settings
 
 
@@ -128,10 +127,11 @@ class BudgetSettings:
 
 @settings
 class OpenAISettings:
-    base_url: str | None = None
-    """Address of the server, ending in /v1; none: OPENAI_BASE_URL from the environment, else OpenAI's own."""
-    api_key: SecretStr | None = None
-    """Better left to OPENAI_API_KEY in the environment. Never written down: it prints as stars."""
+    base_url: Address | None = None
+    """Address of the server, ending in /v1; none: OPENAI_BASE_URL from the environment, else OpenAI's own. A
+    password in it is never written down."""
+    api_key: Secret | None = None
+    """Better left to OPENAI_API_KEY in the environment. Never written down: a resume wants it again."""
     task: Literal["summarization", "code", "qa", "general"] = "general"
     """Which instruction the model gets."""
     instruction: str = ""

@@ -33,6 +33,7 @@ from text2grad.models.reward import open_critic
 from text2grad.optim.settings import UpdateSettings
 from text2grad.optim.update import learning_rate_factor
 from text2grad.runs.run import Run
+from text2grad.secrets import hidden_word
 from text2grad.tasks.examples import Stream
 from text2grad.tasks.task import Task, task_of
 from text2grad.training.settings import SupervisedSettings
@@ -182,7 +183,7 @@ def facts(settings: Any, world: Processes) -> dict[str, Any]:
         "device": str(world.device),
         "processes": world.size,
         "threads": torch.get_num_threads(),
-        "command": ["text2grad" if ours else sys.argv[0], *sys.argv[1:]],
+        "command": ["text2grad" if ours else sys.argv[0], *map(hidden_word, sys.argv[1:])],
         "seed": settings.seed,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }

@@ -38,7 +38,7 @@ class Server:
             while head := await reader.readuntil(b"\r\n\r\n"):
                 found = re.search(rb"content-length: *(\d+)", head, re.IGNORECASE)
                 body = await reader.readexactly(int(found[1])) if found else b"{}"
-                key = re.search(rb"authorization: *Bearer (\S+)", head, re.IGNORECASE)
+                key = re.search(rb"authorization: *(?:Bearer|Basic) (\S+)", head, re.IGNORECASE)
                 self.under_way += 1
                 self.most = max(self.most, self.under_way)
                 try:
@@ -66,6 +66,8 @@ class Server:
             return await self.send(writer, 401, {"error": {"message": f"Incorrect API key provided: {key}"}})
         if fault == "404":
             return await self.send(writer, 404, {"error": {"message": "no such path"}})
+        if fault == "echo-error":
+            return await self.send(writer, 500, {"error": {"message": f"bad header {key} or {key[:-3]}"}})
         if fault == "429":
             return await self.send(writer, 429, {"error": {"message": "slow down"}}, "Retry-After: 0.2\r\n")
         if fault == "500":
@@ -96,11 +98,15 @@ class Server:
             return False
         if self.faults[:1] == ["refuse-3"] and "Ship number 3 " in question:
             return await self.send(writer, 400, {"error": {"message": "context_length_exceeded"}})
-        return await self.send(writer, 200, self.reply(question, fault))
+        reply = self.reply(question, fault)
+        if fault == "echo":
+            message = reply["choices"][0]["message"]
+            message["content"] = message["content"].replace("ends badly", f"ends badly, says {key}, or {key[:-3]}")
+        return await self.send(writer, 200, reply)
 
     def reply(self, question: str, fault: str) -> dict[str, Any]:
         completion = re.findall(r"<completion \w+>\n(.*?)\n</completion", question, re.DOTALL)[-1]
-        words = completion.split()
+        words = completion.split() or ["…"]
         quotes = [
             {"text": " ".join(words[:3]), "verdict": "good", "severity": 0.5, "comment": "begins well"},
             {"text": words[-1], "verdict": "poor", "severity": 0.8, "comment": "ends badly"},

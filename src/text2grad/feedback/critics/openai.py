@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 from weakref import WeakValueDictionary
 
-from text2grad._checked import shorten
 from text2grad.errors import BudgetSpent, CriticError, MissingExtra
 from text2grad.feedback import prompts as words
 from text2grad.feedback.critics.budget import Budget, Cost, cost_of, most_of, tokens
@@ -25,6 +24,7 @@ from text2grad.feedback.critics.protocol import Critiques, Prompt
 from text2grad.feedback.replies import Reply, read_reply
 from text2grad.feedback.settings import OpenAISettings
 from text2grad.runs import cache_folder
+from text2grad.secrets import hidden, remember, without_password
 
 PASSING = {408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529}
 """Statuses of failures that may pass."""
@@ -246,7 +246,7 @@ class OpenAICritic:
             self.budget.settle(number, None if _may_be_paid(problem) else Cost(0, 0))
             if isinstance(problem, ValueError | RecursionError) and not isinstance(problem, UnicodeEncodeError):
                 # Cut off, a gateway's page, bytes: the server's fault.
-                came = f"{type(problem).__name__}: {str(problem)[:100]}"
+                came = f"{type(problem).__name__}: {hidden(str(problem))[:100]}"
                 raise CriticError(f"the server's body is not JSON: {came}") from None
             raise
         try:
@@ -289,7 +289,7 @@ class OpenAICritic:
 
     def _safe(self, problem: BaseException) -> str:
         """A server's message may quote the key back; ours does not."""
-        return f"{type(problem).__name__}: {problem}".replace(self._key, "***")[:300]
+        return hidden(f"{type(problem).__name__}: {problem}")[:300]
 
 
 def _check(status: int) -> str:
@@ -314,7 +314,7 @@ async def _stop(tasks: Iterable["asyncio.Task[Any]"]) -> None:
 
 def server_of(options: OpenAISettings) -> str:
     """The address that is asked: part of what a reply depends on. Without a name and a password that it may hold."""
-    return re.sub(r"(?<=//)[^/@]*@", "", options.base_url or os.environ.get("OPENAI_BASE_URL") or "OpenAI")
+    return without_password(options.base_url or os.environ.get("OPENAI_BASE_URL") or "OpenAI")
 
 
 def _key(options: OpenAISettings) -> str:
@@ -328,6 +328,7 @@ def _key(options: OpenAISettings) -> str:
             f"{named} should hold plain ASCII letters, digits and signs, without spaces around them or line ends: "
             f"nothing else can be sent to a server; copy the key again"
         )
+    remember(key)
     return key
 
 
@@ -344,11 +345,11 @@ def _contents(body: Any) -> dict[str, Any]:
         text = choice["message"].get("content") or ""
         finish = choice.get("finish_reason")
     except (LookupError, TypeError, AttributeError):
-        raise CriticError(f"the reply should hold choices[0].message.content, got {shorten(body)}") from None
+        raise CriticError(f"the reply should hold choices[0].message.content, got {hidden(repr(body))[:80]}") from None
     usage = body.get("usage") if isinstance(body, dict) else None
     counts = usage if isinstance(usage, dict) else {}
     return {
-        "text": str(text),
+        "text": hidden(str(text)),
         "cut": finish in _CUT,
         "tokens_in": _count(counts.get("prompt_tokens")),
         "tokens_out": _count(counts.get("completion_tokens")),

@@ -1,0 +1,105 @@
+"""No key and no password is ever written: not in run folders, caches, reports and receipts, not in messages."""
+
+import base64
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from tests.attacks.conftest import SMALL
+from tests.conftest import Start
+from text2grad import config
+from text2grad.cli import main
+from text2grad.feedback.settings import OpenAISettings
+from text2grad.secrets import hidden, remember
+
+KEY = "sk-attack-0123456789abcdef"
+PASSWORD = "hunter2-and-more"
+BASIC = base64.b64encode(f"alice:{PASSWORD}".encode()).decode()
+TRAIN = ["train", "run", "model=model", "data=data.jsonl", "critic=openai:m", *SMALL, "--quiet"]
+
+
+def leaks(*places: Path) -> list[str]:
+    """Files that hold a secret, or the first half of one."""
+    parts = [part[: len(part) // 2].encode() for part in (KEY, PASSWORD, BASIC)]
+    files = [file for place in places for file in place.rglob("*") if file.is_file()]
+    assert len(files) > 5
+    return [str(file) for file in files if any(part in file.read_bytes() for part in parts)]
+
+
+@pytest.mark.parametrize("kind", ["key", "password"])
+@pytest.mark.usefixtures("here")
+def test_a_run_writes_no_secret(
+    fault_server: Start, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The server quotes what it was sent in every reply, whole and cut off."""
+    address = fault_server("always-echo")
+    if kind == "key":
+        words = [*TRAIN, f"critics.openai.api_key={KEY}"]
+    else:
+        words = [*TRAIN, f"critics.openai.base_url={address.replace('//', f'//alice:{PASSWORD}@')}"]
+    monkeypatch.setattr("sys.argv", ["text2grad", *words])
+    assert main(words) == 0
+    assert main(["report", "run", "--out", "page.html"]) == 0
+    rows = [json.loads(line) for line in Path("run/rollouts.jsonl").read_text().splitlines()]
+    assert any("says ***, or ***" in json.dumps(row) for row in rows)  # the echo did arrive
+    (cache,) = (tmp_path / "cache").glob("*.sqlite")
+    replies = sqlite3.connect(cache).execute("SELECT reply FROM replies").fetchall()
+    assert replies and all("***" in reply for (reply,) in replies)
+    assert leaks(Path("run"), Path(), tmp_path / "cache") == []
+    assert json.loads(Path("run/run.json").read_text())["command"][0] == "text2grad"
+    assert main(words) == 0  # over already: the settings are the same to it
+    told = "".join(capfd.readouterr())
+    assert not any(part[:10] in told for part in (KEY, PASSWORD, BASIC))
+
+
+@pytest.mark.usefixtures("here")
+def test_an_annotation_writes_no_secret(fault_server: Start, tmp_path: Path) -> None:
+    fault_server("always-echo")
+    Path("in.jsonl").write_text('{"id": "a", "prompt": "p", "completion": "The ship left on Monday."}\n')
+    words = ["annotate", "in.jsonl", "out.jsonl", "--critic", "openai:m", f"critics.openai.api_key={KEY}"]
+    assert main(words) == 0
+    assert leaks(Path(), tmp_path / "cache") == []
+
+
+@pytest.mark.parametrize("fault", ["always-echo-error", "always-no-choices", "always-html"])
+@pytest.mark.usefixtures("here")
+def test_a_servers_error_is_shown_without_the_key(
+    fault_server: Start, fault: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fault_server(fault)
+    assert main([*TRAIN, f"critics.openai.api_key={KEY}", "critics.openai.retries=0"]) == 2
+    told = "".join(capfd.readouterr())
+    assert "gave up after 1 tries" in told and KEY[:8] not in told
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        f"critics.openai.api_key=*{KEY}",
+        f"critics.openai.api_key=[{KEY}, 2]",
+        f"critics={{openai: {{api_key: [{KEY}]}}}}",
+        f"critics.openai.api-key={KEY}",
+        "critics.openai.api_key=1234567890123",
+    ],
+)
+@pytest.mark.usefixtures("here")
+def test_a_refusal_does_not_repeat_the_key(word: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main([*TRAIN, word]) == 2
+    told = "".join(capfd.readouterr())
+    assert told.count("\n") < 5 and KEY[:8] not in told and "12345678" not in told
+
+
+def test_printed_settings_hold_no_secret_and_can_be_read_again() -> None:
+    given = OpenAISettings(api_key=KEY, base_url=f"http://alice:{PASSWORD}@host/v1")  # type: ignore[arg-type]
+    text = config.dump(given)
+    assert KEY[:8] not in text and PASSWORD[:8] not in text
+    again = config.build(OpenAISettings, config.parse(text, "text"), "text")
+    assert (again.api_key, again.base_url) == (None, "http://host/v1")
+
+
+def test_what_is_left_of_a_secret_that_was_cut_is_hidden_too() -> None:
+    remember(KEY)
+    for cut in range(len(KEY) - 7):
+        assert hidden(f"x{KEY[cut:]}y{KEY[: len(KEY) - cut]}z") == "x***y***z"
