@@ -74,9 +74,9 @@ def drawing(_prompts: Any, completions: Sequence[str], **_: Any) -> list[Critiqu
 
 
 def counting(_prompts: Any, completions: Sequence[str], n: Sequence[Any] = (), **_: Any) -> list[Critique | None]:
-    """Leaves a line for each training completion that it is asked about."""
+    """Leaves a line for each completion that it is asked about; those of held-out examples have no number."""
     with Path(os.environ["COUNTED"]).open("a") as file:
-        file.writelines(f"{number}\t{text!r}\n" for number, text in zip(n, completions, strict=False))
+        file.writelines(f"{n[place] if n else '-'}\t{text!r}\n" for place, text in enumerate(completions))
     return steady(None, completions)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from text2grad.errors import CorruptModel, DownloadFailed, ModelError
 from text2grad.runs import aside, cache_folder, no_space_named
-from text2grad.runs.folder import Lock
+from text2grad.runs.folder import Lock, file_digest
 
 NOTE = "text2grad.json"
 """Beside the weights: where they came from, so that a report can say "de-quantised from Q4_1"."""
@@ -64,8 +64,7 @@ def from_wheel(name: str, record: WheelModel) -> Path:
 def from_gguf(path: Path) -> Path:
     """The folder of a GGUF file's model; the first call for this content converts it."""
     _tell(f"Reading {path.name}")
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    digest = file_digest(path)
 
     def make(scratch: Path) -> None:
         _tell(f"Converting {path.name} to safetensors, once")

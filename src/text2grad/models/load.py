@@ -79,14 +79,21 @@ def published_dtype(name: str) -> Any:
     return getattr(torch, found, None) if isinstance(found, str) else found
 
 
-def fingerprint(model: Any) -> str:
-    """sha256 of the names, shapes and some values of the weights: cheap, and the same on every device. Two models that
-    differ by training differ in it."""
+def fingerprint(model: Any, tokenizer: Any) -> str:
+    """sha256 of every weight, the tokenizer and its chat template; the same on every device."""
+    import torch
+
     digest = hashlib.sha256()
     for name, weight in model.named_parameters():
-        flat = weight.detach().flatten()
-        some = flat[:: max(1, len(flat) // 64)].double().cpu().numpy()
-        digest.update(f"{name} {tuple(weight.shape)}".encode() + some.tobytes())
+        digest.update(f"{name} {tuple(weight.shape)} {weight.dtype}".encode())
+        digest.update(weight.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    parts = json.loads(backend.to_str()) if backend is not None else sorted(tokenizer.get_vocab().items())
+    if backend is not None:
+        # How the last call cut and padded; no part of the tokenizer.
+        parts |= {"truncation": None, "padding": None}
+    told = [parts, tokenizer.special_tokens_map, getattr(tokenizer, "chat_template", None)]
+    digest.update(json.dumps(told, sort_keys=True, default=str).encode())
     return digest.hexdigest()
 
 

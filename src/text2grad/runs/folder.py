@@ -5,7 +5,7 @@
       metrics.jsonl      one row an update
       rollouts.jsonl     `Rollout` rows
       checkpoints/
-        step-00000012/   complete, or not there at all
+        step-00000012/   complete, or not there at all; checksums.json has the sha256 of every file
       report.html        written by `text2grad report`
       .lock              held by the process that writes here
 
@@ -37,6 +37,7 @@ ASIDE = ".aside-"
 """Prefix of what is not finished; anything that carries it after a kill is rubbish."""
 OURS = ("config.yaml", "run.json", "metrics.jsonl", "rollouts.jsonl")
 """What a run writes before its first update."""
+CHECKSUMS = "checksums.json"
 MOST_SHOWN = 20
 """Settings that a refusal lists at most."""
 
@@ -73,6 +74,27 @@ def check_target(path: str | Path) -> None:
         raise RunError(f"{path}: cannot be written, because {parent} is not a folder")
     if not os.access(parent, os.W_OK | os.X_OK):
         raise RunError(f"{path}: cannot be written, because {parent} may not be written to")
+
+
+def file_digest(path: Path) -> str:
+    """sha256 of a file."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def check_checkpoint(folder: Path) -> None:
+    """Refuse a checkpoint of which a bit has changed since it was written."""
+    try:
+        sums: dict[str, str] = json.loads((folder / CHECKSUMS).read_bytes())
+        there = {file.name: file_digest(file) for file in folder.iterdir() if file.name != CHECKSUMS}
+        damaged = sorted(name for name in {*sums, *there} if sums.get(name) != there.get(name))
+    except (OSError, ValueError, TypeError, AttributeError):
+        damaged = [CHECKSUMS]
+    if damaged:
+        raise RunError(
+            f"{folder}: is damaged, for {', '.join(damaged)} is not what was written; delete this checkpoint folder to "
+            f"resume from the one before it"
+        )
 
 
 def cache_folder() -> Path:
@@ -349,6 +371,8 @@ class RunFolder(Closable):
         with aside(path) as scratch:
             scratch.mkdir()
             write(scratch)
+            sums = {file.name: file_digest(file) for file in sorted(scratch.iterdir())}
+            (scratch / CHECKSUMS).write_text(json.dumps(sums))
         self.prune(path)
         return path
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from text2grad import __version__, config
 from text2grad.errors import InvalidData, RunError, UsageError
-from text2grad.runs.folder import Closable, Jsonl, Lock, encode_row, write_atomic
+from text2grad.runs.folder import Closable, Jsonl, Lock, encode_row, file_digest, write_atomic
 from text2grad.runs.jsonl import read_jsonl
 
 Entry = dict[str, Any]
@@ -211,7 +211,6 @@ def _changed(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> str:
 
 def _digest(path: Path) -> str:
     try:
-        with path.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
+        return file_digest(path)
     except OSError as problem:
         raise InvalidData(f"{path}: should be a readable file of JSON lines: {problem.strerror}") from None

@@ -11,6 +11,7 @@ same command resumes, after a kill at any moment, and ends as if nothing had hap
 Only the main process writes; the others make the same calls.
 """
 
+import hashlib
 import json
 import re
 import shlex
@@ -19,14 +20,14 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from text2grad.errors import RunError, Text2GradError, UsageError, first_line
 from text2grad.runs.display import Display
-from text2grad.runs.folder import Closable, RunFolder, aside, encode_row, write_atomic
+from text2grad.runs.folder import Closable, RunFolder, aside, check_checkpoint, encode_row, write_atomic
 from text2grad.runs.world import ALONE, World
 from text2grad.types import MetricInfo, Rollout
 
@@ -160,8 +161,8 @@ class Run(Closable):
             )
 
     def began_from(self, fingerprint: str) -> None:
-        """Write down which weights the run started from; of an old one, insist that they are the same: adapters and
-        the reference belong to those weights."""
+        """Write down which model and tokenizer the run started from; of an old one, insist that they are the same:
+        adapters and the reference belong to those weights."""
 
         def settle() -> None:
             there = self._recorded()
@@ -169,8 +170,8 @@ class Run(Closable):
                 write_atomic(self.path / "run.json", encode_row(there | {"model": fingerprint}))
             elif there["model"] != fingerprint:
                 raise RunError(
-                    f"{self.path} was started from a model with other weights; resume with that one (from Python: "
-                    f"loaded afresh, not the trained one), or choose another folder"
+                    f"{self.path} was started from a model with other weights, or another tokenizer or chat template; "
+                    f"resume with that one (from Python: loaded afresh, not the trained one), or choose another folder"
                 )
 
         self._on_main(settle)
@@ -271,20 +272,25 @@ class Run(Closable):
 
     # ------------------------------------------------------------------------------------------------ what is kept
 
-    def keep(self, step: int, paid_for: Mapping[str, Any]) -> None:
-        """Keep what an update has paid for (samples, critiques) until the next checkpoint: a resume uses it instead of
-        asking again."""
+    def keep(self, step: int, paid_for: Mapping[str, Any], kind: str = "update") -> None:
+        """Keep what an update or an evaluation has paid for (samples, critiques) until the next checkpoint: a resume
+        uses it instead of asking again."""
         if self.folder is not None:
             self._kept.mkdir(exist_ok=True)
-            write_atomic(self._kept / f"update-{step:08d}.json", json.dumps(paid_for).encode())
+            body = json.dumps(paid_for).encode()
+            digest = hashlib.sha256(body).hexdigest().encode()
+            write_atomic(self._kept / f"{kind}-{step:08d}.json", digest + b"\n" + body)
 
-    def kept(self, step: int) -> dict[str, Any] | None:
-        """What was kept of this update; the same in every process."""
+    def kept(self, step: int, kind: str = "update") -> dict[str, Any] | None:
+        """What was kept; the same in every process. A damaged file is left alone, and said so."""
         paid_for: dict[str, Any] | None = None
-        if self.folder is not None:
-            # A torn file, from something stronger than a kill: sample and judge again.
-            with suppress(FileNotFoundError, ValueError):
-                paid_for = json.loads((self._kept / f"update-{step:08d}.json").read_bytes())
+        path = self._kept / f"{kind}-{step:08d}.json"
+        if self.folder is not None and path.exists():
+            digest, _, body = path.read_bytes().partition(b"\n")
+            if digest == hashlib.sha256(body).hexdigest().encode():
+                paid_for = json.loads(body)
+            else:
+                self.note(f"{path}: is damaged, so what it held is sampled and judged again")
         return self.world.broadcast(paid_for)
 
     @property
@@ -293,8 +299,8 @@ class Run(Closable):
 
     def _forget(self, step: int) -> None:
         """Everything kept up to this update."""
-        for file in self._kept.glob("update-*.json"):
-            if int(file.stem.split("-")[1]) <= step:
+        for file in self._kept.glob("*-[0-9]*.json"):
+            if int(file.stem.rpartition("-")[2]) <= step:
                 file.unlink()
         if self._kept.is_dir() and not any(self._kept.iterdir()):
             shutil.rmtree(self._kept)
@@ -312,11 +318,13 @@ class Run(Closable):
 
     def _resume(self, state: State) -> None:
         latest = self.world.broadcast(self.folder.latest_checkpoint() if self.folder is not None else None)
+        if latest is not None:
+            self._on_main(lambda: check_checkpoint(latest))
         collected = None if latest is None else state.read(latest)
         if self.folder is not None:
             # A kill after a checkpoint may have left older ones, and what was kept for the updates before it.
             self.folder.prune()
-            self._forget(0 if collected is None else collected["update"])
+            self._forget(-1 if collected is None else collected["update"])
             sizes = {"metrics": 0, "rollouts": 0} if collected is None else collected["sizes"]
             self.folder.metrics.rewind(sizes["metrics"])
             self.folder.rollouts.rewind(sizes["rollouts"])

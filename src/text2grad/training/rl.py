@@ -64,7 +64,7 @@ from text2grad.training.setup import (
 )
 from text2grad.training.sizes import Sizes
 from text2grad.training.spending import Spending, estimate
-from text2grad.training.state import Part, TrainingState
+from text2grad.training.state import Part, TrainingState, random_states, restore_random_states
 from text2grad.types import Example, Rollout
 
 
@@ -175,7 +175,7 @@ class Trainer(Closable):
                 for line in estimate(settings, self.examples, self.held_out, self.reward_function.critic):
                     run.note(line)
             if run.done == 0 and self.evaluator is not None and not run.over:
-                metrics, held_out = self.evaluate()
+                metrics, held_out = self.evaluate(0)
                 self.guard.see(metrics)
                 self.best.see({"update": 0, **metrics})
                 run.log({"update": 0, **metrics}, held_out=held_out)
@@ -199,12 +199,12 @@ class Trainer(Closable):
                 if self._is_evaluated(step):
                     with clock("evaluate"):
                         metrics |= self.measure_hindsight(step, rollouts, mine)
-                        measured, held_out = self.evaluate()
+                        measured, held_out = self.evaluate(step)
                     metrics |= measured
                 if (reason := self._reason_to_stop(metrics)) is not None:
                     run.stop(reason)
                     if "held_out/length" not in metrics:  # the end is always evaluated
-                        measured, held_out = self.evaluate()
+                        measured, held_out = self.evaluate(step)
                         metrics |= measured
                 self.best.see(metrics)
                 run.log(metrics | clock.metrics() | self.spending.metrics(run), logged, held_out)
@@ -319,14 +319,22 @@ class Trainer(Closable):
         seed = Seed(self.settings.seed + 2**32, step, [rollout.index for rollout in cut])
         return hindsight.measure_hindsight(cut, self.writer, self.reward_function, seed, self.world)
 
-    def evaluate(self) -> tuple[dict[str, Any], list[Rollout]]:
+    def evaluate(self, step: int) -> tuple[dict[str, Any], list[Rollout]]:
         """The held-out examples, completed greedily and judged: metrics, and rollouts to log. Nothing is learned from
-        them."""
+        them. Kept until the next checkpoint: a resume does not pay again."""
         if self.evaluator is None:
             return {}, []
+        reward, kept = self.held_out_reward, self.run.kept(step, "evaluation")
+        if kept is not None:
+            reward.reason = kept["reason"]
+            restore_random_states(kept["random"][self.world.rank])
+            return kept["metrics"], [Rollout.from_json(row) for row in kept["rollouts"]]
         evaluation = self.evaluator.greedy(self.writer)
         chosen = evaluation.rollouts[: self.settings.log.rollouts]
-        return dict(evaluation.metrics), self.held_out_reward.explain(chosen) if self.world.is_main else []
+        metrics, chosen = dict(evaluation.metrics), reward.explain(chosen) if self.world.is_main else []
+        kept = {"metrics": metrics, "rollouts": [rollout.to_json() for rollout in chosen], "reason": reward.reason}
+        self.run.keep(step, kept | {"random": self.world.all_gather(random_states())}, "evaluation")
+        return metrics, chosen
 
     def close(self) -> None:
         """Let go of the run folder and of the critics; `train` does so by itself."""

@@ -4,11 +4,13 @@ Enters: the number of an update. Leaves: everybody's rollouts and this process's
 of processes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from text2grad.errors import RunError
 from text2grad.evaluation.evaluator import judged
 from text2grad.feedback.judge import RewardFunction
 from text2grad.feedback.rewards import kind_of, verdict_sum
@@ -59,13 +61,24 @@ class SampleAndJudge:
         if kept is None:
             rollouts = self._anew(step, clock, meanwhile)
         else:
-            rollouts = [Rollout.from_json(row) for row in kept["rollouts"]]
+            rollouts = self._read(step, kept)
             self.reward_function.running_scale.restore(kept["scale"])
             self.reward_function.running_spread.restore(kept["spread"])
             self.reward_function.reason = kept["reason"]
             restore_random_states(kept["random"][self.world.rank])
             meanwhile([rollout for rollout in rollouts if rollout.index in mine])
         return rollouts, [rollout for rollout in rollouts if rollout.index in mine]
+
+    def _read(self, step: int, kept: Mapping[str, Any]) -> list[Rollout]:
+        """What was kept; it has to be of this very update."""
+        rollouts = [Rollout.from_json(row) for row in kept["rollouts"]]
+        wanted = [(index, index // self.completions) for index in range(self.prompts * self.completions)]
+        if [(rollout.index, rollout.group) for rollout in rollouts] != wanted:
+            raise RunError(
+                f"{self.run.path}/buffer: what was kept of update {step} holds {len(rollouts)} completions in other "
+                f"groups than {self.prompts} x {self.completions}; delete it to sample and judge this update again"
+            )
+        return rollouts
 
     def _anew(self, step: int, clock: Clock, meanwhile: Callable[[list[Rollout]], object]) -> list[Rollout]:
         indices = self._indices()

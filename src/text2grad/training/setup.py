@@ -112,7 +112,7 @@ def start(
             model, tokenizer = load_model(settings.model, device=str(world.device))
             if command != "reward-model":  # its calibration is of these very weights
                 model.saves_as = published_dtype(settings.model)
-        run.began_from(fingerprint(model))
+        run.began_from(fingerprint(model, tokenizer))
         return Session(world, run, model.to(world.device), tokenizer)
 
 
