@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from text2grad.errors import CorruptModel, DownloadFailed, ModelError
+from text2grad.models.checks import DATA, check_gguf, panicked
 from text2grad.runs import aside, cache_folder, no_space_named
 from text2grad.runs.folder import Lock, file_digest
 
@@ -82,8 +83,9 @@ def convert_gguf(gguf: Path, folder: Path, origin: dict[str, str], eos_token: st
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    where = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
+    where: dict[str, Any] = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name, **DATA}
     try:
+        check_gguf(gguf)
         tokenizer = AutoTokenizer.from_pretrained(**where)
         quantised, loading = AutoModelForCausalLM.from_pretrained(
             **where, dtype=torch.float32, output_loading_info=True
@@ -99,7 +101,9 @@ def convert_gguf(gguf: Path, folder: Path, origin: dict[str, str], eos_token: st
     except ModelError:
         raise
     # Three libraries read the file, one of them in Rust, and raise anything on one that is cut off or scrambled.
-    except Exception as problem:
+    except BaseException as problem:
+        if not (isinstance(problem, Exception) or panicked(problem)):
+            raise
         raise CorruptModel(
             f"{gguf.name}: could not be read as a GGUF model ({type(problem).__name__}: {problem}). A cut-off download "
             f"looks like this: compare its sha256 with the publisher's, and fetch it again"

@@ -9,9 +9,13 @@ from typing import Any, Literal
 
 from jinja2 import TemplateError
 
-from text2grad.errors import ConfigError, InvalidData, ModelError
+from text2grad.errors import ConfigError, InvalidData, ModelError, first_line
+from text2grad.models.checks import within
 from text2grad.types import Message
 
+TEMPLATE_SECONDS = 10.0
+MOST_WRITTEN = 100_000
+"""Characters that a template may write per character of the conversation; some bring long instructions of their own."""
 Format = Literal["auto", "chat", "plain"]
 """chat: through the template, a text as one user turn. plain: the text as it is. auto: chat where the tokenizer has a
 template."""
@@ -54,9 +58,25 @@ def _ids(tokenizer: Any, prompt: str | Sequence[Message], form: Format) -> list[
         raise InvalidData("a prompt should end where the assistant is to write, got one that ends with its turn")
     said = [{"role": turn.role, "content": turn.content} for turn in turns]
     try:
-        return list(tokenizer.apply_chat_template(said, add_generation_prompt=True, tokenize=True, return_dict=False))
+        text = rendered(tokenizer, said, add_generation_prompt=True)
     except TemplateError as problem:
         raise InvalidData(f"the model's chat template refuses this conversation: {problem}") from None
+    return list(tokenizer(text, add_special_tokens=False).input_ids)
+
+
+def rendered(tokenizer: Any, said: Sequence[dict[str, str]], **options: Any) -> str:
+    """A conversation as the chat template writes it. A template is somebody else's program: one that does not end, or
+    writes without measure, is stopped."""
+    try:
+        with within(TEMPLATE_SECONDS, "it"):
+            text = tokenizer.apply_chat_template(said, tokenize=False, **options)
+    except TemplateError:
+        raise
+    except Exception as problem:  # noqa: BLE001 - whatever the template does
+        raise ModelError(f"the model's chat template fails ({first_line(problem, named=True)})") from None
+    if not isinstance(text, str) or len(text) > MOST_WRITTEN * (1 + sum(len(turn["content"]) for turn in said)):
+        raise ModelError(f"the model's chat template writes {len(text):,} characters for a conversation that is short")
+    return text
 
 
 def open_ids(tokenizer: Any, text: str) -> list[int]:
@@ -85,7 +105,7 @@ def template_end(tokenizer: Any) -> int | None:
     said = [{"role": "user", "content": "Which?"}, {"role": "assistant", "content": mark}]
     for turns in (said, [{"role": "system", "content": "Be brief."}, *said]):
         try:
-            _, found, after = tokenizer.apply_chat_template(turns, tokenize=False).rpartition(mark)
+            _, found, after = rendered(tokenizer, turns).rpartition(mark)
         except TemplateError:
             continue
         added = getattr(tokenizer, "added_tokens_decoder", {})

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from text2grad._checked import shorten
-from text2grad.errors import CorruptModel, DownloadFailed, ModelError, ModelNotFound, first_line
+from text2grad.errors import CorruptModel, DownloadFailed, ModelError, ModelNotFound, Text2GradError, first_line
 from text2grad.models.cache import ALIASES, check_complete, from_gguf, from_wheel, set_end_tokens
+from text2grad.models.checks import DATA, WEIGHTS, check_files, check_sizes, check_tokenizer, panicked
 from text2grad.runs import no_space_named
 
 _HUB_ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
@@ -31,7 +32,7 @@ _HUB_ANSWERS_WITHIN = 10
 def load_model(name: str, *, device: str = "cpu", dtype: str = "float32") -> tuple[Any, Any]:
     """(model, tokenizer) in evaluation mode on the device. `dtype` is torch's name for it, such as `bfloat16`."""
     import torch
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM
 
     if dtype not in DTYPES:
         raise ModelError(f"dtype should be one of {', '.join(DTYPES)}, got {dtype!r}")
@@ -40,7 +41,10 @@ def load_model(name: str, *, device: str = "cpu", dtype: str = "float32") -> tup
     if (base := adapted_base(name)) is not None:
         return _with_adapter(name, *load_model(base, device=device, dtype=dtype))
     tokenizer, place, options = _tokenizer(name)
-    options |= {"dtype": kind, "output_loading_info": True}
+    if Path(place).is_dir():
+        settings = _read(AutoConfig.from_pretrained, place, name, options)
+        _read(check_sizes, Path(place), name, {"config": settings})
+    options |= {**WEIGHTS, "dtype": kind, "output_loading_info": True}
     model, loading = _read(AutoModelForCausalLM.from_pretrained, place, name, options)
     check_complete(loading, name)
     set_end_tokens(tokenizer, model, None, name)
@@ -88,10 +92,11 @@ def fingerprint(model: Any, tokenizer: Any) -> str:
         digest.update(f"{name} {tuple(weight.shape)} {weight.dtype}".encode())
         digest.update(weight.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    parts = json.loads(backend.to_str()) if backend is not None else sorted(tokenizer.get_vocab().items())
-    if backend is not None:
-        # How the last call cut and padded; no part of the tokenizer.
-        parts |= {"truncation": None, "padding": None}
+    if backend is None:
+        parts: Any = sorted(tokenizer.get_vocab().items())
+    else:
+        # How the last call cut and padded is no part of the tokenizer.
+        parts = json.loads(backend.to_str()) | {"truncation": None, "padding": None}
     told = [parts, tokenizer.special_tokens_map, getattr(tokenizer, "chat_template", None)]
     digest.update(json.dumps(told, sort_keys=True, default=str).encode())
     return digest.hexdigest()
@@ -100,7 +105,7 @@ def fingerprint(model: Any, tokenizer: Any) -> str:
 def read_pair(from_pretrained: Any, name: str) -> tuple[Any, Any]:
     """(model, tokenizer) of another kind than a policy: an encoder. The same names, the same failures explained."""
     tokenizer, place, options = _tokenizer(name)
-    return _read(from_pretrained, place, name, options), tokenizer
+    return _read(from_pretrained, place, name, options | WEIGHTS), tokenizer
 
 
 def load_tokenizer(name: str) -> Any:
@@ -127,6 +132,8 @@ def locate(name: str) -> str:
     if name and path.is_dir():
         if not (path / "config.json").is_file():
             raise ModelNotFound(f"{name}: should be a folder that save_pretrained wrote, but has no config.json")
+        check_files(path)
+        check_tokenizer(path)
         return str(path)
     if name.lower().endswith(".gguf") or not _HUB_ID.fullmatch(name):
         raise ModelNotFound(f"{name or 'the empty name'}: there is no such folder or file")
@@ -152,8 +159,12 @@ def _tokenizer(name: str) -> tuple[Any, str, dict[str, Any]]:
     from transformers import AutoTokenizer
 
     place = locate(name)
-    options = {} if Path(place).is_dir() else {"local_files_only": not _ask_hub(name)}
-    return _read(AutoTokenizer.from_pretrained, place, name, options), place, options
+    options: dict[str, Any] = {**DATA}
+    if not Path(place).is_dir():
+        options["local_files_only"] = not _ask_hub(name)
+    tokenizer = _read(AutoTokenizer.from_pretrained, place, name, options)
+    _read(lambda _: tokenizer.decode(tokenizer("The crane, 12 m.").input_ids), place, name, {})  # does it work at all?
+    return tokenizer, place, options
 
 
 def _ask_hub(name: str) -> bool:
@@ -186,14 +197,18 @@ def _ask_hub(name: str) -> bool:
     return True
 
 
-def _read(from_pretrained: Any, place: str, name: str, options: dict[str, Any]) -> Any:
+def _read(from_pretrained: Any, place: str | Path, name: str, options: dict[str, Any]) -> Any:
     from huggingface_hub.constants import HF_HUB_CACHE
-    from safetensors import SafetensorError
 
     try:
         with no_space_named(Path(HF_HUB_CACHE) / name), quiet_bars():
             return from_pretrained(place, **options)
-    except (OSError, ValueError, SafetensorError, LookupError, TypeError) as problem:
+    except Text2GradError:
+        raise
+    # Four libraries read the files, and raise anything on those that are damaged or hostile.
+    except BaseException as problem:
+        if not (isinstance(problem, Exception) or panicked(problem)):
+            raise
         raise CorruptModel(
             f"{name}: its files could not be read ({first_line(problem, named=True)}); write or fetch them again. "
             f"They are in {place if Path(place).is_dir() else HF_HUB_CACHE}"
@@ -202,13 +217,16 @@ def _read(from_pretrained: Any, place: str, name: str, options: dict[str, Any]) 
 
 @contextmanager
 def quiet_bars() -> Iterator[None]:
-    """Without transformers' bars over its files: they last a moment, and tear up our own display."""
+    """Without transformers' bars over its files: they last a moment, and tear up our own display. What its warnings say
+    of weights is an error here."""
     from transformers.utils import logging
 
-    shown = logging.is_progress_bar_enabled()
+    shown, told = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
+    logging.set_verbosity_error()
     try:
         yield
     finally:
+        logging.set_verbosity(told)
         if shown:
             logging.enable_progress_bar()

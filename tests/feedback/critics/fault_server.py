@@ -102,7 +102,10 @@ class Server:
         if fault == "echo":
             message = reply["choices"][0]["message"]
             message["content"] = message["content"].replace("ends badly", f"ends badly, says {key}, or {key[:-3]}")
-        return await self.send(writer, 200, reply)
+        if fault == "half-pair" or (self.faults[:1] == ["half-pair-3"] and "Ship number 3 " in question):
+            reply["choices"][0]["message"]["content"] = json.dumps({"critique": "Odd \ud83d.", "score": 0.5})
+        kinds = {"no-header": None, "plain-header": "text/plain"}
+        return await self.send(writer, 200, reply, kind=kinds.get(fault, "application/json"))
 
     def reply(self, question: str, fault: str) -> dict[str, Any]:
         completion = re.findall(r"<completion \w+>\n(.*?)\n</completion", question, re.DOTALL)[-1]
@@ -133,10 +136,11 @@ class Server:
         status: int,
         body: Any,
         headers: str = "",
-        kind: str = "application/json",
+        kind: str | None = "application/json",
     ) -> bool:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        head = f"HTTP/1.1 {status} X\r\nContent-Type: {kind}\r\nContent-Length: {len(data)}\r\n{headers}\r\n"
+        headers += f"Content-Type: {kind}\r\n" if kind else ""
+        head = f"HTTP/1.1 {status} X\r\nContent-Length: {len(data)}\r\n{headers}\r\n"
         writer.write(head.encode() + data)
         await writer.drain()
         return True

@@ -10,7 +10,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from text2grad.errors import CriticError
+from text2grad.errors import CriticError, RunError
 from text2grad.runs import Closable
 
 _SCHEMA_VERSION = 1
@@ -53,7 +53,14 @@ class ResponseCache(Closable):
 
     def put(self, key: str, reply: dict[str, Any]) -> None:
         """Durable when it returns; the first reply to a question stays."""
-        self._base.execute("INSERT OR IGNORE INTO replies VALUES (?, ?)", (key, json.dumps(reply)))
+        try:
+            self._base.execute("INSERT OR IGNORE INTO replies VALUES (?, ?)", (key, json.dumps(reply)))
+        except sqlite3.OperationalError as problem:
+            # Not a `CriticError`: a reply that cannot be kept is not asked for again.
+            raise RunError(
+                f"{self.path}: a reply that is paid for could not be kept ({problem}). Free some space there, or name "
+                f"another file with critics.openai.cache; then run the same command again"
+            ) from problem
 
     def close(self) -> None:
         self._base.close()

@@ -12,7 +12,9 @@ import os
 import random
 import re
 import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
+from email.utils import parsedate_to_datetime
 from typing import Any, Self
 from weakref import WeakValueDictionary
 
@@ -241,13 +243,15 @@ class OpenAICritic:
         try:
             async with asyncio.timeout(self.options.timeout):
                 # The plain `post`: the client's typed method walks through every message and the schema, for nothing.
-                reply = _contents(await self._client.post("/chat/completions", cast_to=object, body=body))
+                came = await self._client.post("/chat/completions", cast_to=object, body=body)
+                # Without the header that calls it JSON, the client leaves it as text.
+                reply = _contents(json.loads(came) if isinstance(came, str) else came)
         except BaseException as problem:
             self.budget.settle(number, None if _may_be_paid(problem) else Cost(0, 0))
             if isinstance(problem, ValueError | RecursionError) and not isinstance(problem, UnicodeEncodeError):
                 # Cut off, a gateway's page, bytes: the server's fault.
-                came = f"{type(problem).__name__}: {hidden(str(problem))[:100]}"
-                raise CriticError(f"the server's body is not JSON: {came}") from None
+                words = f"{type(problem).__name__}: {hidden(str(problem))[:100]}"
+                raise CriticError(f"the server's body is not JSON: {words}") from None
             raise
         try:
             self._cache.put(key, reply)
@@ -275,10 +279,9 @@ class OpenAICritic:
             await _stop(self._in_flight)
 
     def _wait(self, tried: int, problem: Exception) -> float:
-        """The seconds that the server asks for, else half a second doubling each time, a little apart."""
+        """Half a second doubling each time, a little apart; longer where the server asks for more."""
         headers = getattr(getattr(problem, "response", None), "headers", {})
-        asked = re.fullmatch(r"\d+(\.\d+)?", headers.get("retry-after", ""))
-        wait = float(asked[0]) if asked else 0.25 * 2**tried * random.uniform(0.75, 1.25)
+        wait: float = max(0.25 * 2**tried * random.uniform(0.75, 1.25), _seconds(headers.get("retry-after", "")))
         return min(wait, self.options.longest_wait)
 
     @property
@@ -330,6 +333,16 @@ def _key(options: OpenAISettings) -> str:
         )
     remember(key)
     return key
+
+
+def _seconds(retry_after: str) -> float:
+    """What a server's `Retry-After` asks for: a number of seconds, or a date; 0 where it says nothing of use."""
+    if re.fullmatch(r"\d+(\.\d+)?", retry_after):
+        return float(retry_after)
+    try:
+        return parsedate_to_datetime(retry_after).timestamp() - time.time()
+    except (ValueError, OverflowError):
+        return 0.0
 
 
 def _read(question: dict[str, Any], reply: dict[str, Any]) -> Reply:

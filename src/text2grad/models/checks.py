@@ -1,0 +1,150 @@
+"""A model is data that a stranger may have made: looked at before libraries read it, and stopped where it does not end.
+
+Enters: a model folder, its settings, its tokenizer's file. Leaves: nothing, or a `CorruptModel` in one line. Runs no
+code of the folder, and reads no pickled file, for reading one runs what its maker likes.
+"""
+
+import json
+import math
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from text2grad.errors import CorruptModel
+
+DATA = {"trust_remote_code": False}
+"""For every `from_pretrained`: without it transformers asks on standard input whether the folder's code may run."""
+WEIGHTS = {**DATA, "use_safetensors": True}
+_PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5", ".msgpack")
+_INDEX = "model.safetensors.index.json"
+_PACKED = 8
+"""Weights that one stored element may hold at most: four bits each."""
+_MOST_GROWTH = 1e4
+"""Times that a tokenizer may lengthen a text before it cuts it."""
+
+
+def check_files(folder: Path) -> None:
+    """Refuse weights that are pickled, lie outside the folder, or are no files: a pipe would be waited for."""
+    files = list(folder.iterdir())
+    for file in files:
+        if not (file.is_file() or file.is_dir()):
+            raise CorruptModel(f"{file}: should be a file, and is a pipe, a device or a broken link")
+    names = {file.name for file in files if file.is_file()}
+    for shard in _shards(folder) if _INDEX in names else ():
+        if shard not in names or not shard.endswith(".safetensors"):
+            raise CorruptModel(f"{folder / _INDEX}: should name .safetensors files of this folder, got {shard[:80]!r}")
+    pickled = sorted(name for name in names if name.endswith(_PICKLED) and name != "training_args.bin")
+    if pickled and not any(name.endswith(".safetensors") for name in names):
+        raise CorruptModel(
+            f"{folder}: has its weights in {pickled[0]}, and a pickled file can run any code when it is read; take "
+            f"the model's .safetensors files, or convert it where that does no harm"
+        )
+
+
+def _shards(folder: Path) -> set[str]:
+    """The files of the weights, as the folder's index names them."""
+    if not (folder / _INDEX).exists():
+        return {"model.safetensors"}
+    listed = _read(folder / _INDEX).get("weight_map")
+    return set(map(str, listed.values())) if isinstance(listed, dict) else {str(listed)}
+
+
+def check_sizes(folder: Path, config: Any) -> None:
+    """Refuse settings that ask for more weights than the files hold, before memory is asked for them."""
+    import torch
+    from safetensors import safe_open
+    from transformers import AutoModelForCausalLM
+
+    stored, tensors = 0, 0
+    for shard in _shards(folder):
+        with safe_open(folder / shard, "pt") as weights:
+            shapes = [weights.get_slice(name).get_shape() for name in weights.keys()]  # noqa: SIM118
+        stored, tensors = stored + sum(map(math.prod, shapes)), tensors + len(shapes)
+    layers = getattr(config.get_text_config(), "num_hidden_layers", 1)
+    if not 0 < layers <= tensors:
+        raise CorruptModel(
+            f"{folder}: its config.json asks for {layers:,} layers, and its files hold {tensors} tensors"
+        )
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, **DATA)
+    if (asked := sum(weight.numel() for weight in model.parameters())) > _PACKED * stored:
+        raise CorruptModel(f"{folder}: its config.json asks for {asked:,} weights, and its files hold {stored:,}")
+
+
+def check_gguf(path: Path) -> None:
+    """The same for the layers of a GGUF file."""
+    from gguf import GGUFReader
+
+    reader = GGUFReader(path)
+    for name, field in reader.fields.items():
+        if name.endswith(".block_count") and not 0 < int(field.contents()) <= len(reader.tensors):
+            raise CorruptModel(
+                f"{path.name}: asks for {int(field.contents()):,} layers, and holds {len(reader.tensors)} tensors"
+            )
+
+
+def check_tokenizer(folder: Path) -> None:
+    """Refuse a tokenizer that makes a text many times as long: forty rules `a` → `aa` never end."""
+    path = folder / "tokenizer.json"
+    tree = _read(path) if path.is_file() else {}
+    rules = [part for key in ("normalizer", "pre_tokenizer", "decoder") for part in _parts(tree.get(key))]
+    growth = 1.0
+    for rule in rules:
+        if rule.get("type") == "Replace":
+            pattern = (rule.get("pattern") or {}).get("String") if isinstance(rule.get("pattern"), dict) else None
+            growth *= max(1.0, len(str(rule.get("content"))) / len(pattern or "x"))
+    if growth > _MOST_GROWTH:
+        raise CorruptModel(f"{path}: its rules make a text up to {growth:.0e} times as long")
+
+
+def _parts(tree: Any) -> Iterator[dict[str, Any]]:
+    """The rules of a normalizer, pre-tokenizer or decoder, sequences taken apart."""
+    if isinstance(tree, dict):
+        yield tree
+        for value in tree.values():
+            yield from _parts(value)
+    elif isinstance(tree, list):
+        for value in tree:
+            yield from _parts(value)
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        tree = json.loads(path.read_bytes())
+        if isinstance(tree, dict):
+            return tree
+        problem = f"got {type(tree).__name__}"
+    except (ValueError, RecursionError) as error:
+        problem = str(error)
+    raise CorruptModel(f"{path}: its files could not be read: should be one JSON object: {problem[:100]}")
+
+
+@contextmanager
+def within(seconds: float, what: str) -> Iterator[None]:
+    """Raise a `TimeoutError` in Python code that takes longer. Other threads than the main one cannot be stopped so."""
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def ring(*_: object) -> None:
+        raise TimeoutError(f"{what} did not end within {seconds:g} s")
+
+    began, before = time.monotonic(), signal.signal(signal.SIGALRM, ring)
+    # It rings again, should somebody's `except Exception` have swallowed the first: jinja's optimizer does.
+    left, _ = signal.setitimer(signal.ITIMER_REAL, seconds, seconds / 4)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before or signal.SIG_DFL)
+        if left:
+            signal.setitimer(signal.ITIMER_REAL, max(0.001, left - (time.monotonic() - began)))
+
+
+def panicked(problem: BaseException) -> bool:
+    """Whether a library in Rust gave up. Its exception is no `Exception`, and its class has no home to import from."""
+    return type(problem).__name__ == "PanicException"

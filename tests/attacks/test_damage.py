@@ -1,0 +1,185 @@
+"""Damage is noticed: a changed bit of a checkpoint, another model or tokenizer, a buffer of another shape."""
+
+import hashlib
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.attacks.conftest import SMALL
+from text2grad.cli import main
+from text2grad.errors import RunError
+from text2grad.models.load import fingerprint
+from text2grad.models.tiny import tiny_model, tiny_tokenizer
+from text2grad.runs.folder import check_checkpoint
+
+TRAIN = ["train", "run", "model=model", "data=data.jsonl", "critic=reference", *SMALL]
+TRAIN += ["held_out=data.jsonl", "checkpoint_every=1", "evaluation.every=1", "guard.nothing_learned=warn", "--quiet"]
+
+
+@pytest.fixture(scope="module")
+def trained(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run of two updates, of which the model is still to be written."""
+    folder = tmp_path_factory.mktemp("trained") / "here"
+    shutil.copytree(made, folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert main(TRAIN) == 0
+    shutil.rmtree(folder / "run" / "model")
+    return folder
+
+
+@pytest.fixture
+def there(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(trained, tmp_path / "there")
+    monkeypatch.chdir(tmp_path / "there")
+    return tmp_path / "there"
+
+
+def newest() -> Path:
+    return max(Path("run/checkpoints").iterdir())
+
+
+@pytest.mark.usefixtures("there")
+def test_four_hundred_flipped_bits_are_four_hundred_refusals() -> None:
+    drawn, state = random.Random(0), newest() / "state.pt"
+    whole = state.read_bytes()
+    check_checkpoint(newest())
+    for _ in range(400):
+        damaged = bytearray(whole)
+        damaged[drawn.randrange(len(whole))] ^= 1 << drawn.randrange(8)
+        state.write_bytes(damaged)
+        with pytest.raises(RunError, match=r"is damaged, for state.pt is not what was written; delete this checkpoint"):
+            check_checkpoint(newest())
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "a bit of the state": lambda folder: _flip(folder / "state.pt"),
+    "a bit of the checksums": lambda folder: _flip(folder / "checksums.json"),
+    "no checksums": lambda folder: (folder / "checksums.json").unlink(),
+    "no state": lambda folder: (folder / "state.pt").unlink(),
+    "checksums of a number": lambda folder: (folder / "checksums.json").write_text("5"),
+    "another file": lambda folder: (folder / "more.bin").write_bytes(b"x"),
+}
+
+
+def _flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+@pytest.mark.usefixtures("there")
+def test_a_damaged_checkpoint_ends_in_one_line_and_the_one_before_resumes(
+    name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    DAMAGES[name](newest())
+    assert main(TRAIN) == 2
+    told = capfd.readouterr().err.strip().splitlines()
+    assert len(told) == 1 and "is damaged, for " in told[0] and "delete this checkpoint folder" in told[0]
+    shutil.rmtree(newest())
+    assert main(TRAIN) == 0
+
+
+def _weight(folder: Path) -> None:
+    """One weight, the smallest step up."""
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(folder / "model.safetensors")
+    name, chosen = sorted(weights.items())[1]
+    flat = chosen.view(-1)
+    flat[len(flat) // 3] = torch.nextafter(flat[len(flat) // 3], torch.tensor(torch.inf))
+    save_file({**weights, name: chosen}, folder / "model.safetensors", {"format": "pt"})
+
+
+def _merge(folder: Path) -> None:
+    tree = json.loads((folder / "tokenizer.json").read_text())
+    tree["model"]["merges"][-2:] = reversed(tree["model"]["merges"][-2:])
+    (folder / "tokenizer.json").write_text(json.dumps(tree))
+
+
+def _template(folder: Path) -> None:
+    path = folder / "chat_template.jinja"
+    path.write_text(path.read_text() + " ")
+
+
+@pytest.mark.parametrize("change", [_weight, _merge, _template])
+@pytest.mark.usefixtures("there")
+def test_another_starting_model_is_refused(change: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    change(Path("model"))
+    assert main(TRAIN) == 2
+    told = capfd.readouterr().err.strip().splitlines()
+    assert len(told) == 1 and "other weights, or another tokenizer or chat template" in told[0]
+
+
+def test_the_fingerprint_stays_while_the_tokenizer_is_used() -> None:
+    tokenizer = tiny_tokenizer()
+    model = tiny_model(tokenizer, hidden_size=16, layers=1)
+    before = fingerprint(model, tokenizer)
+    tokenizer(["one", "two three"], padding=True, truncation=True, max_length=2)
+    assert fingerprint(model, tokenizer) == before == fingerprint(model.to(torch.float32), tiny_tokenizer())
+    assert fingerprint(model.to(torch.bfloat16), tokenizer) != before
+
+
+@pytest.fixture
+def killed(there: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run that a kill ended before its second checkpoint: its buffer is there."""
+    shutil.rmtree(there / "run")
+
+    class Killed(BaseException): ...
+
+    def log(run: Any, metrics: Any, *_: Any, **__: Any) -> None:
+        if metrics["update"] == 2:
+            raise Killed
+        real(run, metrics, *_, **__)
+
+    from text2grad.runs.run import Run
+
+    real = Run.log
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "log", log)
+        with pytest.raises(Killed):
+            main(TRAIN)
+    return there
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda tree: tree["rollouts"].pop(),
+        lambda tree: tree["rollouts"].append(tree["rollouts"][0]),
+        lambda tree: tree["rollouts"].reverse(),
+        lambda tree: tree.update(rollouts=[]),
+    ],
+)
+@pytest.mark.usefixtures("killed")
+def test_a_buffer_of_another_shape_is_refused(change: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    _rewrite(change)
+    capfd.readouterr()
+    assert main(TRAIN) == 2
+    told = capfd.readouterr().err.strip().splitlines()
+    assert len(told) == 1 and "what was kept of update 2 holds" in told[0]
+
+
+def _rewrite(change: Callable[[dict[str, Any]], object]) -> None:
+    path = Path("run/buffer/update-00000002.json")
+    tree = json.loads(path.read_bytes().partition(b"\n")[2])
+    change(tree)
+    body = json.dumps(tree).encode()
+    path.write_bytes(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
+
+
+@pytest.mark.parametrize("kind", ["update", "evaluation"])
+@pytest.mark.usefixtures("killed")
+def test_a_damaged_buffer_is_sampled_and_judged_again(kind: str, trained: Path) -> None:
+    path = Path(f"run/buffer/{kind}-00000002.json")
+    path.write_bytes(path.read_bytes()[:-40])
+    assert main(TRAIN) == 0
+    same = [Path("run/rollouts.jsonl").read_bytes(), (trained / "run" / "rollouts.jsonl").read_bytes()]
+    assert same[0] == same[1]

@@ -1,0 +1,289 @@
+"""Models are data: what a folder or a GGUF file holds runs nothing, hangs nothing, and ends in one clear line."""
+
+import io
+import json
+import os
+import random
+import re
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.models.gguf_files import tiny_gguf
+from text2grad.cli import main
+from text2grad.models import chat
+from text2grad.models.checks import within
+
+PROMPT = ["--prompt", "Say " + "a" * 40 + "b, please.", "device=cpu", "max_new_tokens=4"]
+Damage = Callable[[Path], object]
+
+
+def changed(file: str, **values: Any) -> Damage:
+    """Settings of a JSON file laid over what is there."""
+
+    def damage(folder: Path) -> None:
+        path = folder / file
+        path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+    return damage
+
+
+def config(**values: Any) -> Damage:
+    return changed("config.json", **values)
+
+
+def written(file: str, text: str) -> Damage:
+    return lambda folder: (folder / file).write_text(text)
+
+
+def pipe(file: str) -> Damage:
+    def damage(folder: Path) -> None:
+        (folder / file).unlink()
+        os.mkfifo(folder / file)
+
+    return damage
+
+
+def moved(name: str) -> Damage:
+    """The weights lie elsewhere, and the index says where."""
+
+    def damage(folder: Path) -> None:
+        target = folder / name.format(folder.parent)
+        weights = load_file(folder / "model.safetensors")
+        shutil.move(folder / "model.safetensors", target)
+        index = {"metadata": {}, "weight_map": dict.fromkeys(weights, name.format(folder.parent))}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+    return damage
+
+
+class Runs:
+    """Pickled, it touches a file when it is read."""
+
+    def __reduce__(self) -> Any:
+        return os.system, ("touch PWNED",)
+
+
+def pickled(content: Any) -> Damage:
+    def damage(folder: Path) -> None:
+        weights = load_file(folder / "model.safetensors")
+        (folder / "model.safetensors").unlink()
+        torch.save(content or weights, folder / "pytorch_model.bin")
+
+    return damage
+
+
+def remote(folder: Path) -> None:
+    config(model_type="evil", auto_map={"AutoConfig": "evil.E", "AutoModelForCausalLM": "evil.M"})(folder)
+    (folder / "evil.py").write_text("open('PWNED', 'w')\nfrom transformers import PretrainedConfig as E\n")
+
+
+def remote_tokenizer(folder: Path) -> None:
+    changed("tokenizer_config.json", auto_map={"AutoTokenizer": ["evil.T", None]}, tokenizer_class="Evil")(folder)
+    (folder / "evil.py").write_text("open('PWNED', 'w')\n")
+
+
+def replacing(times: int) -> Damage:
+    rule = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
+    return changed("tokenizer.json", normalizer={"type": "Sequence", "normalizers": [rule] * times})
+
+
+def split(regex: str) -> Damage:
+    rule = {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
+    return changed("tokenizer.json", pre_tokenizer=rule)
+
+
+def template(text: Any) -> Damage:
+    def damage(folder: Path) -> None:
+        (folder / "chat_template.jinja").unlink()
+        changed("tokenizer_config.json", chat_template=text)(folder)
+
+    return damage
+
+
+LOOP = "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}"
+LOOP += "{% endfor %}{% endfor %}{% endfor %}"
+
+REFUSED: dict[str, tuple[Damage, str]] = {
+    "code of the folder": (remote, "custom code"),
+    "code of its tokenizer": (remote_tokenizer, "custom code"),
+    "pickled code": (pickled({"x": Runs()}), "a pickled file can run any code"),
+    "pickled weights": (pickled(None), "a pickled file can run any code"),
+    "pickled shard": (moved("a.bin"), "should name .safetensors files of this folder"),
+    "shard above": (moved("../above.safetensors"), "should name .safetensors files of this folder"),
+    "shard elsewhere": (moved("{}/else.safetensors"), "should name .safetensors files of this folder"),
+    "index of a number": (written("model.safetensors.index.json", '{"weight_map": 5}'), "should name .safetensors"),
+    "index of a list": (written("model.safetensors.index.json", "[]"), "should be one JSON object"),
+    "weights in a pipe": (pipe("model.safetensors"), "is a pipe"),
+    "settings in a pipe": (pipe("config.json"), "has no config.json"),
+    "tokenizer in a pipe": (pipe("tokenizer.json"), "is a pipe"),
+    "weights cut off": (lambda f: os.truncate(f / "model.safetensors", 500), "could not be read"),
+    "no weights at all": (lambda f: os.truncate(f / "model.safetensors", 0), "could not be read"),
+    "settings without end": (written("config.json", '{"a":' * 50_000), "could not be read"),
+    "settings in a list": (written("config.json", "[1]"), "could not be read"),
+    "a number without end": (written("config.json", '{"hidden_size": ' + "9" * 6000 + "}"), "could not be read"),
+    "width 0": (config(hidden_size=0), "could not be read"),
+    "width below 0": (config(hidden_size=-1), "could not be read"),
+    "width 1e9": (config(hidden_size=10**9), "asks for"),
+    "width in words": (config(hidden_size="wide"), "could not be read"),
+    "heads 0": (config(num_attention_heads=0), "could not be read"),
+    "heads 3": (config(num_attention_heads=3), "could not be read"),
+    "key heads 0": (config(num_key_value_heads=0), "could not be read"),
+    "key heads 1e9": (config(num_key_value_heads=10**9), "asks for"),
+    "head size 0": (config(head_dim=0), "could not be read"),
+    "layers 1e7": (config(num_hidden_layers=10**7), "asks for 10,000,000 layers"),
+    "layers below 0": (config(num_hidden_layers=-1), "asks for -1 layers"),
+    "layers in words": (config(num_hidden_layers="two"), "could not be read"),
+    "vocabulary 1e10": (config(vocab_size=10**10), "asks for"),
+    "inner width 1e12": (config(intermediate_size=10**12), "asks for"),
+    "inner width 0": (config(intermediate_size=0), "could not be read"),
+    "no activation": (config(hidden_act=5), "could not be read"),
+    "no number": (config(rms_norm_eps="x"), "could not be read"),
+    "another family": (config(model_type="llama4"), "asks for"),
+    "no family": (config(model_type="nope"), "could not be read"),
+    "end token in words": (config(eos_token_id=[1, "a"]), "could not be read"),
+    "rope in a number": (config(rope_parameters=5), "could not be read"),
+    "quantised by a number": (config(quantization_config=5), "could not be read"),
+    "quantised by others": (config(quantization_config={"quant_method": "gptq", "bits": 4}), "could not be read"),
+    "a million layer types": (config(layer_types=["a"] * 10**6), "could not be read"),
+    "tokenizer that doubles": (replacing(40), "times as long"),
+    "tokenizer that backtracks": (split("(a+)+$"), "a library gave up"),
+    "tokenizer of half a regex": (split("("), "could not be read"),
+    "tokenizer cut off": (written("tokenizer.json", "{"), "could not be read"),
+    "tokenizer a mile deep": (written("tokenizer.json", "[" * 100_000), "could not be read"),
+    "tokenizer of no kind": (changed("tokenizer.json", model={"type": "Nope"}), "could not be read"),
+    "tokenizer without its tokens": (
+        changed("tokenizer.json", normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"}),
+        "could not be read",
+    ),
+    "tokenizer of a number": (changed("tokenizer_config.json", tokenizer_class=5), "could not be read"),
+    "tokenizer of odd length": (changed("tokenizer_config.json", model_max_length="x"), "could not be read"),
+    "no end token": (changed("tokenizer_config.json", eos_token=None), "has no end-of-sequence token"),
+    "template that loops": (template(LOOP), "chat template fails (TimeoutError: it did not end within 0.3 s)"),
+    "template that powers": (template("{{ 9 ** (9 ** 9) }}"), "chat template fails"),
+    "template without measure": (template("{{ 'a' * 9999999 }}"), "writes 9,999,999 characters"),
+    "template that calls itself": (template("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"), "template fails"),
+    "template that divides by 0": (template("{{ 1 / 0 }}"), "chat template fails (ZeroDivisionError"),
+    "template that reads files": (template("{% include '/etc/passwd' %}"), "chat template fails"),
+    "template that climbs": (template("{{ ''.__class__.__mro__[1].__subclasses__() }}"), "chat template refuses"),
+    "template that is broken": (template("{% for %}"), "chat template refuses"),
+    "template of a number": (template(5), "chat template fails"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_hostile_folder_ends_in_one_line(
+    here: Path, name: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(chat, "TEMPLATE_SECONDS", 0.3)
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n" * 9))  # whoever asks, hears yes
+    damage, told = REFUSED[name]
+    damage(here / "model")
+    assert main(["generate", "model", *PROMPT]) == 2
+    lines = capfd.readouterr().err.strip().splitlines()
+    assert told in lines[-1]
+    # Libraries in Rust say a few lines of their own when they give up.
+    assert len(lines) == 1 or "panicked at" in "".join(lines[:-1])
+    assert not (here / "PWNED").exists()
+
+
+FLAWS: dict[str, Damage] = {
+    "positions 1e15": config(max_position_embeddings=10**15),
+    "another class": config(architectures=["Evil"], auto_map={"AutoConfig": "evil.E"}),
+    "another dtype": config(torch_dtype="nope"),
+    "an end token that there is not": config(eos_token_id=10**9),
+    "settings for generating": written("generation_config.json", "["),
+}
+
+
+@pytest.mark.parametrize("name", FLAWS)
+def test_a_flaw_that_changes_nothing_is_passed_over(here: Path, name: str) -> None:
+    FLAWS[name](here / "model")
+    assert main(["generate", "model", *PROMPT]) == 0
+
+
+@pytest.fixture(scope="module")
+def gguf_file(tmp_path_factory: pytest.TempPathFactory, tokenizer: Any) -> bytes:
+    return tiny_gguf(tmp_path_factory.mktemp("gguf") / "good.gguf", tokenizer).read_bytes()
+
+
+def _packed(data: bytes, place: int, form: str, value: int) -> bytes:
+    changed = bytearray(data)
+    struct.pack_into(form, changed, place, value)
+    return bytes(changed)
+
+
+def _key(data: bytes, key: str, value: int, form: str = "<I") -> bytes:
+    """A whole number of the header set to another one."""
+    name = struct.pack("<Q", len(key)) + key.encode()
+    return _packed(data, data.index(name) + len(name) + 4, form, value)
+
+
+def _scrambled(data: bytes) -> bytes:
+    drawn = random.Random(0)
+    changed = bytearray(data)
+    for _ in range(20):
+        changed[drawn.randrange(24, len(data) // 8)] = drawn.randrange(256)
+    return bytes(changed)
+
+
+HOSTILE: dict[str, Callable[[bytes], bytes]] = {
+    "tensors without end": lambda data: _packed(data, 8, "<Q", 2**60),
+    "keys without end": lambda data: _packed(data, 16, "<Q", 2**60),
+    "tokens without end": lambda data: _packed(data, data.index(b"tokenizer.ggml.tokens") + 29, "<Q", 2**60),
+    "layers 1e7": lambda data: _key(data, "llama.block_count", 10**7),
+    "layers 5000": lambda data: _key(data, "llama.block_count", 5000),
+    "heads 0": lambda data: _key(data, "llama.attention.head_count", 0),
+    "width 0": lambda data: _key(data, "llama.embedding_length", 0),
+    "cut off": lambda data: data[:3000],
+    "empty": lambda data: data[:0],
+    "scrambled": _scrambled,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.usefixtures("here")
+def test_a_hostile_gguf_file_ends_in_one_line(
+    gguf_file: bytes, name: str, fresh_cache: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    Path("x.gguf").write_bytes(HOSTILE[name](gguf_file))
+    assert main(["generate", "x.gguf", *PROMPT]) == 2
+    last = capfd.readouterr().err.strip().splitlines()[-1]
+    assert last.startswith("text2grad generate: x.gguf: ")
+    assert not fresh_cache.exists() or not [path for path in fresh_cache.iterdir() if path.is_dir()]
+
+
+def test_every_reader_is_told_to_run_no_code() -> None:
+    """Each call of `from_pretrained` in the package is given `DATA` or `WEIGHTS`, or is one of our own classes'."""
+    source = Path(chat.__file__).parent.parent
+    calls = [
+        (path.name, line)
+        for path in source.rglob("*.py")
+        for line in re.findall(r".*(?:\.from_pretrained|torch\.load)\([^)]*", path.read_text())
+    ]
+    safe = ("**where", "weights_only=True", "RewardModel.from_pretrained", "`from_pretrained`")
+    assert [(name, line) for name, line in calls if not any(word in line for word in safe)] == []
+    assert len(calls) >= 3
+
+
+def test_a_timer_that_ran_before_runs_on() -> None:
+    import signal
+
+    rung: list[int] = []
+    before = signal.signal(signal.SIGALRM, lambda *_: rung.append(1))
+    held = signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with pytest.raises(TimeoutError, match="it did not end"), within(0.05, "it"):
+            while True:
+                pass
+        while not rung:
+            signal.sigtimedwait([], 0.01)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, *held)
