@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Annotated, Any, TypeVar, cast, dataclass_transform
 
-from annotated_types import Ge, Lt
+from annotated_types import Ge, Gt, Le, Lt
 from pydantic import (
     AfterValidator,
     BeforeValidator,
@@ -30,6 +30,8 @@ Int = Annotated[int, Strict(), Ge(-(2**63)), Lt(2**63)]
 """A whole number of 64 bits, as tensors hold them; `True`, `"3"` and `3.0` are refused rather than guessed at."""
 Real = Annotated[float, Strict()]
 """A finite number; whole numbers pass."""
+Rate = Annotated[Real, Gt(0), Le(1e30)]
+"""A learning rate; larger ones overflow the optimizer's 32 bits."""
 
 
 def _encodable(text: str) -> str:

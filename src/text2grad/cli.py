@@ -82,6 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"text2grad {name}: interrupted", file=sys.stderr)
         return 130
+    except RecursionError:
+        return _failed(f"text2grad {name}: something here is nested too deeply: a path of a thousand folders, or data")
     except BrokenPipeError:
         # The reader (`| head`) has gone, and has all it wanted.
         _silence(sys.stdout)

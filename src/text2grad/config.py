@@ -59,6 +59,8 @@ ELSEWHERE = {
     "eval_steps": ("every", "evaluate_every"),
 }
 """What other trainers call a setting → the last part of our key, the likeliest first."""
+_LARGEST = 16 << 20
+"""Bytes of a file of settings."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,11 @@ def build(cls: type[S], tree: Mapping[str, Any], source: str, warn: Callable[[st
 def read(path: str | Path, cls: type | None = None, warn: Callable[[str], None] = _warn) -> dict[str, Any]:
     """One YAML mapping from a file; with the class that it is for, old keys are renamed."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        with Path(path).open("rb") as file:
+            data = file.read(_LARGEST + 1)  # a device may have no end
+        text = data.decode()
+        if len(data) > _LARGEST:
+            raise ConfigError(f"{path}: should be a YAML file of settings, and has more than {_LARGEST >> 20} MiB")
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such file; --print-config shows a complete one to start from") from None
     except (OSError, UnicodeDecodeError) as problem:

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from text2grad._checked import Flag, Int, Real
+from text2grad._checked import Flag, Int, Rate, Real
 from text2grad.config import settings
 
 
@@ -74,9 +74,9 @@ class UpdateSettings:
     """Clip range of the value loss around the value at sampling; 0: no clipping."""
     entropy: Annotated[Real, Ge(0)] = 0.0
     """Entropy bonus."""
-    learning_rate: Annotated[Real, Gt(0)] = 1e-4
+    learning_rate: Rate = 1e-4
     """Peak learning rate of AdamW. 1e-4 suits LoRA; full fine-tuning of pretrained models wants about 1e-6 … 1e-5."""
-    value_learning_rate: Annotated[Real, Gt(0)] | None = None
+    value_learning_rate: Rate | None = None
     """Of the value head, which starts at zero; null: the same as learning_rate."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     """The learning rate after the warm-up, over the updates of the run."""

@@ -25,6 +25,8 @@ BYTES = 8_000_000
 """Of completions in one page, all runs together: a page stays under 10 MB."""
 PAIRS_SHARE = 0.4
 """Share of those bytes, at most, for the held-out prompts before and after training."""
+LARGEST_SHARE = 0.25
+"""Share of the bytes, at most, for one completion, or one before and after; larger ones are left out, and counted."""
 LONGEST_TEXT = 20_000
 """Characters of a prompt that are shown; what is cut off is counted."""
 _STREAMS = (
@@ -101,6 +103,8 @@ class _Shelf:
                 continue
             prompts = {row["prompt"] for row in rows} - self.prompts
             size = sum(_size({**row, "prompt": 0}) for row in rows) + sum(map(_size, prompts))
+            if size > budget * LARGEST_SHARE:
+                continue  # it would hide the others
             if self.used + size > budget:
                 break
             self.used += size

@@ -238,7 +238,8 @@ class Jsonl(Closable):
                 self._file.write(data)
                 _sync(self._file) if sync else self._file.flush()
         except BaseException:
-            self._file.close()
+            with suppress(OSError):  # closing tries to write what is left
+                self._file.close()
             self._file = self.path.open("a+b")
             self._cut(self.size)
             raise

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from text2grad._checked import Flag, Int, Real
+from text2grad._checked import Flag, Int, Rate, Real
 from text2grad.config import Renamed, settings
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.settings import CriticSettings, Scoring
@@ -183,7 +183,7 @@ class SupervisedSettings:
     micro_batch: Annotated[Int, Gt(0)] = 8
     """Examples in memory at once; gradients are accumulated. Lower it when memory runs out: the result stays the
     same."""
-    learning_rate: Annotated[Real, Gt(0)] = 2e-4
+    learning_rate: Rate = 2e-4
     """Peak learning rate of AdamW. 2e-4 suits LoRA; full fine-tuning of pretrained models wants about 1e-5."""
     schedule: Literal["constant", "linear", "cosine"] = "linear"
     """The learning rate after the warm-up, over the updates of the run."""
@@ -349,5 +349,5 @@ class RewardModelSettings(SupervisedRunSettings):
     """What the model reads. Stored with the model."""
     loss: LossSettings = field(default_factory=LossSettings)
     """Weights of the parts of the loss."""
-    head_learning_rate: Annotated[Real, Gt(0)] = 1e-3
+    head_learning_rate: Rate = 1e-3
     """Peak learning rate of the span head, which starts at 0."""

@@ -1,0 +1,102 @@
+"""Odd input ends in one line, hides nothing and is paid once."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.attacks.conftest import SMALL
+from tests.report.test_page import data_of
+from text2grad.cli import main
+
+TRAIN = ["train", "model=model", "data=data.jsonl", "critic=reference", *SMALL]
+DEEP = "/".join(["a"] * 2000)
+ROW = '{"id": "a", "prompt": "p", "completion": "c d", "critique": "\\"c\\" is good."}\n'
+
+ODD: dict[str, tuple[list[str], str]] = {
+    "a rate beyond 32 bits": (
+        [*TRAIN, "run", "update.learning_rate=1e300"],
+        "update.learning_rate: should be less than",
+    ),
+    "a rate of the head": (["reward-model", "run", "data=x", "head_learning_rate=1e300"], "head_learning_rate: should"),
+    "a run 2,000 folders down": ([*TRAIN, DEEP], "nested too deeply"),
+    "data 2,000 folders down": ([*TRAIN, "run", f"data={DEEP}"], "there is no such file"),
+    "a model 2,000 folders down": (["generate", DEEP, "--prompt", "p"], "there is no such folder"),
+    "settings 2,000 folders down": ([*TRAIN, "run", "--config", DEEP], "there is no such file"),
+    "an output 2,000 folders down": (["align", "in.jsonl", DEEP], "nested too deeply"),
+    "an annotation 2,000 folders down": (["annotate", "in.jsonl", DEEP, "--critic", "reference"], "too deeply"),
+    "a report of 2,000 folders": (["report", DEEP], "nothing of that name"),
+    "a name of 3,000 letters": ([*TRAIN, "a" * 3000], "File name too long"),
+    "settings without end": ([*TRAIN, "run", "--config", "/dev/full"], "has more than 16 MiB"),
+    "settings of a device": ([*TRAIN, "run", "--config", "/dev/zero"], "has more than 16 MiB"),
+    "data without end": ([*TRAIN, "run", "data=/dev/full"], "should be a JSONL file"),
+    "an output that is full": (["align", "in.jsonl", "/dev/full"], "No space left on device"),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+@pytest.mark.usefixtures("here")
+def test_odd_words_end_in_one_line(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    Path("in.jsonl").write_text(ROW)
+    words, told = ODD[name]
+    assert main(words) == 2
+    lines = capfd.readouterr().err.strip().splitlines()
+    assert len(lines) == 1 and told in lines[0]
+    assert {path.name for path in Path().iterdir()} <= {"model", "data.jsonl", "in.jsonl", "a"}
+
+
+@pytest.mark.usefixtures("here")
+def test_a_huge_completion_hides_no_other_and_the_page_stays_light() -> None:
+    assert main([*TRAIN, "run", "guard.nothing_learned=warn", "--quiet"]) == 0
+    path = Path("run/rollouts.jsonl")
+    first, *rest = path.read_text().splitlines()
+    row = json.loads(first)
+    size = 5_000_000
+    row["completion"] |= {"text": "x" * size, "token_ids": [1], "offsets": [[0, size]]}
+    for key in ("logprobs", "token_rewards", "advantages", "logprobs_after", "values", "verdicts"):
+        if row.get(key):
+            row[key] = row[key][:1]
+    row["alignment"] = {"spans": [], "missed": []}
+    path.write_text("\n".join([json.dumps(row), *rest]) + "\n")
+    assert main(["report", "run", "--out", "page.html"]) == 0
+    page = Path("page.html").read_text()
+    assert len(page) < 1_000_000
+    (run,) = data_of(page)["runs"]
+    assert (len(run["during"]), run["duringTotal"]) == (len(rest), len(rest) + 1)
+
+
+FILL = """
+    import os, sys
+    from pathlib import Path
+    from text2grad.errors import RunError
+    from text2grad.runs import Jsonl, read_jsonl
+    home = Path(sys.argv[1])
+    rows = Jsonl(home / "rows.jsonl")
+    rows.append([{"step": 1}])
+    filler = (home / "filler").open("wb", buffering=0)
+    try:
+        while True: filler.write(bytes(4096))
+    except OSError: pass
+    for size in (10, 5000, 100_000):
+        try:
+            rows.append([{"step": 2, "text": "x" * size}] * 2)
+        except RunError as problem:
+            print(problem)
+    os.truncate(home / "filler", 0)
+    rows.append([{"step": 3}])
+    assert [row["step"] for row in read_jsonl(home / "rows.jsonl")][-1] == 3
+    assert all(row["step"] != 2 or len(row["text"]) == 10 for row in read_jsonl(home / "rows.jsonl"))
+"""
+
+
+@pytest.mark.system("bwrap")
+def test_a_full_disk_is_told_as_such_however_small_the_row(tmp_path: Path) -> None:
+    """On a real file system of 1 MiB: a row that waits in a buffer fails when the file is closed, too."""
+    words = ["bwrap", "--dev-bind", "/", "/", "--size", str(1 << 20), "--tmpfs", str(tmp_path), sys.executable, "-c"]
+    source = "\n".join(line.removeprefix("    ") for line in FILL.splitlines())
+    done = subprocess.run([*words, source, str(tmp_path)], capture_output=True, text=True, env=os.environ, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("the disk is full: could not write") >= 2
