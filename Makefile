@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 MOVED := $(if $(filter-out x,x$(shell test "$$(cat '$(VENV)/.place' 2>/dev/null)" = "$$(pwd -P)" || echo moved)$(PYTHON)),moved)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick types fast-tests test check test-gpu bench pictures pins clean moved loop-tests types-and-other-tests
+.PHONY: help demo quick types fast-tests test check test-gpu bench soak pictures pins clean moved loop-tests types-and-other-tests
 
 help:
 	@echo "make demo      train a small model, minutes on two cores, and open the report (sets everything up first)"
@@ -17,6 +17,7 @@ help:
 	@echo "make check     the same for contributors: fixes format and lint first"
 	@echo "make test-gpu  the tests that need a CUDA device"
 	@echo "make bench     the benchmarks, each printing its ratios"
+	@echo "make soak      10,000 updates with kills, a faulty server and a full disk: about an hour (UPDATES=600: minutes)"
 	@echo "make pictures  draw the pictures of the README again"
 	@echo "make pins      write constraints.txt from the newest set that the ranges allow"
 	@echo "make clean     remove .venv and caches"
@@ -61,6 +62,10 @@ test-gpu: $(READY)
 
 bench: $(READY)
 	@for script in benchmarks/*.py; do echo "== $$script"; $(PY) $$script || exit 1; done
+
+# UPDATES=600 makes it short.
+soak: $(READY)
+	$(PY) scripts/soak.py --updates $(or $(UPDATES),10000)
 
 pictures: $(READY)
 	$(PY) scripts/pictures.py

@@ -1,13 +1,15 @@
 """An OpenAI-compatible chat server on loopback that answers well or badly, as asked: a process of its own, in asyncio.
 
-usage: fault_server.py [--delay SECONDS] [--faults NAME,NAME,…] [--log FILE]
+usage: fault_server.py [--delay SECONDS] [--faults NAME,NAME,…] [--chance SHARE] [--log FILE]
 Prints its port. A completion is judged by rule: it quotes the first three words as good and the last word as poor. With
-faults, each new question meets them in turn before it is answered well; `always-…` never gets well.
+faults, each new question meets them in turn before it is answered well; `always-…` never gets well. With a chance, that
+share of all requests meets one of them, drawn at random.
 """
 
 import argparse
 import asyncio
 import json
+import random
 import re
 from pathlib import Path
 from typing import Any
@@ -28,8 +30,8 @@ BODIES = {
 
 
 class Server:
-    def __init__(self, delay: float, faults: list[str], log: str | None) -> None:
-        self.delay, self.faults, self.log = delay, faults, log
+    def __init__(self, delay: float, faults: list[str], log: str | None, chance: float = 0.0) -> None:
+        self.delay, self.faults, self.log, self.chance = delay, faults, log, chance
         self.seen: dict[str, int] = {}
         self.under_way = self.most = 0
 
@@ -53,12 +55,16 @@ class Server:
 
     async def answer(self, request: dict[str, Any], key: str, writer: asyncio.StreamWriter) -> bool:
         question = request["messages"][1]["content"]
-        turn = self.seen[question] = self.seen.get(question, -1) + 1
+        turn = 0 if self.chance else self.seen.get(question, -1) + 1
+        if not self.chance:
+            self.seen[question] = turn
         if self.log:
             with Path(self.log).open("a") as file:
                 print(json.dumps({"turn": turn, "messages": len(request["messages"]), "most": self.most}), file=file)
         always = [name.removeprefix("always-") for name in self.faults if name.startswith("always-")]
         fault = always[0] if always else self.faults[turn] if turn < len(self.faults) else ""
+        if self.chance:
+            fault = random.choice(self.faults) if random.random() < self.chance else ""
         if self.faults[:1] == ["forbid-3"] and "Ship number 3 " in question:
             return await self.send(writer, 403, {"error": {"message": "not this one"}})
         await asyncio.sleep(self.delay)
@@ -150,9 +156,10 @@ async def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--delay", type=float, default=0.0)
     parser.add_argument("--faults", default="")
+    parser.add_argument("--chance", type=float, default=0.0)
     parser.add_argument("--log")
     args = parser.parse_args()
-    server = Server(args.delay, [name for name in args.faults.split(",") if name], args.log)
+    server = Server(args.delay, [name for name in args.faults.split(",") if name], args.log, args.chance)
     listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
     print(listening.sockets[0].getsockname()[1], flush=True)
     await listening.serve_forever()
