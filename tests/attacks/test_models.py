@@ -181,7 +181,8 @@ REFUSED: dict[str, tuple[Damage, str]] = {
 def test_a_hostile_folder_ends_in_one_line(
     here: Path, name: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(chat, "TEMPLATE_SECONDS", 0.3)
+    if name in ("template that loops", "template that powers"):
+        monkeypatch.setattr(chat, "TEMPLATE_SECONDS", 0.3)
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n" * 9))  # whoever asks, hears yes
     damage, told = REFUSED[name]
     damage(here / "model")
