@@ -25,8 +25,8 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 SERVER = ROOT / "tests" / "feedback" / "critics" / "fault_server.py"
 FAULTS = "429,500,reset,no-choices,html,cut-body,bytes,no-header"
-"""What passes: the next try gets the same critique. (A reply that is whole and says nothing is asked for once more; two in
-a row cost their row, and so change the result.)"""
+"""What passes: the next try gets the same critique. (A reply that is whole and says nothing is asked for once more; two
+of them cost their row, and so change the result.)"""
 SETTINGS = "device=cpu prompts=2 completions=2 sampling.max_new_tokens=6 policy.lora.rank=2 update.learning_rate=1e-3"
 SETTINGS += " checkpoint_every=20 evaluation.every=200 log.rollouts=2 log.hindsight=0 guard.nothing_learned=warn"
 SETTINGS += " guard.action=warn kl.stop=0 critics.openai.longest_wait=0.05 critics.openai.timeout=5"

@@ -80,15 +80,14 @@ FILL = """
     try:
         while True: filler.write(bytes(4096))
     except OSError: pass
-    for size in (10, 5000, 100_000):
+    for size in (3000, 3000, 100_000):  # within a buffer, and beyond it
         try:
             rows.append([{"step": 2, "text": "x" * size}] * 2)
         except RunError as problem:
             print(problem)
     os.truncate(home / "filler", 0)
     rows.append([{"step": 3}])
-    assert [row["step"] for row in read_jsonl(home / "rows.jsonl")][-1] == 3
-    assert all(row["step"] != 2 or len(row["text"]) == 10 for row in read_jsonl(home / "rows.jsonl"))
+    assert [row["step"] for row in read_jsonl(home / "rows.jsonl")] == [1, 3]
 """
 
 
@@ -99,4 +98,4 @@ def test_a_full_disk_is_told_as_such_however_small_the_row(tmp_path: Path) -> No
     source = "\n".join(line.removeprefix("    ") for line in FILL.splitlines())
     done = subprocess.run([*words, source, str(tmp_path)], capture_output=True, text=True, env=os.environ, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("the disk is full: could not write") >= 2
+    assert done.stdout.count("the disk is full: could not write") == 3

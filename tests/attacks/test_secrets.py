@@ -63,7 +63,7 @@ def test_an_annotation_writes_no_secret(fault_server: Start, tmp_path: Path) -> 
     assert leaks(Path(), tmp_path / "cache") == []
 
 
-@pytest.mark.parametrize("fault", ["always-echo-error", "always-no-choices", "always-html"])
+@pytest.mark.parametrize("fault", ["always-echo-error", "always-echo-shape", "always-html"])
 @pytest.mark.usefixtures("here")
 def test_a_servers_error_is_shown_without_the_key(
     fault_server: Start, fault: str, capfd: pytest.CaptureFixture[str]

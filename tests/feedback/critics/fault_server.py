@@ -74,6 +74,8 @@ class Server:
             return await self.send(writer, 404, {"error": {"message": "no such path"}})
         if fault == "echo-error":
             return await self.send(writer, 500, {"error": {"message": f"bad header {key} or {key[:-3]}"}})
+        if fault == "echo-shape":  # quotes the key where a message of ours is cut
+            return await self.send(writer, 200, {"error": "x" * 55 + key})
         if fault == "429":
             return await self.send(writer, 429, {"error": {"message": "slow down"}}, "Retry-After: 0.2\r\n")
         if fault == "500":
