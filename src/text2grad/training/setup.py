@@ -32,6 +32,7 @@ from text2grad.models.parallel import Processes
 from text2grad.models.reward import open_critic
 from text2grad.optim.settings import UpdateSettings
 from text2grad.optim.update import learning_rate_factor
+from text2grad.runs.folder import file_digest
 from text2grad.runs.run import Run
 from text2grad.secrets import hidden_word
 from text2grad.tasks.examples import Stream
@@ -229,11 +230,7 @@ def load_data(
 
 def file_digests(*paths: str) -> dict[str, str]:
     """Path → sha256 of the file, for those that are named."""
-    result = {}
-    for path in filter(None, paths):
-        with Path(path).expanduser().open("rb") as stream:
-            result[path] = hashlib.file_digest(stream, "sha256").hexdigest()
-    return result
+    return {path: file_digest(Path(path).expanduser()) for path in filter(None, paths)}
 
 
 def reward_function_of(

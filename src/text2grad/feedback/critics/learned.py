@@ -4,6 +4,8 @@ lives in `models/reward/`; `critic_named(..., opened=...)` takes the function th
 import hashlib
 from pathlib import Path
 
+from text2grad.runs.folder import file_digest
+
 CARD = "reward_model.json"
 """The file that makes a model folder a reward model: its template and its calibration."""
 
@@ -21,6 +23,5 @@ def digest_of(name: str) -> str:
     digest = hashlib.sha256()
     for path in sorted(Path(name).expanduser().iterdir()):
         if path.is_file():
-            with path.open("rb") as file:
-                digest.update(path.name.encode() + hashlib.file_digest(file, "sha256").digest())
+            digest.update(f"{path.name} {file_digest(path)}".encode())
     return digest.hexdigest()
