@@ -183,3 +183,15 @@ def test_a_damaged_buffer_is_sampled_and_judged_again(kind: str, trained: Path) 
     assert main(TRAIN) == 0
     same = [Path("run/rollouts.jsonl").read_bytes(), (trained / "run" / "rollouts.jsonl").read_bytes()]
     assert same[0] == same[1]
+
+
+@pytest.mark.usefixtures("killed")
+def test_held_out_critiques_are_not_paid_twice_after_a_kill(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(*_: Any) -> None:
+        raise AssertionError("the held-out examples were completed and judged again")
+
+    monkeypatch.setattr("text2grad.evaluation.evaluator.Evaluator.greedy", asked)
+    assert main(TRAIN) == 0
+    rows = [json.loads((run / "metrics.jsonl").read_text().splitlines()[-1]) for run in (Path("run"), trained / "run")]
+    held_out = [{key: value for key, value in row.items() if key.startswith("held_out/")} for row in rows]
+    assert held_out[0] == held_out[1] and held_out[0]

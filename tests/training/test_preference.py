@@ -84,7 +84,7 @@ def test_before_the_first_update_no_pair_has_a_margin(tmp_path: Path, loss: str,
     with trainer(tmp_path / "run", f"loss={loss}") as one:
         for example in one.pairs:
             one.held_pairs = [example]
-            metrics, rollouts = one.evaluate()
+            metrics, rollouts = one.evaluate(0)
             assert metrics["held_out/loss"] == pytest.approx(expected, rel=1e-4) and rollouts == []
 
 

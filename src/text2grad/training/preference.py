@@ -37,7 +37,7 @@ from text2grad.runs.run import Outcome
 from text2grad.tasks.examples import Stream
 from text2grad.tasks.task import Metric
 from text2grad.training.losswatch import LossWatch
-from text2grad.training.rollouts import SampleAndJudge, evenly
+from text2grad.training.rollouts import SampleAndJudge, evaluate_once, evenly
 from text2grad.training.saving import BestWeights, writers_for
 from text2grad.training.settings import DPOSettings
 from text2grad.training.setup import (
@@ -199,7 +199,7 @@ class DPOTrainer(Closable):
         critics = () if self.reward_function is None else (self.reward_function.critic,)
         with closing(self), run.working(self.state, self.updates), self.spending.of(run, *critics):
             if run.done == 0 and not run.over:
-                measured, held_out = self.evaluate()
+                measured, held_out = self.evaluate(0)
                 metrics = {"update": 0, **self._counts(), **measured}
                 self.watch.start(metrics)
                 self.best.see(metrics)
@@ -213,7 +213,7 @@ class DPOTrainer(Closable):
                 held_out = []
                 if step % self.settings.evaluate_every == 0 or step == self.updates:
                     with clock("evaluate"):
-                        measured, held_out = self.evaluate()
+                        measured, held_out = self.evaluate(step)
                     metrics |= measured
                 if self.watch.after(metrics, run, options.learning_rate):
                     self.best.keep(step)
@@ -255,11 +255,10 @@ class DPOTrainer(Closable):
                 world=self.world,
             )
 
-    def evaluate(self) -> tuple[dict[str, Any], list[Rollout]]:
+    def evaluate(self, step: int) -> tuple[dict[str, Any], list[Rollout]]:
         """Held-out pairs: loss and accuracy. Or held-out examples, completed greedily and judged."""
         if self.evaluator is not None:
-            evaluation = self.evaluator.greedy(self.writer)
-            return dict(evaluation.metrics), evaluation.rollouts[: self.settings.log.rollouts]
+            return evaluate_once(self.run, step, self.evaluator, self.writer, self.settings.log.rollouts)
         if not self.held_pairs:
             return {}, []
         batch, size = self._batch(self.held_pairs[self.world.rank :: self.world.size]), self.settings.update.micro_batch

@@ -48,7 +48,7 @@ from text2grad.tasks.examples import Stream
 from text2grad.tasks.task import Metric
 from text2grad.training import guard, hindsight, locality, rollouts, spending
 from text2grad.training.guard import Guard
-from text2grad.training.rollouts import SampleAndJudge, evenly, residual_ratio
+from text2grad.training.rollouts import SampleAndJudge, evaluate_once, evenly, residual_ratio
 from text2grad.training.saving import BestWeights, writers_for
 from text2grad.training.settings import TrainSettings
 from text2grad.training.setup import (
@@ -64,7 +64,7 @@ from text2grad.training.setup import (
 )
 from text2grad.training.sizes import Sizes
 from text2grad.training.spending import Spending, estimate
-from text2grad.training.state import Part, TrainingState, random_states, restore_random_states
+from text2grad.training.state import Part, TrainingState
 from text2grad.types import Example, Rollout
 
 
@@ -321,20 +321,11 @@ class Trainer(Closable):
 
     def evaluate(self, step: int) -> tuple[dict[str, Any], list[Rollout]]:
         """The held-out examples, completed greedily and judged: metrics, and rollouts to log. Nothing is learned from
-        them. Kept until the next checkpoint: a resume does not pay again."""
+        them."""
         if self.evaluator is None:
             return {}, []
-        reward, kept = self.held_out_reward, self.run.kept(step, "evaluation")
-        if kept is not None:
-            reward.reason = kept["reason"]
-            restore_random_states(kept["random"][self.world.rank])
-            return kept["metrics"], [Rollout.from_json(row) for row in kept["rollouts"]]
-        evaluation = self.evaluator.greedy(self.writer)
-        chosen = evaluation.rollouts[: self.settings.log.rollouts]
-        metrics, chosen = dict(evaluation.metrics), reward.explain(chosen) if self.world.is_main else []
-        kept = {"metrics": metrics, "rollouts": [rollout.to_json() for rollout in chosen], "reason": reward.reason}
-        self.run.keep(step, kept | {"random": self.world.all_gather(random_states())}, "evaluation")
-        return metrics, chosen
+        most = self.settings.log.rollouts
+        return evaluate_once(self.run, step, self.evaluator, self.writer, most, self.held_out_reward.explain)
 
     def close(self) -> None:
         """Let go of the run folder and of the critics; `train` does so by itself."""

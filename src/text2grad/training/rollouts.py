@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from text2grad.errors import RunError
-from text2grad.evaluation.evaluator import judged
+from text2grad.evaluation.evaluator import Evaluator, judged
 from text2grad.feedback.judge import RewardFunction
 from text2grad.feedback.rewards import kind_of, verdict_sum
 from text2grad.models.sampling import Seed
@@ -114,6 +114,28 @@ class SampleAndJudge:
         """Of the completions that this process samples; the completions of a prompt stay together."""
         prompts = range(self.world.rank, self.prompts, self.world.size)
         return [prompt * self.completions + turn for prompt in prompts for turn in range(self.completions)]
+
+
+def evaluate_once(
+    run: Run,
+    step: int,
+    evaluator: Evaluator,
+    writer: Writer,
+    most: int,
+    explain: Callable[[list[Rollout]], list[Rollout]] = list,
+) -> tuple[dict[str, Any], list[Rollout]]:
+    """Held-out examples, completed greedily and judged: metrics, and at most so many rollouts to log, explained. Kept
+    until the next checkpoint: a resume does not pay for them again."""
+    reward, world, kept = evaluator.reward_function, run.world, run.kept(step, "evaluation")
+    if kept is not None:
+        reward.reason = kept["reason"]
+        restore_random_states(kept["random"][world.rank])
+        return kept["metrics"], [Rollout.from_json(row) for row in kept["rollouts"]]
+    evaluation = evaluator.greedy(writer)
+    metrics, logged = dict(evaluation.metrics), explain(evaluation.rollouts[:most]) if world.is_main else []
+    kept = {"metrics": metrics, "rollouts": [rollout.to_json() for rollout in logged], "reason": reward.reason}
+    run.keep(step, kept | {"random": world.all_gather(random_states())}, "evaluation")
+    return metrics, logged
 
 
 def residual_ratio(rollouts: Sequence[Rollout], scale: float) -> float | None:
