@@ -4,6 +4,7 @@ import hashlib
 import json
 import random
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from text2grad.cli import main
 from text2grad.errors import RunError
 from text2grad.models.load import fingerprint
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
-from text2grad.runs.folder import check_checkpoint
+from text2grad.runs.folder import MACHINE, check_checkpoint
 
 TRAIN = ["train", "run", "model=model", "data=data.jsonl", "critic=reference", *SMALL]
 TRAIN += ["held_out=data.jsonl", "checkpoint_every=1", "evaluation.every=1", "guard.nothing_learned=warn", "--quiet"]
@@ -195,3 +196,14 @@ def test_held_out_critiques_are_not_paid_twice_after_a_kill(trained: Path, monke
     rows = [json.loads((run / "metrics.jsonl").read_text().splitlines()[-1]) for run in (Path("run"), trained / "run")]
     held_out = [{key: value for key, value in row.items() if key.startswith("held_out/")} for row in rows]
     assert held_out[0] == held_out[1] and held_out[0]
+
+
+@pytest.mark.usefixtures("killed")
+def test_a_kill_while_something_is_kept_leaves_nothing_behind() -> None:
+    """After the file has its name, and before its scratch folder is gone."""
+    with subprocess.Popen(["true"]) as dead:
+        pass
+    scratch = Path(f"run/buffer/.aside-evaluation-00000002.json-{MACHINE}-{dead.pid}-x")
+    scratch.mkdir()
+    assert main(TRAIN) == 0
+    assert not Path("run/buffer").exists()

@@ -27,7 +27,15 @@ from typing import Any, Protocol
 
 from text2grad.errors import RunError, Text2GradError, UsageError, first_line
 from text2grad.runs.display import Display
-from text2grad.runs.folder import Closable, RunFolder, aside, check_checkpoint, encode_row, write_atomic
+from text2grad.runs.folder import (
+    Closable,
+    RunFolder,
+    aside,
+    check_checkpoint,
+    clear_rubbish,
+    encode_row,
+    write_atomic,
+)
 from text2grad.runs.world import ALONE, World
 from text2grad.types import MetricInfo, Rollout
 
@@ -322,8 +330,10 @@ class Run(Closable):
             self._on_main(lambda: check_checkpoint(latest))
         collected = None if latest is None else state.read(latest)
         if self.folder is not None:
-            # A kill after a checkpoint may have left older ones, and what was kept for the updates before it.
+            # A kill after a checkpoint may have left older ones, and what was kept for the updates before it. One while
+            # something was kept may have left a scratch folder.
             self.folder.prune()
+            clear_rubbish(self._kept)
             self._forget(-1 if collected is None else collected["update"])
             sizes = {"metrics": 0, "rollouts": 0} if collected is None else collected["sizes"]
             self.folder.metrics.rewind(sizes["metrics"])
