@@ -84,6 +84,8 @@ def test_a_damaged_checkpoint_ends_in_one_line_and_the_one_before_resumes(
     assert main(TRAIN) == 2
     told = capfd.readouterr().err.strip().splitlines()
     assert len(told) == 1 and "is damaged, for " in told[0] and "delete this checkpoint folder" in told[0]
+    assert main(["export", "run", "out"]) == 2
+    assert "is damaged, for " in capfd.readouterr().err and not Path("out").exists()
     shutil.rmtree(newest())
     assert main(TRAIN) == 0
 
@@ -117,6 +119,8 @@ def test_another_starting_model_is_refused(change: Any, capfd: pytest.CaptureFix
     assert main(TRAIN) == 2
     told = capfd.readouterr().err.strip().splitlines()
     assert len(told) == 1 and "other weights, or another tokenizer or chat template" in told[0]
+    assert main(["export", "run", "out"]) == 2
+    assert "was started from another model" in capfd.readouterr().err and not Path("out").exists()
 
 
 def test_the_fingerprint_stays_while_the_tokenizer_is_used() -> None:

@@ -32,7 +32,7 @@ ODD: dict[str, tuple[list[str], str]] = {
     "a name of 3,000 letters": ([*TRAIN, "a" * 3000], "File name too long"),
     "settings without end": ([*TRAIN, "run", "--config", "/dev/full"], "has more than 16 MiB"),
     "settings of a device": ([*TRAIN, "run", "--config", "/dev/zero"], "has more than 16 MiB"),
-    "data without end": ([*TRAIN, "run", "data=/dev/full"], "should be a JSONL file"),
+    "data without end": ([*TRAIN, "run", "data=/dev/full"], "should be a file of examples"),
     "an output that is full": (["align", "in.jsonl", "/dev/full"], "No space left on device"),
 }
 

@@ -79,6 +79,18 @@ def pickled(content: Any) -> Damage:
     return damage
 
 
+def adapter(base: str, weights: str) -> Damage:
+    """An adapter alone, of this base."""
+
+    def damage(folder: Path) -> None:
+        for path in folder.iterdir():
+            path.unlink()
+        (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "base_model_name_or_path": base}))
+        torch.save({"x": Runs()}, folder / weights)
+
+    return damage
+
+
 def remote(folder: Path) -> None:
     config(model_type="evil", auto_map={"AutoConfig": "evil.E", "AutoModelForCausalLM": "evil.M"})(folder)
     (folder / "evil.py").write_text("open('PWNED', 'w')\nfrom transformers import PretrainedConfig as E\n")
@@ -118,6 +130,9 @@ REFUSED: dict[str, tuple[Damage, str]] = {
     "pickled shard": (moved("a.bin"), "should name .safetensors files of this folder"),
     "shard above": (moved("../above.safetensors"), "should name .safetensors files of this folder"),
     "shard elsewhere": (moved("{}/else.safetensors"), "should name .safetensors files of this folder"),
+    "pickled adapter": (adapter("none", "adapter_model.bin"), "a pickled file can run any code"),
+    "adapter of itself": (adapter("model", "adapter_model.safetensors"), "is an adapter, too"),
+    "adapter of nothing": (adapter("none/at all", "adapter_model.safetensors"), "there is no such folder"),
     "index of a number": (written("model.safetensors.index.json", '{"weight_map": 5}'), "should name .safetensors"),
     "index of a list": (written("model.safetensors.index.json", "[]"), "should be one JSON object"),
     "weights in a pipe": (pipe("model.safetensors"), "is a pipe"),
@@ -261,14 +276,15 @@ def test_a_hostile_gguf_file_ends_in_one_line(
 
 
 def test_every_reader_is_told_to_run_no_code() -> None:
-    """Each call of `from_pretrained` in the package is given `DATA` or `WEIGHTS`, or is one of our own classes'."""
+    """Each `from_pretrained` in the package is given `DATA` or `WEIGHTS`, is one of our own, or is peft's, after
+    `check_files`."""
     source = Path(chat.__file__).parent.parent
     calls = [
         (path.name, line)
         for path in source.rglob("*.py")
         for line in re.findall(r".*(?:\.from_pretrained|torch\.load)\([^)]*", path.read_text())
     ]
-    safe = ("**where", "weights_only=True", "RewardModel.from_pretrained", "`from_pretrained`")
+    safe = ("**where", "weights_only=True", "RewardModel.from_pretrained", "PeftModel", "`from_pretrained`")
     assert [(name, line) for name, line in calls if not any(word in line for word in safe)] == []
     assert len(calls) >= 3
 

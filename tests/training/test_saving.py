@@ -97,7 +97,7 @@ def test_the_best_model_is_written_where_the_last_is_another(tmp_path: Path, mon
     scores = iter((0.1, 0.9, 0.2, 0.3))
     plain = trainer(tmp_path / "run", "updates=3", "evaluation.every=1", held_out=HELD_OUT, callbacks=[look])
     measure = plain.evaluate
-    monkeypatch.setattr(plain, "evaluate", lambda: (measure()[0] | {"held_out/score": next(scores)}, []))
+    monkeypatch.setattr(plain, "evaluate", lambda step: (measure(step)[0] | {"held_out/score": next(scores)}, []))
     plain.train()
     assert plain.best.update == 1 and plain.best.weights is not None
     assert all(torch.equal(weight, seen[1][name]) for name, weight in plain.best.weights.items())

@@ -56,12 +56,16 @@ def adapted_base(name: str) -> str | None:
     folder = Path(name).expanduser()
     if not (folder / ADAPTER).is_file() or (folder / "config.json").is_file():
         return None
+    check_files(folder)
     try:
-        return str(json.loads((folder / ADAPTER).read_bytes())["base_model_name_or_path"])
-    except (ValueError, LookupError, TypeError) as problem:
+        base = str(json.loads((folder / ADAPTER).read_bytes())["base_model_name_or_path"])
+    except (ValueError, LookupError, TypeError, RecursionError) as problem:
         raise CorruptModel(
             f"{name}: {ADAPTER} should name its base model ({first_line(problem, named=True)})"
         ) from None
+    if (Path(base) / ADAPTER).is_file() and not (Path(base) / "config.json").is_file():
+        raise CorruptModel(f"{name}: {ADAPTER} should name a model as its base, and {shorten(base)} is an adapter, too")
+    return base
 
 
 def _with_adapter(name: str, model: Any, tokenizer: Any) -> tuple[Any, Any]:
@@ -78,7 +82,7 @@ def published_dtype(name: str) -> Any:
 
     base = adapted_base(name) or name
     place = locate(base)
-    options = {} if Path(place).is_dir() else {"local_files_only": True}
+    options = {**DATA} if Path(place).is_dir() else {**DATA, "local_files_only": True}
     found = getattr(_read(AutoConfig.from_pretrained, place, base, options), "dtype", None)
     return getattr(torch, found, None) if isinstance(found, str) else found
 

@@ -31,7 +31,6 @@ from text2grad.runs.folder import (
     Closable,
     RunFolder,
     aside,
-    check_checkpoint,
     clear_rubbish,
     encode_row,
     write_atomic,
@@ -326,8 +325,6 @@ class Run(Closable):
 
     def _resume(self, state: State) -> None:
         latest = self.world.broadcast(self.folder.latest_checkpoint() if self.folder is not None else None)
-        if latest is not None:
-            self._on_main(lambda: check_checkpoint(latest))
         collected = None if latest is None else state.read(latest)
         if self.folder is not None:
             # A kill after a checkpoint may have left older ones, and what was kept for the updates before it. One while

@@ -1,12 +1,13 @@
 """A checkpoint → a model folder: the base model of the run, with the weights that the checkpoint holds."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from text2grad.errors import RunError
-from text2grad.models.load import load_model, published_dtype
+from text2grad.models.load import fingerprint, load_model, published_dtype
 from text2grad.models.parallel import Processes
 from text2grad.models.policy import Policy
 from text2grad.runs import aside
@@ -17,6 +18,8 @@ from text2grad.training.state import TrainingState
 def export(folder: Path, checkpoint: Path, settings: Any, stage: str, target: Path, *, adapter: bool) -> int:
     """Write the model; the number of the update that it is from. Works on the CPU."""
     model, tokenizer = load_model(settings.model)
+    if json.loads((folder / "run.json").read_bytes()).get("model") != fingerprint(model, tokenizer):
+        raise RunError(f"{folder} was started from another model than {settings.model} is now; put that one back")
     model.saves_as = published_dtype(settings.model)
     world = Processes("cpu")
     policy = Policy(model, settings.policy, value_head=False)

@@ -22,6 +22,7 @@ from torch import nn
 
 from text2grad.errors import RunError, first_line
 from text2grad.models.parallel import Processes
+from text2grad.runs.folder import check_checkpoint
 
 STATE = "state.pt"
 
@@ -65,7 +66,8 @@ class TrainingState:
             torch.save(collected, folder / STATE)
 
     def read(self, folder: Path) -> dict[str, Any]:
-        """A file that cannot be read is named, with what to do."""
+        """A checkpoint that is damaged, or cannot be read, is named, with what to do."""
+        check_checkpoint(folder)
         path = folder / STATE
         try:
             collected: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
