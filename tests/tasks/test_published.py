@@ -56,7 +56,7 @@ PAIRS = {
     "score_chosen": 8.0,
     "score_rejected": 3.0,
 }
-CRITIQUES = {
+CRITIQUES: dict[str, Any] = {
     "instruction": "How many?",
     "completions": [
         {"model": "a", "response": "Seven ships.", "critique": '"Seven" is wrong.', "overall_score": 3.0},
@@ -137,10 +137,82 @@ def test_both_kinds_of_ultrafeedback(tmp_path: Path) -> None:
 
 def test_another_data_set_is_refused_with_its_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     imported(tmp_path, "mbpp", [HUMANEVAL], status=2)
-    assert "line 1: is not a row of mbpp: should have test_list" in capsys.readouterr().err
+    assert "should hold rows of mbpp, got none; line 1: should have test_list" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl"]
     (tmp_path / "in.jsonl").write_text(json.dumps(MBPP | {"task_id": "x"}))
     with pytest.raises(InvalidData, match="task_id should be int, got 'x'"):
         open_task("mbpp", data=str(tmp_path / "in.jsonl"))
+
+
+DEFACTO = {
+    "article": "Nine ships left.",
+    "abstract": "Nine left.",
+    "candidate": "Seven ships left.",
+    "doc_id": 1,
+    "has_error": True,
+    "feedback": {"explanation": "Nine.", "summary": "Nine ships left."},
+}
+QA = {
+    "question": "How many?",
+    "passages": [["Ships", "Nine left."]],
+    "prediction 1": "Seven left.",
+    "gold": "Nine.",
+    "feedback": {"errors": [], "missing-info": []},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad", "reason"),
+    [
+        ("slf5k", SLF5K, SLF5K | {"id": "t3_2", "feedback": None}, "feedback should be str, got None"),
+        ("kodcode", KODCODE, KODCODE | {"test": None}, "test should be str, got None"),
+        ("ultrafeedback", CRITIQUES, CRITIQUES | {"completions": []}, "completions should not be empty"),
+        ("mbpp", MBPP, MBPP | {"task_id": "x"}, "task_id should be int, got 'x'"),
+        ("humaneval", HUMANEVAL, HUMANEVAL | {"prompt": ""}, "prompt"),
+        (
+            "defacto",
+            DEFACTO,
+            {"text" if k == "article" else k: v for k, v in DEFACTO.items()},
+            "article should be there",
+        ),
+        ("qa_feedback", QA, QA | {"feedback": {"errors": [{}], "missing-info": []}}, "KeyError"),
+    ],
+)
+def test_one_bad_row_is_rejected_and_the_others_are_written(
+    tmp_path: Path, name: str, good: dict[str, Any], bad: dict[str, Any], reason: str
+) -> None:
+    kind = "json" if name == "qa_feedback" else "jsonl"
+    assert imported(tmp_path, name, [good, bad], status=1, kind=kind) == imported_alone(tmp_path, name, good, kind)
+    (rejected,) = read_jsonl(tmp_path / f"{name}.rejected.jsonl")
+    assert rejected["line"] == 2 and reason in rejected["reason"] and "is not a row" not in rejected["reason"]
+
+
+def imported_alone(tmp_path: Path, name: str, row: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    (folder := tmp_path / "alone").mkdir()
+    return imported(folder, name, [row], kind=kind)
+
+
+def test_a_cut_off_line_is_one_rejected_row(tmp_path: Path) -> None:
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text(json.dumps(MBPP) + "\n{broken\n" + json.dumps(MBPP | {"task_id": 511}) + "\n")
+    assert main(["import", "mbpp", str(source), str(target)]) == 1
+    assert [row["id"] for row in read_jsonl(target)] == ["mbpp-601", "mbpp-511"]
+    (rejected,) = read_jsonl(tmp_path / "out.rejected.jsonl")
+    assert rejected["line"] == 2
+
+
+def test_of_ultrafeedback_only_the_bad_completion_is_lost(tmp_path: Path) -> None:
+    first, second = CRITIQUES["completions"]
+    (row,) = imported(tmp_path, "ultrafeedback", [CRITIQUES | {"completions": [first | {"critique": None}, second]}], 1)
+    assert (row["id"], row["completion"]) == ("1.1", "Nine ships.")
+    (rejected,) = read_jsonl(tmp_path / "ultrafeedback.rejected.jsonl")
+    assert rejected == {"line": 1, "id": "1.0", "reason": "critique should be str, got None"}
+
+
+def test_training_still_refuses_a_file_with_a_bad_row(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, [MBPP, MBPP | {"test_list": None}])))
+    with pytest.raises(InvalidData, match=r"in\.jsonl, line 2: test_list should be list"):
+        open_task("mbpp", data=str(tmp_path / "in.jsonl")).examples("train")
 
 
 def test_nothing_is_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

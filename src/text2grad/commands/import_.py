@@ -2,14 +2,18 @@
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from text2grad.commands import parsing
 from text2grad.errors import InvalidData, UsageError
 from text2grad.runs import encode_row, write_atomic
 from text2grad.runs.ledger import check_target, rejects_of, write_rejects
+
+if TYPE_CHECKING:
+    from text2grad.tasks.task import Task
+    from text2grad.types import Example
 
 NAMES = ("defacto", "humaneval", "kodcode", "mbpp", "pubmedqa", "qa_feedback", "slf5k", "ultrafeedback")
 
@@ -32,19 +36,31 @@ def run(args: argparse.Namespace) -> int:
     check_target(source, target)
     if target.exists():
         raise UsageError(f"{target} exists already; name another OUT, or delete it")
+    from text2grad.tasks.annotated import leaving_out
+
     rejected: list[dict[str, Any]] = []
-    rows = list(rows_of(name, str(source), args.split, rejected))
-    if not rows and not rejected:
-        raise InvalidData(f"{source}: should hold rows of {name}, got none")
-    if rows:
-        write_atomic(target, map(encode_row, rows))
+    with leaving_out() as aside:
+        rows = list(rows_of(name, str(source), args.split, rejected))
+    rejected = sorted([*rejected, *(row.to_json() for row in aside.values())], key=lambda row: row["line"])
+    if not rows:
+        first = f"; line {rejected[0]['line']}: {rejected[0]['reason']}" if rejected else ""
+        raise InvalidData(f"{source}: should hold rows of {name}, got none{first}")
+    write_atomic(target, map(encode_row, rows))
     write_rejects(target, rejected)
     columns = ", ".join(dict.fromkeys(column for row in rows for column in row))
     print(f"{len(rows):,} rows in {target}, {len(rejected):,} rejected; columns: {columns}", file=sys.stderr)
     if rejected:
         print(f"the first is line {rejected[0]['line']}: {rejected[0]['reason']}", file=sys.stderr)
         print(f"the reasons are in {rejects_of(target)}", file=sys.stderr)
-    return 0 if not rejected else 1 if rows else 2
+    return 1 if rejected else 0
+
+
+def examples_of(task: "Task", split: str) -> "Iterable[Example]":
+    """The examples of a split. Unlike in training, there may be none."""
+    source = task.splits.get(split)
+    if source is None:
+        return task.examples(split)  # raises, and names the splits
+    return source() if callable(source) else source
 
 
 def rows_of(name: str, source: str, split: str | None, rejected: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -55,7 +71,7 @@ def rows_of(name: str, source: str, split: str | None, rejected: list[dict[str, 
 
     task = open_task(name, data=source)
     for part in task.splits if split is None else [split]:
-        examples = {example.id: example for example in task.examples(part)}
+        examples = {example.id: example for example in examples_of(task, part)}
         for row in task.annotated(part) if part in task.annotations else ():
             if isinstance(row, Rejected):
                 rejected.append(row.to_json())

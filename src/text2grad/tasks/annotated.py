@@ -8,13 +8,15 @@ and are silent about the rest.
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from text2grad._checked import shorten
 from text2grad.errors import InvalidData
-from text2grad.feedback.rows import Row, check_writable
+from text2grad.feedback.rows import Rejected, Row, check_writable, identity
 from text2grad.runs.tables import read_table
 from text2grad.types import Alignment, Critique, Message, Span
 
@@ -127,7 +129,7 @@ def read_each(
     columns: Mapping[str, str] | None = None,
 ) -> Iterator[T]:
     """`read(line number, row)` of each row of a file, whatever its kind. An error names the line, also where the last
-    line was cut off: training data should be right."""
+    line was cut off: training data should be right. Inside `leaving_out` the row is put aside instead."""
     for number, row in read_table(existing(path, f"a file of {what}"), columns):
         try:
             if isinstance(row, InvalidData):
@@ -135,8 +137,34 @@ def read_each(
             check_writable(row, numbers=False)
             item = read(number, row)
         except InvalidData as problem:
-            raise InvalidData(f"{path}, line {number}: {problem}") from None
+            if _ASIDE.get() is None:
+                raise InvalidData(f"{path}, line {number}: {problem}") from None
+            leave_out(number, None if isinstance(row, InvalidData) else identity(row), problem)
+            continue
         yield item
+
+
+Aside = dict[tuple[int, str | int | None], Rejected]
+"""Rows that were put aside, by line and id: a file that is read twice rejects each row once."""
+_ASIDE: ContextVar[Aside | None] = ContextVar("_ASIDE", default=None)
+
+
+@contextmanager
+def leaving_out() -> Iterator[Aside]:
+    """Inside, one bad row does not stop the reading of a file: `read_each` puts it aside, in what this gives."""
+    aside: Aside = {}
+    token = _ASIDE.set(aside)
+    try:
+        yield aside
+    finally:
+        _ASIDE.reset(token)
+
+
+def leave_out(line: int, known: str | int | None, problem: InvalidData) -> None:
+    """Put a part of a row aside, or raise where nothing is put aside."""
+    if (aside := _ASIDE.get()) is None:
+        raise problem
+    aside.setdefault((line, known), Rejected(line, known, str(problem)))
 
 
 def fields(row: Any, names: Mapping[str, type], inside: str = "") -> None:

@@ -16,14 +16,14 @@ from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.people import Rejected
 from text2grad.feedback.rows import Row
 from text2grad.runs.tables import nearest, pick
-from text2grad.tasks.annotated import Annotated, read_each
+from text2grad.tasks.annotated import Annotated, leave_out, read_each
 from text2grad.tasks.examples import example_of
 from text2grad.tasks.qa_feedback import qa_prompt
 from text2grad.tasks.task import Task, task_of_files
 from text2grad.types import Example
 
 Rows = Callable[[dict[str, Any], int], Iterable[dict[str, Any]]]
-"""(published row, its number) → rows with `id`, `prompt` and more."""
+"""(published row, its line) → rows with `id`, `prompt` and more."""
 
 
 def mbpp(row: dict[str, Any], _: int) -> Iterator[dict[str, Any]]:
@@ -102,19 +102,14 @@ def ultrafeedback(row: dict[str, Any], number: int) -> Iterator[dict[str, Any]]:
     """HuggingFaceH4/ultrafeedback_binarized: a chosen and a rejected completion. openbmb/UltraFeedback: up to four
     completions, each with a critique and a score."""
     if "completions" in row:
+        group, prompt = str(row.get("id", number)), get(row, str, "instruction")
         for place, made in enumerate(get(row, list, "completions")):
-            score = made.get("overall_score")
-            yield {
-                "id": f"{row.get('id', number)}.{place}",
-                "group": str(row.get("id", number)),
-                "prompt": get(row, str, "instruction"),
-                "completion": get(made, str, "response"),
-                "critique": {
-                    "feedback": get(made, str, "critique"),
-                    "score": None if score in (None, "N/A") else float(score),
-                },
-                "model": made.get("model"),
-            }
+            try:
+                said = _said(made)
+            except InvalidData as problem:
+                leave_out(number, f"{group}.{place}", problem)
+            else:
+                yield {"id": f"{group}.{place}", "group": group, "prompt": prompt, **said}
         return
     chosen, rejected = get(row, list, "chosen"), get(row, list, "rejected")
     yield {
@@ -127,6 +122,19 @@ def ultrafeedback(row: dict[str, Any], number: int) -> Iterator[dict[str, Any]]:
     }
 
 
+def _said(made: Any) -> dict[str, Any]:
+    """One completion of UltraFeedback, and what was said about it."""
+    if not isinstance(made, Mapping):
+        raise InvalidData(f"a completion should be a JSON object, got {shorten(made)}")
+    score = made.get("overall_score")
+    try:
+        number = None if score in (None, "N/A") else float(score)
+    except (TypeError, ValueError):
+        raise InvalidData(f"overall_score should be a number, got {shorten(score)}") from None
+    critique = {"feedback": get(made, str, "critique"), "score": number}
+    return {"completion": get(made, str, "response"), "critique": critique, "model": made.get("model")}
+
+
 def get(row: Mapping[str, Any], kind: Any, *names: str) -> Any:
     """The first of these columns that is there; if it is of another kind, or none is there, it is another data set."""
     for name in names:
@@ -134,7 +142,9 @@ def get(row: Mapping[str, Any], kind: Any, *names: str) -> Any:
             value = pick(row, name)
         except KeyError:
             continue
-        if isinstance(value, kind) and value != []:
+        if value == [] and kind is list:
+            raise InvalidData(f"{name} should not be empty")
+        if isinstance(value, kind):
             return value
         raise InvalidData(f"{name} should be {getattr(kind, '__name__', 'a text or a number')}, got {shorten(value)}")
     raise InvalidData(f"should have {' or '.join(names)}, as published; {nearest(names[0], row)}")
@@ -143,36 +153,42 @@ def get(row: Mapping[str, Any], kind: Any, *names: str) -> Any:
 def published_task(name: str, rows_of: Rows, critic: str, data: str = "", held_out: str = "") -> Task:
     """The task of a published data set. Where a file holds several splits and `held_out` is empty, they are its own."""
 
-    def read(path: str, split: str | None = None) -> Iterator[dict[str, Any]]:
-        def rows(number: int, row: dict[str, Any]) -> list[dict[str, Any]]:
+    def read(path: str, split: str | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
+        def rows(number: int, row: dict[str, Any]) -> list[tuple[int, dict[str, Any]]]:
             try:
-                return [{k: v for k, v in made.items() if v is not None} for made in rows_of(row, number)]
+                made = [{k: v for k, v in each.items() if v is not None} for each in rows_of(row, number)]
+                for each in made:
+                    example_of(each, "")
+                return [(number, each) for each in made]
+            except InvalidData:
+                raise
             except (LookupError, TypeError, ValueError, AttributeError) as problem:
-                raise InvalidData(f"is not a row of {name}: {problem}") from None
+                raise InvalidData(f"cannot be read as {name}: {type(problem).__name__}: {problem}") from None
 
         made = (row for several in read_each(path, name, rows) for row in several)
-        return (row for row in made if split in (None, row.get("split")))
+        return ((number, row) for number, row in made if split in (None, row.get("split")))
 
     def examples(path: str, split: str | None = None) -> Iterator[Example]:
         seen = set()
-        for row in read(path, split):
+        for _, row in read(path, split):
             # One of each prompt, however many completions of it were published.
             if (group := row.get("group", row["id"])) not in seen:
                 seen.add(group)
                 yield example_of({key: row[key] for key in row if key not in ("completion", "critique")}, group)
 
     def annotated(path: str) -> Iterator[Annotated | Rejected]:
-        for number, row in enumerate(read(path), 1):
+        for number, row in read(path):
             try:
                 yield located(row)
             except InvalidData as problem:
                 yield Rejected(number, row["id"], str(problem))
 
     task = replace(task_of_files(name, data, held_out, examples, annotated), critic=critic)
-    if not (first := next(read(data or held_out), {}) if data or held_out else {}).get("completion"):
+    first = next((row for _, row in read(data or held_out)), {}) if data or held_out else {}
+    if not first.get("completion"):
         task = replace(task, annotations={})
     if "split" in first and not held_out:
-        there = {row["split"] for row in read(data)}
+        there = {row["split"] for _, row in read(data)}
         splits = [split for split in _MBPP_SPLITS if split in there]
         task = replace(task, splits={split: partial(examples, data, split) for split in splits})
     return task

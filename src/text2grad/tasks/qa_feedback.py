@@ -9,10 +9,10 @@ passages of one item in each half are the same).
 """
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from text2grad.errors import InvalidData
 from text2grad.feedback.critics.words import cite
@@ -29,6 +29,7 @@ KINDS = {
     "Redundant": "this was said before",
     "Incoherent": "this makes no sense",
 }
+T = TypeVar("T")
 Half = Literal["even", "odd"]
 _FIELDS = {"question": str, "passages": list, "prediction 1": str, "feedback": dict}
 
@@ -40,21 +41,26 @@ def read_qa_feedback(
     `reference` is the published completion, `critique.revision` the corrected one."""
     if unknown := sorted(set(poor) - set(KINDS)):
         raise InvalidData(f"poor: should be among {', '.join(KINDS)}, got {', '.join(unknown)}")
-    for index, row in _items(path, half):
-        where = f"{path}, item {index}"
-        fields(row["feedback"], {"errors": list, "missing-info": list}, f"{where}, feedback: ")
+
+    def read(row: dict[str, Any], index: int) -> dict[str, Any]:
+        fields(row["feedback"], {"errors": list, "missing-info": list}, f"item {index}, feedback: ")
         try:
-            yield _read(row, index, frozenset(poor))
+            return _read(row, index, frozenset(poor))
         except (InvalidData, LookupError, TypeError) as problem:
-            raise InvalidData(f"{where}: {type(problem).__name__}: {problem}") from None
+            raise InvalidData(f"item {index}: {type(problem).__name__}: {problem}") from None
+
+    return _items(path, half, read)
 
 
 def qa_examples(path: str | Path, half: Half | None = None) -> Iterator[Example]:
     """One example per question; the reference is the published long answer."""
-    for index, row in _items(path, half):
+
+    def read(row: dict[str, Any], index: int) -> Example:
         passages = _passages(row)
         columns = {"group": group_of("\n\n".join(passages)), "passages": passages, "question": row["question"]}
-        yield Example(f"qa-{index}", qa_prompt(row["question"], passages), row.get("gold"), columns)
+        return Example(f"qa-{index}", qa_prompt(row["question"], passages), row.get("gold"), columns)
+
+    return _items(path, half, read)
 
 
 def qa_feedback_task(data: str = "", held_out: str = "") -> Task:
@@ -73,15 +79,15 @@ def _annotated(path: str, half: Half | None = None) -> Iterator[Annotated]:
     return map(Annotated.of, read_qa_feedback(path, half))
 
 
-def _items(path: str | Path, half: Half | None) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(index, row) of the published list."""
+def _items(path: str | Path, half: Half | None, read: Callable[[dict[str, Any], int], T]) -> Iterator[T]:
+    """`read(row, index)` of the rows of the published list, or of half of them."""
 
-    def read(number: int, row: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    def read_if(number: int, row: dict[str, Any]) -> list[T]:
         fields(row, _FIELDS)
-        return number - 1, row
+        index = number - 1
+        return [read(row, index)] if half is None or (index % 2 == 1) == (half == "odd") else []
 
-    items = read_each(path, "QA-Feedback", read)
-    return ((index, row) for index, row in items if half is None or (index % 2 == 1) == (half == "odd"))
+    return (item for found in read_each(path, "QA-Feedback", read_if) for item in found)
 
 
 def _passages(row: dict[str, Any]) -> list[str]:
