@@ -30,6 +30,7 @@ def test_the_script_makes_blamed_words_less_likely(tmp_path: Path, monkeypatch: 
     model.save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
     rows = ['"How many?","seven ships left","""seven"" is wrong."'] * 8
+    rows[3:3] = ['"How many?","nine ships left",', '"How many?","nine ships left","Good.","too much"']
     (tmp_path / "critiques.csv").write_text("question,output,feedback\n" + "\n".join(rows) + "\n")
     monkeypatch.chdir(tmp_path)
     made: dict[str, Any] = {}
