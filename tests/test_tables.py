@@ -1,5 +1,6 @@
 """One reader for every kind of file, and one mapping of columns: nested names, what is missing, what is nearest."""
 
+import csv
 import gzip
 import json
 from pathlib import Path
@@ -148,3 +149,12 @@ def test_no_content_crashes_it(tmp_path_factory: pytest.TempPathFactory, content
     except InvalidData:
         return
     assert all(isinstance(row, dict | InvalidData) for row in found)
+
+
+def test_a_cell_with_a_list_as_python_prints_it(tmp_path: Path) -> None:
+    tests = ["assert f('a') == \"b\"", "assert f(1) == 2"]
+    glued = "['assert f(1) == 2' 'assert f(2) == 4']"  # as numpy prints it
+    with (tmp_path / "a.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["id", "test_list"], [1, str(tests)], [2, json.dumps(tests)], [3, glued]])
+    rows = rows_of(tmp_path / "a.csv", {"tests": "test_list"})
+    assert [row["tests"] for row in rows] == [tests, tests, glued]

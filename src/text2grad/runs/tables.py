@@ -7,6 +7,7 @@ byte order mark, UTF-16, semicolons or tabs, quoted line breaks, CRLF. A row of 
 other. The only door for files that somebody else wrote; files that this package appends to are `jsonl.py`'s.
 """
 
+import ast
 import csv
 import difflib
 import gzip
@@ -276,7 +277,7 @@ def _table(path: Path, text: str, columns: Mapping[str, str]) -> Iterator[Item]:
             fields: dict[str, Any] = {name: value for name, value in zip(header, record, strict=True) if value}
             for name in LISTS:
                 if isinstance(cell := fields.get(columns.get(name, name)), str) and cell.lstrip().startswith("["):
-                    fields[columns.get(name, name)] = _from_json(cell)
+                    fields[columns.get(name, name)] = _from_python(_from_json(cell))
             yield line, fields
 
 
@@ -316,6 +317,16 @@ def _parquet(path: Path) -> Iterator[Item]:
                 yield number, json.loads(json.dumps(row, default=str))
     except (ArrowException, OSError) as problem:
         raise InvalidData(f"{path}: is not Parquet that can be read ({problem}); was it cut off?") from None
+
+
+def _from_python(cell: Any) -> Any:
+    """A list as Python prints it, which is how pandas writes one into a cell; else what came. Not what only looks like
+    one: numpy prints no commas, and Python would glue such texts together."""
+    if isinstance(cell, str):
+        with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+            found = ast.literal_eval(cell.strip())
+            return found if isinstance(found, list) and repr(found) == cell.strip() else cell
+    return cell
 
 
 def _from_json(text: str) -> Any:

@@ -530,3 +530,9 @@ def test_published_solutions_pass(critic: CodeCritic) -> None:
 def test_a_setup_that_is_no_text_rejects_its_row(columns: dict[str, Any], named: str) -> None:
     job = _job(columns["tests"], None, columns.get("test_setup"))
     assert isinstance(job, str) and job.startswith(f"{named} should be a text or a list of texts, got ")
+
+
+def test_without_a_column_of_tests_the_columns_are_named(critic: CodeCritic) -> None:
+    found = critic(["Write f."], ["def f(): ..."], test_list=[["assert f() is None"]])
+    assert found.reasons == {0: "it has no tests; the columns are test_list; try columns.tests=test_list"}
+    assert critic(["Write f."], ["def f(): ..."], tests=[None], test_list=[[]]).reasons == {0: "it has no tests"}

@@ -28,6 +28,7 @@ from text2grad.feedback.critics.source import Place, Source, find
 from text2grad.feedback.critics.spectrum import Suspect, blamed
 from text2grad.feedback.critics.words import prompt_text
 from text2grad.feedback.settings import CodeSettings
+from text2grad.runs.tables import nearest
 from text2grad.sandbox import Job, Limits, Plan, Report, Sandbox, TestResult, UnusableTests, plan
 from text2grad.types import Critique, Isolation, Quote
 
@@ -81,7 +82,8 @@ class CodeCritic:
             job = _job(tests[index], entries[index], setups[index])
             secret = _job(secrets[index], entries[index], setups[index]) if secrets[index] else None
             if isinstance(job, str) or isinstance(secret, str):
-                critiques.reasons[index] = job if isinstance(job, str) else f"hidden_tests: {secret}"
+                why = job if isinstance(job, str) else f"hidden_tests: {secret}"
+                critiques.reasons[index] = f"{why}; {nearest('tests', columns)}" if tests is empty else why
                 continue
             parts = _planned(job)
             source = find(prompt, completion, parts.wanted if parts else ())
