@@ -81,7 +81,7 @@ def test_rank_correlation_and_texts_that_differ() -> None:
     found = text2grad.agreement([*first, row(4, (0, 5, "poor"), text="Other words here, five")], second)
     # Ranks 1, 2, 3, 4 and 1, 2.5, 2.5, 4: covariance 1.125, deviations 1.118 and 1.0607.
     assert found.scores == pytest.approx(1.125 / (1.25 * 1.125) ** 0.5)
-    assert (found.items, found.unmatched) == (4, 1)
+    assert (found.items, found.unmatched, found.differing) == (4, 1, 1)
 
 
 def test_the_command_for_two_files_and_for_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,6 +97,27 @@ def test_the_command_for_two_files_and_for_one(tmp_path: Path, capsys: pytest.Ca
     assert main(["agree", first, written(tmp_path / "c.jsonl", [row(9)])]) == 2
     assert "no completion was annotated twice" in capsys.readouterr().err
     assert main(["agree"]) == 2
+
+
+def test_a_share_of_nothing_is_a_dash(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = written(tmp_path / "a.jsonl", [row(1, (0, 5, "poor"))])
+    second = written(tmp_path / "b.jsonl", [row(1, (17, 19, "neutral"))])
+    assert main(["agree", first, second]) == 0
+    said = capsys.readouterr().out
+    assert "1 completion, 0 without a counterpart" in said
+    assert re.search(r"poor words\W+– \W+0\.00\W+0\.00", said)  # nothing called, one marked
+    assert re.search(r"good words\W+– \W+– \W+– ", said)  # nobody praised anything
+
+
+def test_other_texts_under_the_same_ids_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = written(tmp_path / "a.jsonl", [row(1, (0, 5, "poor")), row(2, (0, 5, "poor"))])
+    other = row(1, (0, 5, "poor"), text="Other words, five here")
+    assert main(["agree", first, written(tmp_path / "b.jsonl", [other, row(2, (0, 5, "poor"))])]) == 0
+    assert "1 with the same id have different texts" in capsys.readouterr().out
+    assert main(["agree", first, written(tmp_path / "b.jsonl", [other])]) == 2
+    assert "1 with the same id, and all with different completions" in capsys.readouterr().err
+    assert main(["agree", first, written(tmp_path / "b.jsonl", [{"id": 1, "completion": TEXT}])]) == 2
+    assert "b.jsonl: no row has anything to compare" in capsys.readouterr().err
 
 
 def test_a_critique_without_spans_is_located_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

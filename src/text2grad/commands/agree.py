@@ -41,9 +41,17 @@ def run(args: argparse.Namespace) -> int:
     from text2grad.feedback.agreement import agreement
 
     rows = [list(read(file, options.columns)) for file in files]
+    for file, part in zip(files, rows, strict=True):
+        if not part:
+            raise InvalidData(f"{file}: no row has anything to compare: a critique, a revision or spans")
     comparison = agreement(rows[0], rows[1] if len(rows) == 2 else None)
     if not comparison.items:
-        some = [str(part[0]["id"]) for part in rows if part]
+        if comparison.differing:
+            raise InvalidData(
+                f"nothing can be compared: {comparison.differing:,} with the same id, and all with different "
+                "completions; both files should be about the same texts"
+            )
+        some = [str(part[0]["id"]) for part in rows]
         raise InvalidData(
             f"no completion was annotated twice: rows are matched by id, and the first are {', '.join(some)}"
         )
@@ -72,15 +80,22 @@ def show(comparison: "Agreements", files: list[str]) -> None:
     from rich.table import Table
 
     who = f"{files[1]} against {files[0]}" if len(files) == 2 else f"several people in {files[0]}"
-    print(f"{who}: {comparison.items:,} completions, {comparison.unmatched:,} without a counterpart")
+    completions = f"{comparison.items:,} completion{'' if comparison.items == 1 else 's'}"
+    differing = f" ({comparison.differing:,} with the same id have different texts)" if comparison.differing else ""
+    print(f"{who}: {completions}, {comparison.unmatched:,} without a counterpart{differing}")
     table = Table()
     for title in ("", "precision", "recall", "F1"):
         table.add_column(title, justify="right" if title else "left")
     for unit, verdicts in (("words", comparison.words), ("spans", comparison.spans)):
         for verdict in ("poor", "good"):
             found = verdicts[verdict]
-            numbers = (f"{number:.2f}" for number in (found.precision, found.recall, found.f1))
-            table.add_row(f"{verdict} {unit}", *numbers)
+            # Of nothing there is no share.
+            known = (
+                (found.precision, found.called),
+                (found.recall, found.marked),
+                (found.f1, found.called + found.marked),
+            )
+            table.add_row(f"{verdict} {unit}", *(f"{number:.2f}" if of else "–" for number, of in known))
     Console().print(table)
     kappa = "undefined: one of the two gives every word the same verdict"
     print(f"Cohen's kappa over words: {kappa if comparison.kappa is None else f'{comparison.kappa:.2f}'}")

@@ -181,6 +181,8 @@ class Agreements:
     """Completions that both have."""
     unmatched: int
     """Completions that only one of them has, or of which the texts differ."""
+    differing: int
+    """Of the unmatched, pairs with the same id and different texts."""
     words: Mapping[Verdict, Agreement]
     spans: Mapping[Verdict, Agreement]
     kappa: float | None
@@ -209,8 +211,9 @@ def agreement(first: Iterable[Mapping[str, Any]], second: Iterable[Mapping[str, 
     words = by_tokens(items)
     scores = [(a.critique.score, b.critique.score) for a, b in same]
     known = [(a, b) for a, b in scores if a is not None and b is not None]
+    differing = len(pairs) - len(same)
     return Agreements(
-        len(same), unmatched + len(pairs) - len(same), words, by_spans(items), _kappa(words), _correlation(known)
+        len(same), unmatched + differing, differing, words, by_spans(items), _kappa(words), _correlation(known)
     )
 
 
