@@ -158,3 +158,9 @@ def test_a_cell_with_a_list_as_python_prints_it(tmp_path: Path) -> None:
         csv.writer(file).writerows([["id", "test_list"], [1, str(tests)], [2, json.dumps(tests)], [3, glued]])
     rows = rows_of(tmp_path / "a.csv", {"tests": "test_list"})
     assert [row["tests"] for row in rows] == [tests, tests, glued]
+
+
+def test_what_cannot_be_a_column_is_not_suggested() -> None:
+    assert nearest("prompt", {"# text2grad": "Train."}) == "the columns are # text2grad"
+    assert nearest("completion", {"id": "line-3", "note": "x"}) == "the columns are note"  # that id was made up
+    assert nearest("completion", {"id": "3", "note": "x"}) == "the columns are id, note"

@@ -38,6 +38,7 @@ from text2grad.errors import ConfigError
 S = TypeVar("S")
 ELSEWHERE = {
     "lr": ("learning_rate",),
+    "beta": ("coefficient",),
     "batch_size": ("micro_batch", "batch"),
     "per_device_train_batch_size": ("micro_batch",),
     "steps": ("updates",),

@@ -189,6 +189,7 @@ def test_the_flag_reaches_the_processes_that_are_launched() -> None:
 def test_settings_by_the_names_that_others_give_them(capsys: pytest.CaptureFixture[str]) -> None:
     for command, word, ours in (
         ("train", "lr=1e-4", "update.learning_rate"),
+        ("train", "beta=0.1", "kl.coefficient"),
         ("sft", "lr=1e-4", "update.learning_rate"),
         ("train", "max_steps=3", "updates"),
         ("train", "num_generations=4", "completions"),

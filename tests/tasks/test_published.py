@@ -137,7 +137,9 @@ def test_both_kinds_of_ultrafeedback(tmp_path: Path) -> None:
 
 def test_another_data_set_is_refused_with_its_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     imported(tmp_path, "mbpp", [HUMANEVAL], status=2)
-    assert "should hold rows of mbpp, got none; line 1: should have test_list" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "should hold rows of mbpp, got none; line 1: should have test_list" in told
+    assert "the columns are task_id, prompt" in told and "try columns" not in told  # import maps no columns
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl"]
     (tmp_path / "in.jsonl").write_text(json.dumps(MBPP | {"task_id": "x"}))
     with pytest.raises(InvalidData, match="task_id should be int, got 'x'"):

@@ -75,7 +75,7 @@ def test_a_users_own_function_reads_the_settings_that_it_declares() -> None:
     task = open_task("my_tasks:made", data="Bern", options={"name": "Bo"})
     assert task.examples("train")[0].prompt == "Greet Bo from Bern."
     assert task.held_out() == []
-    with pytest.raises(ConfigError, match=r"unexpected keyword argument 'seed'; it reads data, task_options.name"):
+    with pytest.raises(ConfigError, match=r"does not read task_options.seed; it reads data, task_options.name"):
         open_task("my_tasks:made", options={"seed": 1})
 
 
@@ -90,7 +90,8 @@ def test_a_users_own_function_reads_the_settings_that_it_declares() -> None:
         ("my_tasks:wrong", {}, "should make a Task, got str"),
         ("my_tasks:nothing", {}, "has no attribute 'nothing'"),
         ("no_such_module:task", {}, "No module named 'no_such_module'; is it installed"),
-        ("bulletin", {"data": "x.jsonl"}, "unexpected keyword argument 'data'; it reads task_options.seed"),
+        ("bulletin", {"data": "x.jsonl"}, "does not read data; it reads task_options.seed"),
+        ("mbpp", {"data": "x.jsonl", "columns": {"prompt": "text"}}, "does not read columns; it reads data, held_out"),
         ("bulletin", {"options": {"count": 0}}, "task_options.count: should be a whole number above 0, got 0"),
         ("bulletin", {"options": {"seed": "x"}}, "task_options.seed: should be a whole number"),
     ],

@@ -77,13 +77,25 @@ def nearest(ours: str, row: Mapping[str, Any]) -> str:
     >>> nearest("completion", {"id": 1, "response": "Nine."})
     'the columns are id, response; try columns.completion=response'
     """
-    names = list(_names(row))
-    likely = [name for word in LIKELY.get(ours, ()) for name in names if word in name.rpartition(".")[2].lower()]
-    near = difflib.get_close_matches(ours, [name for name in names if name != ours], n=1) or likely[:1]
+    names = columns_of(row)
+    # A name with other signs is no name: the file is a text, read as a table.
+    plain = [name for name in names if name != ours and re.fullmatch(r"[\w.\- ]+", name)]
+    likely = [name for word in LIKELY.get(ours, ()) for name in plain if word in name.rpartition(".")[2].lower()]
+    near = difflib.get_close_matches(ours, plain, n=1) or likely[:1]
+    return listed(row) + (f"; try columns.{ours}={near[0]}" if near else "")
+
+
+def listed(row: Mapping[str, Any]) -> str:
+    """What a row has, in words."""
+    names = columns_of(row)
     shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
-    return (f"the columns are {shown}" if names else "there are no columns") + (
-        f"; try columns.{ours}={near[0]}" if near else ""
-    )
+    return f"the columns are {shown}" if names else "there are no columns"
+
+
+def columns_of(row: Mapping[str, Any]) -> list[str]:
+    """Names of a row's columns, nested ones included; without an id that was made from the line's number."""
+    made = re.fullmatch(r"line-\d+", str(row.get("id")))
+    return [name for name in _names(row) if name != "id" or not made]
 
 
 def _check(path: Path, columns: Mapping[str, str], encoding: str) -> None:

@@ -15,7 +15,7 @@ from text2grad.errors import InvalidData
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.people import Rejected
 from text2grad.feedback.rows import Row
-from text2grad.runs.tables import nearest, pick
+from text2grad.runs.tables import listed, pick
 from text2grad.tasks.annotated import Annotated, leave_out, read_each
 from text2grad.tasks.examples import example_of
 from text2grad.tasks.qa_feedback import qa_prompt
@@ -147,7 +147,7 @@ def get(row: Mapping[str, Any], kind: Any, *names: str) -> Any:
         if isinstance(value, kind):
             return value
         raise InvalidData(f"{name} should be {getattr(kind, '__name__', 'a text or a number')}, got {shorten(value)}")
-    raise InvalidData(f"should have {' or '.join(names)}, as published; {nearest(names[0], row)}")
+    raise InvalidData(f"should have {' or '.join(names)}, as published; {listed(row)}")
 
 
 def published_task(name: str, rows_of: Rows, critic: str, data: str = "", held_out: str = "") -> Task:

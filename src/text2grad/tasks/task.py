@@ -179,11 +179,16 @@ def open_task(
         return made
     if not callable(made):
         raise ConfigError(f"task={name}: should be a Task, or a function that makes one, got {type(made).__name__}")
+    keys = inspect.signature(made).parameters
+    reads = [key if key in named else f"task_options.{key}" for key in keys]
+    any_key = any(each.kind is each.VAR_KEYWORD for each in keys.values())
+    if unread := [key if key in named else f"task_options.{key}" for key in given if not any_key and key not in keys]:
+        raise ConfigError(
+            f"task={name} does not read {', '.join(unread)}; it reads {', '.join(reads) if reads else 'no settings'}"
+        )
     try:
         inspect.signature(made).bind(**given)
     except TypeError as problem:
-        keys = inspect.signature(made).parameters
-        reads = [key if key in named else f"task_options.{key}" for key in keys]
         raise ConfigError(f"task={name}: {problem}; it reads {', '.join(reads) if reads else 'no settings'}") from None
     task = made(**given)
     if not isinstance(task, Task):
