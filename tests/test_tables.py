@@ -164,3 +164,23 @@ def test_what_cannot_be_a_column_is_not_suggested() -> None:
     assert nearest("prompt", {"# text2grad": "Train."}) == "the columns are # text2grad"
     assert nearest("completion", {"id": "line-3", "note": "x"}) == "the columns are note"  # that id was made up
     assert nearest("completion", {"id": "3", "note": "x"}) == "the columns are id, note"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("a.json", '"hello"'), ("a.jsonl", ""), ("a.jsonl", "\n\n"), ("a.csv", ""), ("a.csv", "id,b\n"), ("a.json", "[]")],
+)
+def test_a_file_without_rows_is_refused_in_every_kind(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    for columns in ({}, {"completion": "nowhere"}):
+        with pytest.raises(InvalidData, match="should hold rows, got"):
+            rows_of(tmp_path / name, columns)
+
+
+def test_lines_that_an_open_quotation_mark_swallows_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('id,completion\n1,a\n2,"b\n3,c\n4,d\n')
+    first, bad = rows_of(tmp_path / "a.csv")
+    assert first == {"id": "1", "completion": "a"}
+    assert "it goes on to line 5, so 3 lines are lost with it" in str(bad)
+    (tmp_path / "a.csv").write_text('id,completion\n2,"b\n3,"c\n4,d\n')  # the next quotation mark closes it
+    assert "it goes on to line 3, so 2 lines are lost with it" in str(rows_of(tmp_path / "a.csv")[0])

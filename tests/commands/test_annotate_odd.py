@@ -146,10 +146,12 @@ def test_a_missing_extra_is_named_before_the_key_is_asked_for(
     assert "OPENAI_API_KEY" not in told
 
 
-def test_an_empty_input_is_all_annotated(tmp_path: Path) -> None:
-    (tmp_path / "in.jsonl").write_bytes(b"")
-    assert main(["annotate", str(tmp_path / "in.jsonl"), str(tmp_path / "out.jsonl")]) == 0
-    assert (tmp_path / "out.jsonl").read_bytes() == b""
+@pytest.mark.parametrize("name", ["in.jsonl", "in.csv"])
+def test_an_empty_input_is_refused(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / name).write_bytes(b"")
+    assert main(["annotate", str(tmp_path / name), str(tmp_path / "out.jsonl")]) == 2
+    assert f"{name}: should hold rows, got" in capsys.readouterr().err
+    assert not (tmp_path / "out.jsonl").exists()
 
 
 def test_what_cannot_be_a_critic_is_found_before_the_run(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def here(given: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["out"], "wants annotated completions to learn from: data=FILE.jsonl"),
         (["data=rows.jsonl"], "wants one run folder, got 0"),
         (["out", "data=none.jsonl"], "none.jsonl: should be a file of annotated completions, and there is no"),
-        (["out", "data=empty.jsonl"], "empty.jsonl: should hold at least one annotated completion"),
+        (["out", "data=empty.jsonl"], "empty.jsonl: should hold rows, got none"),
         (["out", "data=bare.jsonl"], "bare.jsonl, line 1: has no `spans`: run it through `text2grad annotate` first"),
         (["out", "data=unlocated.jsonl"], "line 1: has no `spans`"),
         (["out", "data=rows.jsonl", "held_out=empty.jsonl"], "empty.jsonl: should hold at least one"),

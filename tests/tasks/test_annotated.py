@@ -70,7 +70,7 @@ def test_files_that_are_not_there_or_empty(tmp_path: Path) -> None:
         load_annotated(tmp_path / "none.jsonl")
     with pytest.raises(InvalidData, match="there is no such file"):
         load_annotated(tmp_path)
-    with pytest.raises(InvalidData, match="got an empty file"):
+    with pytest.raises(InvalidData, match="should hold rows, got none"):
         load(tmp_path, "", "")
 
 

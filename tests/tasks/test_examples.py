@@ -50,7 +50,7 @@ def test_columns_have_a_place_for_every_example() -> None:
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        ([], "at least one example, got an empty file"),
+        ([], "should hold rows, got none"),
         ([{"prompt": "Hi"}, '{"prompt": "Ho'], "line 2: .*is not JSON"),
         ([{"prompt": "Hi"}, "[1]"], r"line 2: should be a JSON object, got .*\[1\]"),
         (

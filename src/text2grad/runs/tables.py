@@ -179,6 +179,16 @@ def _unrolled(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rows(path: Path, columns: Mapping[str, str], encoding: str) -> Iterator[Item]:
+    """The rows of a file; one without any is refused."""
+    empty = True
+    for item in _found(path, columns, encoding):
+        empty = False
+        yield item
+    if empty:
+        raise InvalidData(f"{path}: should hold rows, got none")
+
+
+def _found(path: Path, columns: Mapping[str, str], encoding: str) -> Iterator[Item]:
     with _explained(path, encoding), path.open("rb") as file:
         start = file.read(4)
         if start == b"PAR1":
@@ -281,16 +291,24 @@ def _table(path: Path, text: str, columns: Mapping[str, str]) -> Iterator[Item]:
         except StopIteration:
             return
         except csv.Error as problem:
-            yield line, InvalidData(f"is not CSV: {problem}; is a quotation mark missing or not doubled?")
+            lines = _with_it(line, reader.line_num)
+            why = f"is not CSV: {problem}; is a quotation mark missing or not doubled?{lines}"
+            yield line, InvalidData(why)
             continue
         if record and len(record) != len(header):
-            yield line, InvalidData(f"should have {len(header)} fields like the header, got {len(record)}")
+            lines = _with_it(line, reader.line_num)
+            yield line, InvalidData(f"should have {len(header)} fields like the header, got {len(record)}{lines}")
         elif record:
             fields: dict[str, Any] = {name: value for name, value in zip(header, record, strict=True) if value}
             for name in LISTS:
                 if isinstance(cell := fields.get(columns.get(name, name)), str) and cell.lstrip().startswith("["):
                     fields[columns.get(name, name)] = _from_python(_from_json(cell))
             yield line, fields
+
+
+def _with_it(first: int, last: int) -> str:
+    """What is said where one record that cannot be used took several lines with it."""
+    return f"; it goes on to line {last}, so {last - first + 1:,} lines are lost with it" if last > first else ""
 
 
 def _header(path: Path, reader: Any) -> list[str]:

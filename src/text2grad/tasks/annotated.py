@@ -73,14 +73,11 @@ def fields_of(row: Annotated) -> dict[str, Any]:
 
 def load_annotated(path: str | Path, columns: Mapping[str, str] | None = None) -> list[Annotated]:
     """All of them, in the order of the file."""
-    rows = list(
-        read_each(
-            path, "annotated completions", lambda number, row: Annotated.of({"id": f"line-{number}"} | row), columns
-        )
-    )
-    if not rows:
-        raise InvalidData(f"{path}: should hold at least one annotated completion, got an empty file")
-    return rows
+
+    def read(number: int, row: dict[str, Any]) -> Annotated:
+        return Annotated.of({"id": f"line-{number}"} | row)
+
+    return list(read_each(path, "annotated completions", read, columns))
 
 
 def split_by_prompt(rows: Sequence[Annotated], share: float, seed: int) -> tuple[list[Annotated], list[Annotated]]:

@@ -31,10 +31,7 @@ def load_examples(path: str | Path, columns: Mapping[str, str] | None = None) ->
             raise InvalidData(f"the id {example.id!r} is already in line {first}; give each example its own")
         return example
 
-    examples = list(read_each(path, "examples", read, columns))
-    if not examples:
-        raise InvalidData(f"{path}: should hold at least one example, got an empty file")
-    return examples
+    return list(read_each(path, "examples", read, columns))
 
 
 def example_of(row: dict[str, Any], default_id: str) -> Example:

@@ -56,7 +56,7 @@ def test_columns_by_other_names(tmp_path: Path) -> None:
         "completion_column": "100%",
     }
     (bad,) = read(tmp_path, data.replace(";completion", ";share"))
-    assert bad.reason.startswith("completion: should be a text, nothing came; the columns are id, nr, output, notes")
+    assert bad.reason.startswith("completion: should be a text, nothing came; the columns are nr, output, notes")
     assert bad.reason.endswith("try columns.completion=output")
 
 
