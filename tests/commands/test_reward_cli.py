@@ -65,7 +65,7 @@ def here(given: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["out", "data=empty.jsonl"], "empty.jsonl: should hold rows, got none"),
         (["out", "data=bare.jsonl"], "bare.jsonl, line 1: has no `spans`: run it through `text2grad annotate` first"),
         (["out", "data=unlocated.jsonl"], "line 1: has no `spans`"),
-        (["out", "data=rows.jsonl", "held_out=empty.jsonl"], "empty.jsonl: should hold at least one"),
+        (["out", "data=rows.jsonl", "held_out=empty.jsonl"], "empty.jsonl: should hold rows, got none"),
         (["out", "data=rows.jsonl", "loss.spam=2"], "no setting `loss.spam`; did you mean `loss.span`?"),
         (["out", "data=rows.jsonl", "validation=1"], "validation: should be less than 1"),
         (["out", "data=rows.jsonl", "device=warp"], "device=warp: cannot be used here"),

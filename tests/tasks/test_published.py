@@ -221,3 +221,18 @@ def test_nothing_is_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[s
     imported(tmp_path, "slf5k", [SLF5K])
     imported(tmp_path, "slf5k", [SLF5K], status=2)
     assert "exists already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "ids"),
+    [
+        ("slf5k", SLF5K, ["t3_1", "t3_1-2", "t3_1-3"]),
+        ("mbpp", MBPP, ["mbpp-601", "mbpp-601-2", "mbpp-601-3"]),
+        ("defacto", DEFACTO, ["defacto-1", "defacto-1-2", "defacto-1-3"]),
+    ],
+)
+def test_an_id_that_comes_again_is_numbered(tmp_path: Path, name: str, row: dict[str, Any], ids: list[str]) -> None:
+    found = imported(tmp_path, name, [row] * 3)
+    assert [each["id"] for each in found] == ids
+    assert len({each.get("reference") for each in found}) == 1
+    load_examples(tmp_path / f"{name}.jsonl")  # which refuses an id that comes twice

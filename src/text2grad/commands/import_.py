@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,10 +38,13 @@ def run(args: argparse.Namespace) -> int:
     if target.exists():
         raise UsageError(f"{target} exists already; name another OUT, or delete it")
     from text2grad.tasks.annotated import leaving_out
+    from text2grad.tasks.published import numbered
 
     rejected: list[dict[str, Any]] = []
     with leaving_out() as aside:
         rows = list(rows_of(name, str(source), args.split, rejected))
+    seen: Counter[str] = Counter()
+    rows = [row | {"id": numbered(str(row["id"]), seen)} for row in rows]
     rejected = sorted([*rejected, *(row.to_json() for row in aside.values())], key=lambda row: row["line"])
     if not rows:
         first = f"; line {rejected[0]['line']}: {rejected[0]['reason']}" if rejected else ""
@@ -48,7 +52,8 @@ def run(args: argparse.Namespace) -> int:
     write_atomic(target, map(encode_row, rows))
     write_rejects(target, rejected)
     columns = ", ".join(dict.fromkeys(column for row in rows for column in row))
-    print(f"{len(rows):,} rows in {target}, {len(rejected):,} rejected; columns: {columns}", file=sys.stderr)
+    count = f"{len(rows):,} row{'' if len(rows) == 1 else 's'}"
+    print(f"{count} in {target}, {len(rejected):,} rejected; columns: {columns}", file=sys.stderr)
     if rejected:
         print(f"the first is line {rejected[0]['line']}: {rejected[0]['reason']}", file=sys.stderr)
         print(f"the reasons are in {rejects_of(target)}", file=sys.stderr)
@@ -76,7 +81,7 @@ def rows_of(name: str, source: str, split: str | None, rejected: list[dict[str, 
             if isinstance(row, Rejected):
                 rejected.append(row.to_json())
             else:
-                example = examples.pop(row.id, None)
+                example = examples.get(row.id)
                 own = {} if example is None or example.reference is None else {"reference": example.reference}
                 yield fields_of(row) | own
         if part not in task.annotations:

@@ -5,6 +5,7 @@ published row to rows of ours; everything else is the same for all. DeFacto and 
 than a function: they have modules of their own.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -154,11 +155,14 @@ def published_task(name: str, rows_of: Rows, critic: str, data: str = "", held_o
     """The task of a published data set. Where a file holds several splits and `held_out` is empty, they are its own."""
 
     def read(path: str, split: str | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
+        seen: Counter[str] = Counter()
+
         def rows(number: int, row: dict[str, Any]) -> list[tuple[int, dict[str, Any]]]:
             try:
                 made = [{k: v for k, v in each.items() if v is not None} for each in rows_of(row, number)]
                 for each in made:
                     example_of(each, "")
+                    each["id"] = numbered(each["id"], seen)
                 return [(number, each) for each in made]
             except InvalidData:
                 raise
@@ -192,6 +196,21 @@ def published_task(name: str, rows_of: Rows, critic: str, data: str = "", held_o
         splits = [split for split in _MBPP_SPLITS if split in there]
         task = replace(task, splits={split: partial(examples, data, split) for split in splits})
     return task
+
+
+def numbered(identity: str, seen: Counter[str]) -> str:
+    """An id that was not there before: some data sets publish one several times.
+
+    >>> seen: Counter[str] = Counter()
+    >>> numbered("a", seen), numbered("a", seen), numbered("b", seen), numbered("a", seen)
+    ('a', 'a-2', 'b', 'a-3')
+    """
+    new = identity
+    while seen[new]:
+        seen[identity] += 1
+        new = f"{identity}-{seen[identity]}"
+    seen[new] += 1
+    return new
 
 
 def located(row: dict[str, Any]) -> Annotated:
