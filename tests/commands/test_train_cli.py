@@ -50,7 +50,7 @@ def here(given: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["data=data.jsonl"], "wants one run folder, got 0"),
         (["", "data=data.jsonl"], "the name of the run folder is empty"),
         (["run", "data=none.jsonl"], "none.jsonl: should be a file of examples, and there is no such file"),
-        (["run", "data=empty.jsonl"], "empty.jsonl: should hold at least one example"),
+        (["run", "data=empty.jsonl"], "empty.jsonl: should hold rows, got none"),
         (["run", "data=bad.jsonl"], "bad.jsonl, line 2: should be one JSON object"),
         (["run", "data=data.jsonl", "held_out=none.jsonl"], "none.jsonl: should be a file"),
         (["run", "data=data.jsonl", "critic=referense"], "no critic 'referense'; did you mean `reference`?"),
