@@ -103,7 +103,10 @@ def test_the_best_model_is_written_where_the_last_is_another(tmp_path: Path, mon
     assert all(torch.equal(weight, seen[1][name]) for name, weight in plain.best.weights.items())
     best, last = (load_file(tmp_path / "run" / name / "model.safetensors") for name in ("best", "model"))
     assert any(not torch.equal(best[name], last[name]) for name in best)
-    assert "`best/` holds the weights of update 1" in (tmp_path / "run" / "model" / "README.md").read_text()
+    cards = {name: (tmp_path / "run" / name / "README.md").read_text() for name in ("best", "model")}
+    assert "weights after update 3. `best/` holds the weights of update 1" in cards["model"]
+    assert "weights after update 1. Their held-out score is 0.900" in cards["best"]
+    assert "`model/` holds the weights of update 3" in cards["best"] and "`best/` holds" not in cards["best"]
     without = trainer(tmp_path / "without", "updates=2", "save_best=false", held_out=HELD_OUT)
     without.train()
     assert not (tmp_path / "without" / "best").exists() and without.best.weights is None

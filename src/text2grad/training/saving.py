@@ -82,13 +82,14 @@ def writers_of(
     card: str = "",
     save: Save = "merged",
     best: BestWeights | None = None,
+    best_card: str = "",
 ) -> Writers:
-    """RUN/model, and RUN/adapter or RUN/best where they are wanted. Gathers sharded weights, so every process must call
-    it."""
+    """RUN/model, and RUN/adapter or RUN/best where they are wanted; `best_card` goes into the latter. Gathers sharded
+    weights, so every process must call it."""
     with memory_named("saving the model", "nothing: close other programs"):
         weights: dict[str, Tensor] | None = whole_weights(policy.model) if world.sharded else None
 
-    def write(path: Path, *, adapter: bool = False) -> None:
+    def write(path: Path, *, adapter: bool = False, card: str = card) -> None:
         options = {"adapter": True} if adapter else {}
         with memory_named("saving the model", "nothing: close other programs"), disk_errors():
             policy.save_pretrained(path, tokenizer, weights, **options)
@@ -99,7 +100,7 @@ def writers_of(
     def write_best(path: Path) -> None:
         assert best is not None
         with best.in_place():
-            write(path, adapter=save == "adapter")
+            write(path, adapter=save == "adapter", card=best_card)
 
     writers: Writers = {"model": partial(write, adapter=save == "adapter")}
     if save == "both":
@@ -113,12 +114,20 @@ def writers_for(trainer: Any) -> Writers:
     """What comes out of a policy's run: the last weights, and the best where others were better."""
     run = trainer.run
     best = trainer.best if trainer.best.weights is not None and trainer.best.update != run.done else None
-    card = card_of(run.path, trainer.settings, run.command, run.done, best and best.update)
-    return writers_of(trainer.policy, trainer.tokenizer, trainer.world, card, trainer.settings.save, best)
+    card = partial(card_of, run.path, trainer.settings, run.command)
+    last, of_best = card(run.done), ""
+    if best is not None:
+        last = card(run.done, beside=f" `best/` holds the weights of update {best.update}, the best evaluation.")
+        of_best = card(
+            best.update,
+            beside=f" Their held-out score is {best.score:.3f}, the best of the run's updates; `model/` holds the "
+            f"weights of update {run.done}, the last.",
+        )
+    return writers_of(trainer.policy, trainer.tokenizer, trainer.world, last, trainer.settings.save, best, of_best)
 
 
-def card_of(folder: Path, settings: Any, command: str, update: int, best: int | None = None) -> str:
-    """The model card: what it was made from, how, and what is known of it."""
+def card_of(folder: Path, settings: Any, command: str, update: int, *, beside: str = "") -> str:
+    """The model card: what it was made from, how, and what is known of it. `beside`: about the run's other folder."""
     plain = config.flat(config.plain(settings))
     usual = config.flat(config.plain(type(settings)()))
     changed = {
@@ -126,7 +135,6 @@ def card_of(folder: Path, settings: Any, command: str, update: int, best: int | 
     }
     results = compare(arms_of(read_runs([folder]))).sentences if (folder / "metrics.jsonl").exists() else ()
     chosen = "\n".join(f"| `{key}` | `{config.inline(value)}` |" for key, value in changed.items())
-    beside = "" if best is None else f" `best/` holds the weights of update {best}, the best evaluation."
     return f"""---
 base_model: {settings.model}
 library_name: LIBRARY
