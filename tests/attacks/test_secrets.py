@@ -71,7 +71,7 @@ def test_a_servers_error_is_shown_without_the_key(
     fault_server(fault)
     assert main([*TRAIN, f"critics.openai.api_key={KEY}", "critics.openai.retries=0"]) == 2
     told = "".join(capfd.readouterr())
-    assert "gave up after 1 tries" in told and KEY[:8] not in told
+    assert "gave up after 1 try at http://" in told and KEY[:8] not in told
 
 
 @pytest.mark.parametrize(

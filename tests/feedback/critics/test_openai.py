@@ -100,7 +100,7 @@ def test_the_instructions_own_example_is_no_critique(fault_server: Start) -> Non
 def test_a_server_that_stays_ill_ends_the_run_with_what_to_do(fault_server: Start, faults: str) -> None:
     fault_server(faults)
     with pytest.raises(
-        CriticError, match=r"gave up after 3 tries .* run the same command again when the server is well"
+        CriticError, match=r"gave up after 3 tries at http://127.* run the same command again when the server is well"
     ):
         judge(quick(retries=2))
 
@@ -272,6 +272,17 @@ def test_a_wrong_key_or_address_is_found_with_one_request(
     with pytest.raises(CriticError, match=words):
         ask_now(critic, PROMPTS, COMPLETIONS, {})
     assert critic.budget.requests == 1
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:9/v1", "localhost/v1", "me:pass-word-1@host:9/v1"])
+def test_an_address_without_a_scheme_is_refused_at_once(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
+    words = r"base_url should begin with http:// or https://, got (127\.0\.0\.1:9|localhost|host:9)/v1$"
+    with pytest.raises(CriticError, match=words):
+        OpenAICritic("m", quick(base_url=address))
+    monkeypatch.setenv("OPENAI_BASE_URL", address)
+    with pytest.raises(CriticError, match="OPENAI_BASE_URL should begin with http://"):
+        OpenAICritic("m", quick())
 
 
 def test_an_instruction_and_a_rubric_of_ones_own(fault_server: Start, tmp_path: Path) -> None:

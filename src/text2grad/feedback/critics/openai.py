@@ -52,6 +52,7 @@ class OpenAICritic:
         if importlib.util.find_spec("openai") is None:
             missing = ModuleNotFoundError("no openai", name="openai")
             raise MissingExtra.of(missing, f"the critic {self.__name__}") or missing
+        _check_address(options)
         self.model = model
         self.options = options
         self.budget = budget or Budget(options.budget)
@@ -121,9 +122,13 @@ class OpenAICritic:
 
     def estimate(self, characters: int, items: int) -> str:
         """In words, what so many items with so many characters in all will cost at most."""
+        return self.budget.estimate(items, self.most(characters, items))
+
+    def most(self, characters: int, items: int) -> Cost:
+        """What so many items with so many characters in all will cost at most."""
         schema = _FORMAT_LENGTH if self.options.structured else 0
         each = len(json.dumps(self.question("", "", {}))) + schema
-        return self.budget.estimate(items, Cost(tokens(characters + items * each), items * self.options.max_tokens))
+        return Cost(tokens(characters + items * each), items * self.options.max_tokens)
 
     def question(self, prompt: Prompt, completion: str, extras: dict[str, Any]) -> dict[str, Any]:
         """Everything that the reply depends on: what is sent, and the key of the cache."""
@@ -230,9 +235,10 @@ class OpenAICritic:
                     f"critics.openai.base_url or OPENAI_BASE_URL: host, port, and /v1 at the end"
                 ) from None
             if tried >= self.options.retries:
+                tries = "1 try" if tried == 0 else f"{tried + 1} tries"
                 raise CriticError(
-                    f"{self.__name__}: gave up after {tried + 1} tries ({self._safe(failed)}). What arrived is kept: "
-                    f"run the same command again when the server is well"
+                    f"{self.__name__}: gave up after {tries} at {self._address} ({self._safe(failed)}). What arrived "
+                    f"is kept: run the same command again when the server is well"
                 ) from None
             tried += 1
             await asyncio.sleep(self._wait(tried, failed))
@@ -318,6 +324,17 @@ async def _stop(tasks: Iterable["asyncio.Task[Any]"]) -> None:
 def server_of(options: OpenAISettings) -> str:
     """The address that is asked: part of what a reply depends on. Without a name and a password that it may hold."""
     return without_password(options.base_url or os.environ.get("OPENAI_BASE_URL") or "OpenAI")
+
+
+def _check_address(options: OpenAISettings) -> None:
+    """Refuse an address that no request can be sent to."""
+    named, address = "critics.openai.base_url", options.base_url
+    if not address:
+        named, address = "OPENAI_BASE_URL", os.environ.get("OPENAI_BASE_URL")
+    if address and not re.match("https?://", address, re.IGNORECASE):
+        # As an address with a scheme, so that its password is seen as one.
+        shown = without_password(f"http://{address.removeprefix('//')}").removeprefix("http://")
+        raise CriticError(f"{named} should begin with http:// or https://, got {shown}")
 
 
 def _key(options: OpenAISettings) -> str:
