@@ -9,9 +9,10 @@ import pytest
 from tests.conftest import Start
 from tests.training.trainings import SMALL, metrics_of
 from text2grad.cli import main
+from text2grad.feedback.critics.budget import Cost
 from text2grad.feedback.settings import BudgetSettings
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
-from text2grad.training.spending import share_of
+from text2grad.training.spending import over_budget, share_of
 
 WORDS = [*SMALL, "updates=3", "critic=openai:m", "guard.nothing_learned=warn", "log.hindsight=0"]
 
@@ -33,7 +34,7 @@ def asked(folder: Path) -> int:
 def test_a_dry_run_says_what_it_costs_and_does_nothing(
     fault_server: Start, given: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """3 updates x 3 prompts x 2 completions, and 2 evaluations (every 2 of 3, the start, the end) of 6."""
+    """3 updates x 3 prompts x 2 completions, and 3 evaluations (the start, update 2, the end) of 6."""
     fault_server()
     prices = ["critics.openai.budget.price_in=1", "critics.openai.budget.price_out=2"]
     words = [
@@ -51,8 +52,51 @@ def test_a_dry_run_says_what_it_costs_and_does_nothing(
     assert second.startswith("openai:m at http://127.0.0.1:") and "about 36 requests" in second
     assert f"at most {36 * 1200:,} out" in second and "money" in second
     assert asked(tmp_path) == 0 and not (tmp_path / "run").exists()
-    assert main(["train", str(tmp_path / "run"), *WORDS, *given, "critic=reference", "--dry-run"]) == 0
-    assert capsys.readouterr().out == "3 updates x 3 prompts x 2 completions: 18 completions to judge\n"
+    referenced = tmp_path / "referenced.jsonl"
+    referenced.write_text('{"prompt": "Name a ship.", "reference": "Argo."}\n')
+    words = [*WORDS, *given, f"data={referenced}", "critic=reference", "--dry-run"]
+    assert main(["train", str(tmp_path / "run"), *words]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == "3 updates x 3 prompts x 2 completions: 18 completions to judge"
+    assert second == "no cost: no model server is asked"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["critic=referenc"], "no critic 'referenc'; did you mean `reference`?"),
+        (["critic=opnai:m"], "did you mean `openai:m`?"),
+        (["critic=code"], "the critic code needs the column `tests`, and the columns that the examples bring it are: "),
+        (["evaluation.critic=refrence"], "did you mean `reference`?"),
+        (["model=no/such/model"], "no/such/model: there is no such folder or file"),
+    ],
+)
+def test_a_dry_run_refuses_what_cannot_run(
+    words: list[str], told: str, fault_server: Start, given: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    fault_server()
+    assert main(["train", "run", *WORDS, *given, *words, "--dry-run"]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_dry_run_says_where_the_budget_ends(
+    fault_server: Start, given: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """18 completions; 5 requests are not enough, 18 are."""
+    fault_server()
+    for limit, said in ((5, "over the budget: stops after about 5 of 18 requests; "), (18, "")):
+        assert main(["train", "run", *WORDS, *given, f"critics.openai.budget.requests={limit}", "--dry-run"]) == 0
+        third = capsys.readouterr().out.splitlines()[2:]
+        assert [line.startswith(said) for line in third] == [True] * bool(said)
+
+
+def test_the_limit_that_is_reached_first_is_told() -> None:
+    """10 requests of 100 tokens: 500 tokens are half of them, 2 requests a fifth."""
+    told = over_budget(BudgetSettings(requests=2, tokens=500), 10, Cost(600, 400))
+    assert told is not None and "stops after about 2 of 10 requests" in told
+    assert "budget.requests=10 critics.openai.budget.tokens=1000 are enough" in told
+    told = over_budget(BudgetSettings(tokens=500), 10, Cost(600, 400))
+    assert told is not None and "may stop after about 5 of 10 requests" in told
 
 
 def test_a_budget_caps_the_run_and_can_be_raised_on_resume(

@@ -18,12 +18,18 @@ def check(_: argparse.Namespace, settings: TrainSettings) -> None:
 
 
 def dry_run(settings: TrainSettings) -> list[str]:
-    """Reads the data and asks nobody."""
+    """Reads the data, looks for critics and model, and asks no critic."""
+    from text2grad.models.load import check_there
     from text2grad.tasks.task import task_of
-    from text2grad.training.spending import estimate
+    from text2grad.training.spending import check_critic, estimate
 
     task = task_of(settings)
-    return estimate(settings, task.examples("train"), task.held_out(), settings.critic or task.critic)
+    critic, examples = settings.critic or task.critic, task.examples("train")
+    for each in filter(None, (critic, settings.evaluation.critic)):
+        check_critic(each, settings.critics, examples)
+    check_there(settings.model)
+    lines = estimate(settings, examples, task.held_out(), critic)
+    return lines if len(lines) > 1 else [*lines, "no cost: no model server is asked"]
 
 
 _command = TrainingCommand(

@@ -144,6 +144,16 @@ def locate(name: str) -> str:
     return name
 
 
+def check_there(name: str) -> None:
+    """Refuse a name that no model has; nothing is fetched, converted or loaded."""
+    if (base := adapted_base(name)) is not None:
+        check_there(base)
+    elif name not in ALIASES and not (name.lower().endswith(".gguf") and Path(name).expanduser().is_file()):
+        place = locate(name)
+        if not Path(place).is_dir():
+            _ask_hub(name)
+
+
 def _check_device(device: str) -> None:
     import torch
 

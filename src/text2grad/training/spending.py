@@ -12,11 +12,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from text2grad.feedback.critics.budget import Budget
-from text2grad.feedback.critics.named import models_in, names_in
+from text2grad.errors import InvalidData
+from text2grad.feedback.critics.budget import Budget, Cost
+from text2grad.feedback.critics.learned import is_checkpoint
+from text2grad.feedback.critics.named import critic_named, models_in, names_in
 from text2grad.feedback.critics.openai import OpenAICritic, server_of
 from text2grad.feedback.critics.protocol import Critic
 from text2grad.feedback.critics.words import prompt_text
+from text2grad.feedback.judge import columns_of
 from text2grad.feedback.settings import BudgetSettings, CriticSettings
 from text2grad.runs.run import Run
 from text2grad.types import Example, MetricInfo
@@ -47,20 +50,68 @@ def estimate(
         + f": {sampled + evaluations * len(held) + cut:,} completions to judge"
     ]
     other = settings.evaluation.critic
-    for model in priced(critic, settings.critics):
-        lines.append(_cost(model, examples, sampled + cut, held, evaluations * len(held), settings))
-    for model in priced(other, settings.critics) if other is not None else ():
-        lines.append(_cost(model, examples, 0, held, evaluations * len(held), settings))
+    asked = [(model, sampled + cut) for model in priced(critic, settings.critics)]
+    asked += [(model, 0) for model in (priced(other, settings.critics) if other is not None else ())]
+    requests, most = 0, Cost(0, 0)
+    for model, trained in asked:
+        judged = evaluations * len(held)
+        characters = trained * _mean_length(examples, model) + judged * _mean_length(held, model)
+        characters += (trained + judged) * settings.sampling.max_new_tokens * CHARACTERS
+        cost = model.most(round(characters), trained + judged)
+        requests += trained + judged
+        most = Cost(most.tokens_in + cost.tokens_in, most.tokens_out + cost.tokens_out)
+        words = model.budget.estimate(trained + judged, cost)
+        lines.append(f"{model.__name__} at {server_of(model.options)}: {words}, if nothing is remembered")
+    if (over := over_budget(settings.critics.openai.budget, requests, most)) is not None:
+        lines.append(over)
     return lines
 
 
-def _cost(
-    model: OpenAICritic, examples: Sequence[Example], sampled: int, held: Sequence[Example], judged: int, settings: Any
-) -> str:
-    characters = sampled * _mean_length(examples, model) + judged * _mean_length(held, model)
-    characters += (sampled + judged) * settings.sampling.max_new_tokens * CHARACTERS
-    cost = model.estimate(round(characters), sampled + judged)
-    return f"{model.__name__} at {server_of(model.options)}: {cost}, if nothing is remembered"
+def over_budget(limits: BudgetSettings, requests: int, most: Cost) -> str | None:
+    """In words, where the budget ends before a run that costs so much does; None where it is enough.
+
+    >>> over_budget(BudgetSettings(requests=5), 100, Cost(0, 0))
+    'over the budget: stops after about 5 of 100 requests; critics.openai.budget.requests=100 is enough'
+    """
+    shares = [
+        (limit / wanted, name, wanted)
+        for name, limit, wanted in (
+            ("requests", limits.requests, requests),
+            ("tokens", limits.tokens, most.tokens_in + most.tokens_out),
+            ("money", limits.money, most.money(limits)),
+        )
+        if limit is not None and wanted > limit
+    ]
+    if not shares:
+        return None
+    share, name, _ = min(shares)
+    stops = "stops" if name == "requests" else "may stop"
+    enough = " ".join(f"critics.openai.budget.{key}={wanted:.12g}" for _, key, wanted in shares)
+    are = "is" if len(shares) == 1 else "are"
+    return f"over the budget: {stops} after about {int(share * requests):,} of {requests:,} requests; {enough} {are} enough"
+
+
+NEEDS = {"code": "tests", "reference": "reference"}
+"""Critic → the column without which it scores nothing."""
+
+
+def check_critic(critic: Critic | str, options: CriticSettings, examples: Sequence[Example]) -> None:
+    """Refuse a critic's name that means nothing, and one whose column no example has. Reward models stay closed."""
+    if not isinstance(critic, str):
+        return
+    parts = names_in(critic)
+    for part in parts:
+        if not is_checkpoint(part):
+            critic_named(part, options)
+    columns = columns_of(examples)
+    lacking = [part for part in parts if part in NEEDS and NEEDS[part] not in columns]
+    if len(lacking) == len(parts):
+        there = ", ".join(f"`{name}`" for name in columns) or "none"
+        wanted = " or ".join(dict.fromkeys(f"`{NEEDS[part]}`" for part in lacking))
+        raise InvalidData(
+            f"the critic {critic} needs the column {wanted}, and the columns that the examples bring it are: {there} "
+            f"(columns.OURS=YOURS names another; docs/critics.md)"
+        )
 
 
 def _mean_length(examples: Sequence[Example], model: OpenAICritic) -> float:

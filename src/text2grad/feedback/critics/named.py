@@ -176,7 +176,9 @@ def _imported(name: str) -> Critic:
     try:
         critic = import_object(name, "critic")
     except ConfigError as problem:
-        raise CriticError(str(problem)) from problem
+        module, _, model = name.partition(":")
+        near = difflib.get_close_matches(module, ["openai"], n=1)
+        raise CriticError(f"{problem}; did you mean `openai:{model}`?" if near else str(problem)) from problem
     except (Exception, SystemExit) as problem:
         raise CriticError(
             f"{name}: importing it raised {described(problem)}; mend it. {DEBUG}=1 in the environment shows the whole "
