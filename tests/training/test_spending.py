@@ -110,7 +110,9 @@ def test_a_budget_caps_the_run_and_can_be_raised_on_resume(
 
     limit = "critics.openai.budget.requests={}"
     assert train(limit.format(8)) == 2
-    assert "the budget is spent: 8 of 8 requests" in capsys.readouterr().err and asked(tmp_path) == 8
+    said = capsys.readouterr().err
+    assert "the budget is spent: 8 of 8 requests" in said and asked(tmp_path) == 8
+    assert "to resume, raise critics.openai.budget.requests to at least 9" in said
     assert train(limit.format(8)) == 2, "a resume has no fresh budget"
     assert asked(tmp_path) == 8
     capsys.readouterr()
@@ -118,9 +120,30 @@ def test_a_budget_caps_the_run_and_can_be_raised_on_resume(
     assert train(limit.format(100), *free) == 0
     said = capsys.readouterr().err
     last: dict[str, Any] = metrics_of(run)[-1]
-    assert last["critic/requests"] == asked(tmp_path) <= 18  # equal texts are asked about once
+    assert last["critic/requests"] == asked(tmp_path) <= 19  # one to begin with; equal texts are asked about once
     assert last["critic/tokens_in"] == 100 * last["critic/requests"]
     assert f"{asked(tmp_path)} requests" in said and "8 of the requests in earlier runs" in said
+
+
+def test_a_wrong_key_is_found_with_one_request_before_the_model_is_loaded(
+    fault_server: Start,
+    given: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fault_server()
+    run = ["train", str(tmp_path / "run"), *WORDS, *given, "updates=1", "critics.openai.budget.requests=50"]
+    with monkeypatch.context() as wrong:
+        wrong.setenv("OPENAI_API_KEY", "wrong-key")
+        wrong.setattr("text2grad.training.setup.load_model", lambda *_, **__: pytest.fail("the model was loaded"))
+        assert main(run) == 2
+    assert "refused" in capsys.readouterr().err and not (tmp_path / "run" / "config.yaml").exists()
+    assert main([*run, given[0].replace("data=", "held_out=")]) == 0
+    rows = metrics_of(tmp_path / "run")
+    assert rows[0]["update"] == 0 and rows[0]["critic/requests"] >= 2  # the evaluation of the start is in the tally
+    # The refused request counts as one; the log has those that the server answered.
+    assert rows[-1]["critic/requests"] in (asked(tmp_path), asked(tmp_path) + 1)
 
 
 def test_runs_without_a_model_critic_have_no_tally(given: list[str], tmp_path: Path) -> None:

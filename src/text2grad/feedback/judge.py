@@ -154,6 +154,11 @@ class RewardFunction(Closable):
             explained[i] = replace(rollouts[i], critique=critique)
         return explained
 
+    def probe(self, model: Critic, example: Example) -> None:
+        """Ask a critic in this one about a single example: a wrong key or address is found now. Its reply is
+        remembered, not used."""
+        self._run(ask(model, [example.prompt], [example.reference or ""], columns_of([example])))
+
     def close(self) -> None:
         if self._loop is not None:
             # A critic that failed or was interrupted may leave tasks behind: end them here, quietly.

@@ -120,7 +120,7 @@ class Run(Closable):
         """The signal that asked for a stop; whether the run was over when it was opened."""
         infos = {key: info.to_json() for key, info in (metrics or {}).items()}
         now = {**(facts or {}), "stage": command, "launched": launched, "data": dict(data or {}), "metrics": infos}
-        self._on_main(lambda: self._open(now, free))
+        self.on_main(lambda: self._open(now, free))
 
     def _open(self, now: dict[str, Any], free: Collection[str]) -> None:
         # Refused before its settings are compared one by one.
@@ -181,12 +181,12 @@ class Run(Closable):
                     f"resume with that one (from Python: loaded afresh, not the trained one), or choose another folder"
                 )
 
-        self._on_main(settle)
+        self.on_main(settle)
 
     def record(self, name: str, value: Any) -> None:
         """Write down what the run found out on the way, in run.json."""
         if self.recorded(name) != value:
-            self._on_main(lambda: write_atomic(self.path / "run.json", encode_row(self._recorded() | {name: value})))
+            self.on_main(lambda: write_atomic(self.path / "run.json", encode_row(self._recorded() | {name: value})))
 
     def recorded(self, name: str) -> Any:
         """What was written down under this name; None: nothing."""
@@ -397,7 +397,7 @@ class Run(Closable):
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _on_main(self, work: Callable[[], None]) -> None:
+    def on_main(self, work: Callable[[], None]) -> None:
         """Do something in the main process; its refusal is everybody's, so that nobody waits for a process that has
         given up."""
         problem: Text2GradError | None = None

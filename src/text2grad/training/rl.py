@@ -110,6 +110,9 @@ class Trainer(Closable):
             callbacks=[partial(callback, self) for callback in callbacks],
             show=show,
             resume_with=resume_with or (None if from_python else ""),
+            before_loading=lambda run: self.spending.probe(
+                run, self.examples[0], self.reward_function, self.held_out_reward
+            ),
         )
         self.world, self.run, self.tokenizer = session.world, session.run, session.tokenizer
         with self.run.abandoned_on_failure():
@@ -178,7 +181,7 @@ class Trainer(Closable):
                 metrics, held_out = self.evaluate(0)
                 self.guard.see(metrics)
                 self.best.see({"update": 0, **metrics})
-                run.log({"update": 0, **metrics}, held_out=held_out)
+                run.log({"update": 0, **metrics, **self.spending.metrics(run)}, held_out=held_out)
             for step in run.steps():
                 clock = Clock("sample", "critic", "align", "forward", "update")
                 # Everybody's, this process's. Passes that need no critique run on a GPU while the critic judges.

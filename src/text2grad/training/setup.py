@@ -84,8 +84,10 @@ def start(
     callbacks: Sequence[Callable[[Mapping[str, Any]], object]] = (),
     show: bool = False,
     resume_with: str | None = "",
+    before_loading: Callable[[Run], None] = lambda _: None,
 ) -> Session:
-    """Open the run folder, seed everything, load the model. See `Run` for the arguments."""
+    """Open the run folder, seed everything, load the model. See `Run` for the arguments. `before_loading`: called in
+    the main process of a fresh run; it may refuse the run before a model is loaded."""
     if (model is None) != (tokenizer is None):
         raise UsageError("a model and its tokenizer go together: give both, or neither and the name of one")
     if getattr(settings, "save", "merged") != "merged" and not settings.policy.lora.rank:
@@ -110,6 +112,7 @@ def start(
     with run.abandoned_on_failure():
         seed_everything(settings.seed)
         if model is None:
+            run.on_main(lambda: None if any((run.path / "checkpoints").glob("step-*")) else before_loading(run))
             model, tokenizer = load_model(settings.model, device=str(world.device))
             if command != "reward-model":  # its calibration is of these very weights
                 model.saves_as = published_dtype(settings.model)

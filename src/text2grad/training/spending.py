@@ -13,13 +13,13 @@ from dataclasses import replace
 from typing import Any
 
 from text2grad.errors import InvalidData
-from text2grad.feedback.critics.budget import Budget, Cost
+from text2grad.feedback.critics.budget import Budget, Cost, counted
 from text2grad.feedback.critics.learned import is_checkpoint
 from text2grad.feedback.critics.named import critic_named, models_in, names_in
 from text2grad.feedback.critics.openai import OpenAICritic, server_of
 from text2grad.feedback.critics.protocol import Critic
 from text2grad.feedback.critics.words import prompt_text
-from text2grad.feedback.judge import columns_of
+from text2grad.feedback.judge import RewardFunction, columns_of
 from text2grad.feedback.settings import BudgetSettings, CriticSettings
 from text2grad.runs.run import Run
 from text2grad.types import Example, MetricInfo
@@ -45,9 +45,10 @@ def estimate(
     evaluations = 1 + math.ceil(settings.updates / settings.evaluation.every) if held else 0
     cut = settings.log.hindsight * max(0, evaluations - 1) if settings.reward == "span" else 0
     lines = [
-        f"{settings.updates:,} updates x {settings.prompts} prompts x {settings.completions} completions"
-        + (f", and {evaluations} evaluations of {len(held)} held-out examples" if held else "")
-        + f": {sampled + evaluations * len(held) + cut:,} completions to judge"
+        f"{counted(settings.updates, 'update')} x {counted(settings.prompts, 'prompt')} x "
+        + counted(settings.completions, "completion")
+        + (f", and {evaluations} evaluations of {counted(len(held), 'held-out example')}" if held else "")
+        + f": {counted(sampled + evaluations * len(held) + cut, 'completion')} to judge"
     ]
     other = settings.evaluation.critic
     asked = [(model, sampled + cut) for model in priced(critic, settings.critics)]
@@ -86,9 +87,9 @@ def over_budget(limits: BudgetSettings, requests: int, most: Cost) -> str | None
         return None
     share, name, _ = min(shares)
     stops = "stops" if name == "requests" else "may stop"
+    after = f"after about {int(share * requests):,} of {requests:,} requests"
     enough = " ".join(f"critics.openai.budget.{key}={wanted:.12g}" for _, key, wanted in shares)
-    are = "is" if len(shares) == 1 else "are"
-    return f"over the budget: {stops} after about {int(share * requests):,} of {requests:,} requests; {enough} {are} enough"
+    return f"over the budget: {stops} {after}; {enough} {'is' if len(shares) == 1 else 'are'} enough"
 
 
 NEEDS = {"code": "tests", "reference": "reference"}
@@ -157,6 +158,20 @@ class Spending:
                 names = " + ".join(dict.fromkeys(model.__name__ for model in self.models))
                 whose = "" if run.world.size == 1 else f", process {run.world.rank} of {run.world.size}"
                 run.note(f"{names}{whose}: {self.budget}")
+
+    def probe(self, run: Run, example: Example, *judges: RewardFunction) -> None:
+        """One request to each server, counted in the budget, before anything is loaded: a wrong key, port or path ends
+        the run at once."""
+        asked = {model.__name__: (judge, model) for judge in judges for model in models_in(judge.critic)}
+        for judge, model in asked.values():
+            # A budget of its own on the same journal: the run's own begins with what is written there.
+            kept, model.budget = model.budget, Budget(share_of(self.budget.limits, run.world.size, run.world.rank))
+            try:
+                with model.budget.kept_beside(run.path / "critic"):
+                    judge.probe(model, example)
+            finally:
+                model.budget = kept
+                judge.close()
 
     def metrics(self, run: Run) -> dict[str, float]:
         """What was spent so far, by all processes; nothing where nothing costs."""

@@ -136,7 +136,9 @@ def test_what_arrived_is_never_paid_again(fault_server: Start) -> None:
 )
 def test_a_spent_budget_stops_and_a_larger_one_goes_on(fault_server: Start, limits: dict[str, Any], name: str) -> None:
     fault_server()
-    with pytest.raises(BudgetSpent, match=f"the budget is spent: .* {name}.*run the same command again"):
+    with pytest.raises(
+        BudgetSpent, match=f"the budget is spent: .* {name}.*free: raise critics.openai.budget.{name} and"
+    ):
         judge(quick(concurrency=1, budget=BudgetSettings(**limits)))
     _, critic = judge(quick())
     assert critic.budget.recalled == 3 and critic.budget.requests + critic.budget.recalled == 6

@@ -57,6 +57,14 @@ def tokens(characters: int) -> int:
     return math.ceil(characters / CHARACTERS_PER_TOKEN)
 
 
+def counted(count: int, noun: str) -> str:
+    """
+    >>> counted(1, "request"), counted(1200, "request")
+    ('1 request', '1,200 requests')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 @dataclass
 class Budget:
     """The limits, what has been spent of them, and what is set aside for requests in flight."""
@@ -158,12 +166,12 @@ class Budget:
 
     def estimate(self, items: int, cost: Cost) -> str:
         """In words, before the first request: about so much, if no reply is in the cache and nothing fails."""
-        text = f"about {items:,} requests, {cost.tokens_in:,} tokens in and at most {cost.tokens_out:,} out"
+        text = f"about {counted(items, 'request')}, {cost.tokens_in:,} tokens in and at most {cost.tokens_out:,} out"
         priced = self.limits.price_in or self.limits.price_out
         return f"{text}, at most {cost.money(self.limits):.4f} money" if priced else text
 
     def __str__(self) -> str:
-        parts = [f"{self.requests:,} requests", f"{self.recalled:,} remembered"]
+        parts = [counted(self.requests, "request"), f"{self.recalled:,} remembered"]
         parts.append(f"{self.tokens_in:,} tokens in and {self.tokens_out:,} out")
         parts += [f"{self.lost:,} lost and counted in full"] if self.lost else []
         parts += [f"{self.money:.4f} money"] if self.limits.price_in or self.limits.price_out else []
@@ -198,8 +206,14 @@ class Budget:
 
     def _explain(self, name: str, spent: float, limit: float, wanted: float) -> str:
         before = f", {self.earlier:,} requests of earlier runs included" if self.earlier else ""
-        return (
-            f"the budget is spent: {spent:,.6g} of {limit:,.6g} {name}{before}, and the next request may take "
-            f"{wanted:,.6g}. What arrived is kept; to resume, raise critics.openai.budget.{name} to at least "
-            f"{spent + wanted:,.6g} and run the same command again"
-        )
+        setting = f"critics.openai.budget.{name}"
+        told = f"{spent:,.6g} of {limit:,.6g} {name}{before}, and the next request may take {wanted:,.6g}"
+        if self._journal is None:
+            # Nothing is written down that could be resumed; but replies are remembered.
+            then = f"Replies that arrived are remembered and free: raise {setting} and run the same command again"
+        else:
+            then = (
+                f"What arrived is kept; to resume, raise {setting} to at least {spent + wanted:,.6g} and run the same "
+                f"command again"
+            )
+        return f"the budget is spent: {told}. {then}"
