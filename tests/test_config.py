@@ -338,3 +338,15 @@ def test_what_is_printed_reads_back_the_same(
 def test_settings_import_no_torch() -> None:
     code = "import sys, text2grad.config, text2grad.types, text2grad.runs; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_off_is_a_word_where_it_is_a_choice_and_nothing_is_an_empty_text() -> None:
+    """YAML reads them as false and null."""
+    for overrides in (["guard.action=off"], ["guard.action=false"], ["guard.action='off'"]):
+        assert config.load(TrainSettings, None, overrides).guard.action == "off"
+    with pytest.raises(ConfigError, match=r"guard\.action: should be 'warn', 'stop' or 'off', got"):
+        config.load(TrainSettings, None, ["guard.action=on"])
+    for word in ("critics.openai.instruction=", 'critics.openai.instruction=""'):
+        assert config.load(TrainSettings, None, [word]).critics.openai.instruction == ""
+    with pytest.raises(ConfigError, match="model: should be"):
+        config.load(TrainSettings, None, ["model="])

@@ -117,10 +117,25 @@ def build(cls: type[S], tree: Mapping[str, Any], source: str, warn: Callable[[st
     if unknown:
         raise ConfigError("\n".join(f"{source}: {line}" for line in unknown))
     try:
-        return adapter(cls).validate_python(tree)
+        return adapter(cls).validate_python(_as_meant(cls, tree))
     except ValidationError as problem:
         lines = explain(problem, cls).splitlines()
         raise ConfigError("\n".join(f"{source}: {line.removeprefix(cls.__name__ + '.')}" for line in lines)) from None
+
+
+def _as_meant(cls: type, tree: Mapping[str, Any]) -> dict[str, Any]:
+    """YAML reads `off` and `on` as false and true, and nothing at all as null: where `off` or `on` is a choice, the
+    word is meant; where the default is an empty text, the empty text."""
+    hints, meant = get_type_hints(cls), dict(tree)
+    for key, inner in _fields(cls):
+        value = tree.get(key)
+        if inner is not None and isinstance(value, Mapping):
+            meant[key] = _as_meant(inner, value)
+        elif isinstance(value, bool) and (word := "on" if value else "off") in _choices(hints[key]):
+            meant[key] = word
+        elif key in tree and value is None and hints[key] is str and _default(cls, key) == "":
+            meant[key] = ""
+    return meant
 
 
 def read(path: str | Path, cls: type | None = None, warn: Callable[[str], None] = _warn) -> dict[str, Any]:

@@ -511,6 +511,14 @@ def test_many_missed_quotes_are_said(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "not found in their completions" not in capsys.readouterr().err
 
 
+def test_a_quote_that_is_found_in_many_places_is_one_quote(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One quote in five places, one that is nowhere: half of the quotes are missed, not a sixth."""
+    row = {"id": 1, "completion": "no, no, no, no, no", "critique": '"no" is wrong. "a storm" is invented.'}
+    source = written(tmp_path / "in.jsonl", [row])
+    assert main(["annotate", str(source), str(tmp_path / "out.jsonl"), "align.quotes.ambiguous=all"]) == 0
+    assert "1 of 2 quotes (50%) were not found" in capsys.readouterr().err
+
+
 def test_the_commonest_reason_stands_in_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{"id": 1, "text": "x"}, {"id": 2, "text": "y"}, {"id": 3, "completion": "z"}]
     source = written(tmp_path / "in.jsonl", rows)

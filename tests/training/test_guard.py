@@ -384,3 +384,12 @@ def test_many_missed_quotes_are_told_once_and_few_are_not(rewards: RewardFunctio
             complaints += guard.complaints(seen, rewards, [])
         assert len(complaints) == told
         assert all("40% of the critic's quotes were not found in their completions" in words for words in complaints)
+
+
+def test_missed_quotes_are_told_with_the_guard_off(rewards: RewardFunction) -> None:
+    guard, said = Guard(GuardSettings(action="off")), []
+    for _ in range(6):
+        seen = {"score/mean": 0.5, "critic/unscored_frac": 0.0, "align/missed_frac": 0.5, "advantage/size": 1.0}
+        assert guard.see(seen) == []
+        said += guard.complaints(seen, rewards, [])
+    assert len(said) == 1 and said[0].startswith("50% of the critic's quotes were not found")

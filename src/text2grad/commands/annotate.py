@@ -39,7 +39,7 @@ from text2grad.feedback.critics.openai import server_of
 from text2grad.feedback.critics.protocol import Critic, described
 from text2grad.feedback.people import PeopleSettings, write_argilla, write_label_studio
 from text2grad.feedback.rows import Rejected, Row, check_writable, identity
-from text2grad.feedback.settings import HOW_CRITICS_ARE_ASKED, CriticSettings
+from text2grad.feedback.settings import HOW_CRITICS_ARE_ASKED, MANY_MISSED, CriticSettings
 from text2grad.models.reward import open_critic
 from text2grad.runs import read_jsonl
 from text2grad.runs.display import Display
@@ -184,19 +184,17 @@ def _annotate(source: Path | None, target: Path, options: AnnotateSettings) -> i
     return 0 if not ledger.rejected else 1 if annotated else 2
 
 
-MANY = 1 / 3
-"""More quotes than this share that are not found in their completions are said in the terminal."""
-
-
 def tell_missed(target: Path) -> None:
     """Say so where many of the critic's quotes were not located: what is not located is not learned from."""
     reasons: Counter[str] = Counter()
     located = 0
     for row in read_jsonl(target):
-        located += sum(span["provenance"] != "given" for span in row["spans"])
+        # A quote that is found in several places (align.quotes.ambiguous=all) has several spans, and is one quote.
+        found = [span for span in row["spans"] if span["provenance"] != "given"]
+        located += len({(span.get("comment", ""), row["completion"][span["start"] : span["end"]]) for span in found})
         reasons.update(missed["reason"] for missed in row["missed"])
     missed = reasons.total()
-    if missed > MANY * (missed + located):
+    if missed > MANY_MISSED * (missed + located):
         reason, count = reasons.most_common(1)[0]
         print(
             f"{missed:,} of {missed + located:,} quotes ({missed / (missed + located):.0%}) were not found in their "

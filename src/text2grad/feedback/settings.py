@@ -175,6 +175,8 @@ class OpenAISettings:
                 object.__setattr__(self, name, words)
 
 
+MANY_MISSED = 1 / 3
+"""Share of quotes; more than these that are not located are worth a word."""
 HOW_CRITICS_ARE_ASKED = (
     *(f"critics.openai.{name}" for name in ("api_key", "concurrency", "timeout", "retries", "longest_wait")),
     *(f"critics.openai.{name}" for name in ("drain", "cache", "structured")),

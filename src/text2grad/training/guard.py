@@ -13,6 +13,7 @@ import numpy as np
 
 from text2grad.feedback.critics.protocol import name_of
 from text2grad.feedback.judge import RewardFunction, columns_of
+from text2grad.feedback.settings import MANY_MISSED
 from text2grad.training.settings import GuardSettings
 from text2grad.types import Example, MetricInfo
 
@@ -22,8 +23,6 @@ METRICS = {
     ),
     "advantage/size": MetricInfo("Size of advantages", "Mean absolute advantage of the tokens that are learned from."),
 }
-MANY_MISSED = 1 / 3
-"""Share of quotes; more than these that are not located are worth a word."""
 SEEN = (
     "align/missed_frac",
     "score/mean",
@@ -58,8 +57,6 @@ class Guard:
 
     def see(self, metrics: Mapping[str, Any]) -> list[str]:
         """One update's metrics → warnings that are new."""
-        if self.options.action == "off":
-            return []
         self.scored += "score/mean" in metrics
         for key in SEEN:
             # An update without a score says nothing about what a score goes with.
@@ -69,7 +66,7 @@ class Guard:
                     start.append(float(metrics[key]))
                 now.append(float(metrics[key]))
                 del now[: -self.options.window]
-        if self.scored < 2 * self.options.window:
+        if self.options.action == "off" or self.scored < 2 * self.options.window:
             return []
         return [words for size in (self.options.window, 1) if self._risen(size) for words in self._told(size)]
 

@@ -22,7 +22,8 @@ class GuardSettings:
     cannot learn at all."""
 
     action: Literal["warn", "stop", "off"] = "warn"
-    """warn: say so once, and in metrics.jsonl. stop: end the run there, with a checkpoint. off: do not look."""
+    """warn: say so once, and in metrics.jsonl. stop: end the run there, with a checkpoint. off: say nothing of an
+    exploited critic; missed quotes and an update that learned nothing are still told."""
     window: Annotated[Int, Gt(1)] = 5
     """Updates in each of the two windows that are compared: the first ones and the latest ones."""
     shrink: Annotated[Real, Gt(0), Lt(1)] = 0.5
