@@ -79,6 +79,14 @@ def test_nothing_is_called_a_rise_that_is_none(scores: dict[int, float], sentenc
     assert compare(arms_of([run("a", scores)])).sentences[0] == sentence
 
 
+def test_means_that_are_equal_when_rounded_have_their_n_interval_and_critic_too() -> None:
+    """Two standard errors of 0.1 / 5 each: 1.96 times the root of their squares' sum is 0.055."""
+    rows = {at: {"held_out/score": 0.5, "held_out/std": 0.1, "held_out/n": 25.0} for at in (0, 9)}
+    (sentence,) = compare(arms_of([Run(Path("a"), "a", rows)])).sentences
+    assert sentence.endswith("over 9 updates: 0 ± 0.055 (95 %, n = 25, critic reference), within noise.")
+    assert "stayed at 0.500" in sentence
+
+
 def test_no_speed_is_claimed_where_the_better_arm_began_better_or_was_slower() -> None:
     ahead = compare(arms_of([run("a", {0: 0.6, 9: 0.7}, x=1), run("b", {0: 0.1, 9: 0.5}, x=2)]))
     assert ahead.headline == "a ends at 0.700, b at 0.500"

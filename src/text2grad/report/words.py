@@ -150,11 +150,11 @@ def _journey(arm: Arm, points: Sequence[Point], measure: _Measure) -> str:
         seeds = f" ({arm.repeats}{spread})"
     if len(points) == 1:
         return f"{arm.name}: {measure.name} {number(last.mean)} at update {last.update}{seeds}."
+    change = _change(arm, points, measure.key)
+    seeds += f": {change.words}" if change else ""
     if number(first.mean) == number(last.mean):
         return f"{arm.name}: {measure.name} stayed at {number(last.mean)} over {counted(last.update, 'update')}{seeds}."
     verb = "rose" if last.mean > first.mean else "fell"
-    change = _change(arm, points, measure.key)
-    seeds += f": {change.words}" if change else ""
     if change is not None and not change.clear:
         verb = "went"
     return (
