@@ -171,6 +171,16 @@ def test_the_last_lines_say_what_changed_and_how_to_look(tmp_path: Path, capsys:
     assert f"text2grad report {tmp_path}/run" in look and f"text2grad generate {tmp_path}/run/model" in look
 
 
+def test_the_last_lines_say_where_the_start_was_better(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, scores in (("worse", (0.9, 0.2, 0.4, 0.3)), ("same", (0.4, 0.2, 0.4, 0.3))):
+        rows = [{"update": at, "held_out/score": score} for at, score in enumerate(scores)]
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+        tell_end(tmp_path / name, tmp_path / name / "model")
+        told = "the start had a better held-out score (0.900) than every update (the best: 0.400, update 2)"
+        assert (told in capsys.readouterr().err) == (name == "worse")
+
+
 @pytest.mark.parametrize("command", ["train", "dpo", "evaluate", "annotate"])
 def test_the_critic_is_a_setting_and_a_flag_everywhere(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["--critic", "first(code)"], ["critic=first(code)"]):

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from tests.training.trainings import HELD_OUT, SMALL, trainer
 from text2grad.cli import main
-from text2grad.commands.launching import free_cores, set_threads
+from text2grad.commands.launching import free_cores, set_threads, usable_cores
 from text2grad.models.load import load_model
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.training.saving import BestWeights
@@ -84,7 +84,7 @@ def test_the_best_weights_are_those_of_the_highest_score(tmp_path: Path) -> None
     worse = BestWeights(made.policy)
     for update, score in ((0, 0.5), (1, 0.3)):
         worse.see({"update": update, "held_out/score": score})
-    assert worse.weights is None  # the start was better: the base is the best
+    assert (worse.update, worse.score) == (1, 0.3)  # the start was better; of the updates, this one is the best
     made.close()
 
 
@@ -145,21 +145,30 @@ def test_what_cannot_be_exported_says_why(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_threads_leave_room_for_others_and_stay_as_they_were_begun(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)))
-    (tmp_path / "cpu.max").write_text("400000 100000\n")
-    for load, free in ((0.2, 4), (1.6, 2), (9.0, 1)):
+    for quota, cores in (("400000 100000", 4), ("max 100000", 8)):
+        (tmp_path / "cpu.max").write_text(quota + "\n")
+        assert usable_cores(tmp_path / "cpu.max") == cores
+    # A machine of 16 cores, of which this process has 4: only what is more than 16 cores can do takes some of them.
+    monkeypatch.setattr("os.cpu_count", lambda: 16)
+    for load, free in ((0.0, 4), (12.0, 4), (16.0, 4), (32.0, 2), (500.0, 1)):
         monkeypatch.setattr("os.getloadavg", lambda load=load: (load, 0.0, 0.0))
-        assert free_cores(tmp_path / "cpu.max") == free
-    (tmp_path / "cpu.max").write_text("max 100000\n")
-    monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))
-    assert free_cores(tmp_path / "cpu.max") == 8
+        assert free_cores(4.0) == free
     before = torch.get_num_threads()
     try:
+        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+        monkeypatch.setattr("text2grad.commands.launching.usable_cores", lambda: 4.0)
+        for load, said in ((32.0, "2 threads on 4 cores: the machine is busy"), (12.0, "")):
+            monkeypatch.setattr("os.getloadavg", lambda load=load: (load, 0.0, 0.0))
+            set_threads()
+            told = capsys.readouterr().err
+            assert told.startswith(said) and bool(told) == bool(said)
+        before_env = torch.get_num_threads()
         monkeypatch.setenv("OMP_NUM_THREADS", "1")
         set_threads()
-        assert torch.get_num_threads() == before
+        assert torch.get_num_threads() == before_env == 4
         monkeypatch.delenv("OMP_NUM_THREADS")
         (tmp_path / "run.json").write_text('{"threads": 3}')
         set_threads(tmp_path)

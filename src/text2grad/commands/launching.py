@@ -89,8 +89,9 @@ def ended(status: int, *, first: bool) -> int:
 
 
 def set_threads(*folders: Path) -> None:
-    """As many threads as there are free cores, unless OMP_NUM_THREADS says: on a machine that others use, too, more
-    threads wait for each other. A run that resumes has as many as it began with, so that its sums stay the same."""
+    """As many threads as there are cores, unless OMP_NUM_THREADS says; fewer on a machine that others keep busy, where
+    more threads wait for each other. A run that resumes has as many as it began with, so that its sums stay the
+    same."""
     if "OMP_NUM_THREADS" in os.environ:
         return
     import torch
@@ -99,16 +100,26 @@ def set_threads(*folders: Path) -> None:
         with suppress(OSError, ValueError, LookupError, TypeError):
             torch.set_num_threads(int(json.loads((folder / "run.json").read_bytes())["threads"]))
             return
-    torch.set_num_threads(free_cores())
+    cores = usable_cores()
+    threads = free_cores(cores)
+    if threads < max(1, round(cores)):
+        print(f"{threads} threads on {cores:g} cores: the machine is busy (OMP_NUM_THREADS decides)", file=sys.stderr)
+    torch.set_num_threads(threads)
 
 
-def free_cores(limit: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
-    """Cores that this process may use, less those that are busy; at least one."""
+def usable_cores(limit: Path = Path("/sys/fs/cgroup/cpu.max")) -> float:
+    """Cores that this process may use: by its affinity, and by the quota of its container."""
     cores = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     with suppress(OSError, ValueError):
         quota, period = limit.read_text().split()
         cores = min(cores, float(quota) / float(period))
-    return max(1, round(cores - os.getloadavg()[0]))
+    return cores
+
+
+def free_cores(cores: float) -> int:
+    """Threads for so many cores: as many, and fewer where the whole machine has more to do than it has cores."""
+    share = min(1.0, (os.cpu_count() or 1) / max(os.getloadavg()[0], 1e-9))
+    return max(1, round(cores * share))
 
 
 def _processes(args: argparse.Namespace) -> int:

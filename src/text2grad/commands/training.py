@@ -78,9 +78,17 @@ def tell_end(folder: Path, model: Path, *, critic: bool = False) -> None:
     """The last lines of a run: what changed, where the model is, how to look. `critic`: it is one."""
     from text2grad.report.arms import arms_of
     from text2grad.report.folders import read_runs
-    from text2grad.report.words import compare
+    from text2grad.report.words import compare, number
 
-    lines = list(compare(arms_of(read_runs([folder]))).sentences)
+    arms = arms_of(read_runs([folder]))
+    lines = list(compare(arms).sentences)
+    start, *later = [point for arm in arms for point in arm.series("held_out/score")] or [None]
+    if start is not None and start.update == 0 and later and max(point.mean for point in later) < start.mean:
+        best = max(later, key=lambda point: point.mean)
+        lines.append(
+            f"the start had a better held-out score ({number(start.mean)}) than every update (the best: "
+            f"{number(best.mean)}, update {best.update}): the model that you began with may serve you better"
+        )
     lines.append(f"the model is in {model}")
     if (folder / "best").is_dir():
         lines.append(f"an earlier one had better held-out numbers: it is in {folder / 'best'}")

@@ -44,12 +44,12 @@ class BestWeights:
         self.weights = {name: weight.detach().to("cpu", copy=True) for name, weight in self.policy.trainable().items()}
 
     def see(self, metrics: Mapping[str, Any]) -> None:
-        """Keep the weights if the held-out score is the highest so far; those of the start are the base's."""
+        """Keep the weights if the held-out score is the highest of the updates so far. The start does not count: its
+        weights are the base's."""
         score = metrics.get("held_out/score")
-        if score is not None and (self.score is None or score > self.score):
+        if metrics["update"] and score is not None and (self.score is None or score > self.score):
             self.score = score
-            if metrics["update"]:
-                self.keep(metrics["update"])
+            self.keep(metrics["update"])
 
     @torch.no_grad()
     def put_back(self) -> None:
