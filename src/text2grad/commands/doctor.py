@@ -20,7 +20,7 @@ PACKAGERS = {
 }
 """Program → how it installs a package."""
 FOR = {
-    "train": "train, sft, dpo, reward-model, evaluate, generate, demo",
+    "train": "train, sft, dpo, reward-model, evaluate, generate, export, demo",
     "api": "critics behind an API (openai:MODEL)",
     "parquet": "data files in Parquet",
 }
