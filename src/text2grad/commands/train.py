@@ -25,8 +25,9 @@ def dry_run(settings: TrainSettings) -> list[str]:
 
     task = task_of(settings)
     critic, examples = settings.critic or task.critic, task.examples("train")
-    for each in filter(None, (critic, settings.evaluation.critic)):
-        check_critic(each, settings.critics, examples)
+    check_critic(critic, settings.critics, examples)
+    if settings.evaluation.critic is not None:
+        check_critic(settings.evaluation.critic, settings.critics, examples)
     check_there(settings.model)
     lines = estimate(settings, examples, task.held_out(), critic)
     return lines if len(lines) > 1 else [*lines, "no cost: no model server is asked"]

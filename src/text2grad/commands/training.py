@@ -82,11 +82,11 @@ def tell_end(folder: Path, model: Path, *, critic: bool = False) -> None:
 
     arms = arms_of(read_runs([folder]))
     lines = list(compare(arms).sentences)
-    start, *later = [point for arm in arms for point in arm.series("held_out/score")] or [None]
-    if start is not None and start.update == 0 and later and max(point.mean for point in later) < start.mean:
-        best = max(later, key=lambda point: point.mean)
+    points = [point for arm in arms for point in arm.series("held_out/score")]
+    best = max(points[1:], key=lambda point: point.mean, default=None)
+    if best is not None and points[0].update == 0 and best.mean < points[0].mean:
         lines.append(
-            f"the start had a better held-out score ({number(start.mean)}) than every update (the best: "
+            f"the start had a better held-out score ({number(points[0].mean)}) than every update (the best: "
             f"{number(best.mean)}, update {best.update}): the model that you began with may serve you better"
         )
     lines.append(f"the model is in {model}")
