@@ -194,4 +194,4 @@ def as_many_threads_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
 
         return torch.get_num_threads()
 
-    monkeypatch.setattr("text2grad.commands.launching.free_cores", threads)
+    monkeypatch.setattr("text2grad.commands.launching.free_threads", threads)

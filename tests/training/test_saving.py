@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from tests.training.trainings import HELD_OUT, SMALL, trainer
 from text2grad.cli import main
-from text2grad.commands.launching import free_cores, set_threads, usable_cores
+from text2grad.commands.launching import free_cores, free_threads, set_threads, usable_cores
 from text2grad.models.load import load_model
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.training.saving import BestWeights
@@ -105,7 +105,7 @@ def test_the_best_model_is_written_where_the_last_is_another(tmp_path: Path, mon
     assert any(not torch.equal(best[name], last[name]) for name in best)
     cards = {name: (tmp_path / "run" / name / "README.md").read_text() for name in ("best", "model")}
     assert "weights after update 3. `best/` holds the weights of update 1" in cards["model"]
-    assert "weights after update 1. Their held-out score is 0.900" in cards["best"]
+    assert "weights after update 1. Of all updates they have the best held-out score, 0.900" in cards["best"]
     assert "`model/` holds the weights of update 3" in cards["best"] and "`best/` holds" not in cards["best"]
     without = trainer(tmp_path / "without", "updates=2", "save_best=false", held_out=HELD_OUT)
     without.train()
@@ -156,19 +156,17 @@ def test_threads_leave_room_for_others_and_stay_as_they_were_begun(
     for load, free in ((0.0, 4), (12.0, 4), (16.0, 4), (32.0, 2), (500.0, 1)):
         monkeypatch.setattr("os.getloadavg", lambda load=load: (load, 0.0, 0.0))
         assert free_cores(4.0) == free
+    monkeypatch.setattr("text2grad.commands.launching.usable_cores", lambda: 4.0)
+    for load, said in ((32.0, "2 threads on 4 cores: the machine is busy"), (12.0, "")):
+        monkeypatch.setattr("os.getloadavg", lambda load=load: (load, 0.0, 0.0))
+        assert free_threads() == (2 if said else 4)
+        told = capsys.readouterr().err
+        assert told.startswith(said) and bool(told) == bool(said)
     before = torch.get_num_threads()
     try:
-        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-        monkeypatch.setattr("text2grad.commands.launching.usable_cores", lambda: 4.0)
-        for load, said in ((32.0, "2 threads on 4 cores: the machine is busy"), (12.0, "")):
-            monkeypatch.setattr("os.getloadavg", lambda load=load: (load, 0.0, 0.0))
-            set_threads()
-            told = capsys.readouterr().err
-            assert told.startswith(said) and bool(told) == bool(said)
-        before_env = torch.get_num_threads()
         monkeypatch.setenv("OMP_NUM_THREADS", "1")
         set_threads()
-        assert torch.get_num_threads() == before_env == 4
+        assert torch.get_num_threads() == before
         monkeypatch.delenv("OMP_NUM_THREADS")
         (tmp_path / "run.json").write_text('{"threads": 3}')
         set_threads(tmp_path)

@@ -165,6 +165,15 @@ def test_it_stops_when_the_held_out_loss_rises_and_stays_stopped(tmp_path: Path)
     assert metrics_of(tmp_path) == rows
 
 
+def test_the_best_of_a_supervised_run_has_a_card_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = start(tmp_path, settings(updates=2, evaluate_every=1), held_out=EXAMPLES[:1])
+    losses = iter((3.0, 1.0, 2.0))
+    monkeypatch.setattr(made, "evaluate", lambda: {"held_out/loss": next(losses)})
+    made.train()
+    card = (tmp_path / "run" / "best" / "README.md").read_text()
+    assert "weights after update 1. Of all updates they have the lowest held-out loss; `model/` holds" in card
+
+
 def test_weights_that_run_away_end_the_run(tmp_path: Path) -> None:
     def breaks(loop: Any, metrics: Any) -> None:
         if metrics["update"] == 1:

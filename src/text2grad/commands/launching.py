@@ -100,11 +100,17 @@ def set_threads(*folders: Path) -> None:
         with suppress(OSError, ValueError, LookupError, TypeError):
             torch.set_num_threads(int(json.loads((folder / "run.json").read_bytes())["threads"]))
             return
+    torch.set_num_threads(free_threads())
+
+
+def free_threads() -> int:
+    """How many threads to use; said where they are fewer than the cores."""
     cores = usable_cores()
     threads = free_cores(cores)
-    if threads < max(1, round(cores)):
-        print(f"{threads} threads on {cores:g} cores: the machine is busy (OMP_NUM_THREADS decides)", file=sys.stderr)
-    torch.set_num_threads(threads)
+    if threads < round(cores):
+        named = f"{threads} thread{'s'[: threads != 1]}"
+        print(f"{named} on {cores:g} cores: the machine is busy (OMP_NUM_THREADS decides)", file=sys.stderr)
+    return threads
 
 
 def usable_cores(limit: Path = Path("/sys/fs/cgroup/cpu.max")) -> float:

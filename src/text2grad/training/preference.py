@@ -203,7 +203,7 @@ class DPOTrainer(Closable):
                 metrics = {"update": 0, **self._counts(), **measured}
                 self.watch.start(metrics)
                 self.best.see(metrics)
-                run.log(metrics, held_out=held_out)
+                run.log(metrics | self.spending.metrics(run), held_out=held_out)
             for step in run.steps():
                 clock = Clock("sample", "critic", "align", "update")
                 rate = set_rate(self.optimizer, step, self.updates, options)

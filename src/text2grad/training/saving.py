@@ -118,10 +118,9 @@ def writers_for(trainer: Any) -> Writers:
     last, of_best = card(run.done), ""
     if best is not None:
         last = card(run.done, beside=f" `best/` holds the weights of update {best.update}, the best evaluation.")
+        why = "the lowest held-out loss" if best.score is None else f"the best held-out score, {best.score:.3f}"
         of_best = card(
-            best.update,
-            beside=f" Their held-out score is {best.score:.3f}, the best of the run's updates; `model/` holds the "
-            f"weights of update {run.done}, the last.",
+            best.update, beside=f" Of all updates they have {why}; `model/` holds the weights of update {run.done}."
         )
     return writers_of(trainer.policy, trainer.tokenizer, trainer.world, last, trainer.settings.save, best, of_best)
 

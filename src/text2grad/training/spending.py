@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from text2grad.errors import InvalidData
+from text2grad.errors import CriticError, InvalidData
 from text2grad.feedback.critics.budget import Budget, Cost, counted
 from text2grad.feedback.critics.learned import is_checkpoint
 from text2grad.feedback.critics.named import critic_named, models_in, names_in
@@ -165,10 +165,16 @@ class Spending:
         asked = {model.__name__: (judge, model) for judge in judges for model in models_in(judge.critic)}
         for judge, model in asked.values():
             # A budget of its own on the same journal: the run's own begins with what is written there.
-            kept, model.budget = model.budget, Budget(share_of(self.budget.limits, run.world.size, run.world.rank))
+            budget = Budget(share_of(self.budget.limits, run.world.size, run.world.rank))
+            kept, model.budget = model.budget, budget
             try:
-                with model.budget.kept_beside(run.path / "critic"):
+                with budget.kept_beside(run.path / "critic"):
                     judge.probe(model, example)
+            except CriticError:
+                if not (budget.earlier or budget.tokens_in or budget.tokens_out):
+                    # Nothing was paid: the run leaves nothing behind.
+                    budget.journal_of(run.path / "critic").unlink(missing_ok=True)
+                raise
             finally:
                 model.budget = kept
                 judge.close()

@@ -178,7 +178,7 @@ def _imported(name: str) -> Critic:
     except ConfigError as problem:
         module, _, model = name.partition(":")
         near = difflib.get_close_matches(module, ["openai"], n=1)
-        raise CriticError(f"{problem}; did you mean `openai:{model}`?" if near else str(problem)) from problem
+        raise CriticError(f"{problem} Did you mean `openai:{model}`?" if near else str(problem)) from problem
     except (Exception, SystemExit) as problem:
         raise CriticError(
             f"{name}: importing it raised {described(problem)}; mend it. {DEBUG}=1 in the environment shows the whole "
