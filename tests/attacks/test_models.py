@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from tests.models.gguf_files import tiny_gguf
 from text2grad.cli import main
@@ -79,14 +79,16 @@ def pickled(content: Any) -> Damage:
     return damage
 
 
-def adapter(base: str, weights: str) -> Damage:
-    """An adapter alone, of this base."""
+def adapter(base: str, weights: str, decoy: str = "") -> Damage:
+    """An adapter alone, of this base; beside it, perhaps, weights that nobody reads."""
 
     def damage(folder: Path) -> None:
         for path in folder.iterdir():
             path.unlink()
         (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "base_model_name_or_path": base}))
         torch.save({"x": Runs()}, folder / weights)
+        if decoy:
+            save_file({"x": torch.zeros(1)}, folder / decoy)
 
     return damage
 
@@ -131,6 +133,14 @@ REFUSED: dict[str, tuple[Damage, str]] = {
     "shard above": (moved("../above.safetensors"), "should name .safetensors files of this folder"),
     "shard elsewhere": (moved("{}/else.safetensors"), "should name .safetensors files of this folder"),
     "pickled adapter": (adapter("none", "adapter_model.bin"), "a pickled file can run any code"),
+    "pickled adapter beside others": (
+        adapter("none", "adapter_model.bin", decoy="model.safetensors"),
+        "a pickled file can run any code",
+    ),
+    "pickled weights beside others": (
+        lambda f: (pickled(None)(f), save_file({"x": torch.zeros(1)}, f / "other.safetensors")),
+        "a pickled file can run any code",
+    ),
     "adapter of itself": (adapter("model", "adapter_model.safetensors"), "is an adapter, too"),
     "adapter of nothing": (adapter("none/at all", "adapter_model.safetensors"), "there is no such folder"),
     "index of a number": (written("model.safetensors.index.json", '{"weight_map": 5}'), "should name .safetensors"),

@@ -38,7 +38,9 @@ def check_files(folder: Path) -> None:
         if shard not in names or not shard.endswith(".safetensors"):
             raise CorruptModel(f"{folder / _INDEX}: should name .safetensors files of this folder, got {shard[:80]!r}")
     pickled = sorted(name for name in names if name.endswith(_PICKLED) and name != "training_args.bin")
-    if pickled and not any(name.endswith(".safetensors") for name in names):
+    # What libraries read first. Any other .safetensors file beside a pickled one would not keep them from it.
+    first = {"adapter_model.safetensors"} if "adapter_config.json" in names else {"model.safetensors", _INDEX}
+    if pickled and not first & names:
         raise CorruptModel(
             f"{folder}: has its weights in {pickled[0]}, and a pickled file can run any code when it is read; take "
             f"the model's .safetensors files, or convert it where that does no harm"
