@@ -63,6 +63,18 @@ def moved(name: str) -> Damage:
     return damage
 
 
+def linked(name: str) -> Damage:
+    """The weights lie beside the folder; a link of this name leads there, and an index where it is another name."""
+
+    def damage(folder: Path) -> None:
+        if name != "model.safetensors":
+            moved(name)(folder)
+        shutil.move(folder / name, folder.parent / "above.safetensors")
+        (folder / name).symlink_to("../above.safetensors")
+
+    return damage
+
+
 class Runs:
     """Pickled, it touches a file when it is read."""
 
@@ -132,6 +144,8 @@ REFUSED: dict[str, tuple[Damage, str]] = {
     "pickled shard": (moved("a.bin"), "should name .safetensors files of this folder"),
     "shard above": (moved("../above.safetensors"), "should name .safetensors files of this folder"),
     "shard elsewhere": (moved("{}/else.safetensors"), "should name .safetensors files of this folder"),
+    "weights behind a link": (linked("model.safetensors"), "is a link that leads out of it"),
+    "shard behind a link": (linked("a.safetensors"), "is a link that leads out of it"),
     "pickled adapter": (adapter("none", "adapter_model.bin"), "a pickled file can run any code"),
     "pickled adapter beside others": (
         adapter("none", "adapter_model.bin", decoy="model.safetensors"),
@@ -217,6 +231,31 @@ def test_a_hostile_folder_ends_in_one_line(
     # Libraries in Rust say a few lines of their own when they give up.
     assert len(lines) == 1 or "panicked at" in "".join(lines[:-1])
     assert not (here / "PWNED").exists()
+
+
+def cached(folder: Path, home: str, blobs: str) -> Path:
+    """The folder's files as the hub's cache keeps them: links from a snapshot to blobs."""
+    snapshot = folder.parent / home / "snapshots" / "0a1b"
+    snapshot.mkdir(parents=True)
+    (snapshot / blobs).mkdir(parents=True)
+    for file in folder.iterdir():
+        shutil.copy(file, snapshot / blobs / f"sha-{file.name}")
+        (snapshot / file.name).symlink_to(Path(blobs) / f"sha-{file.name}")
+    return snapshot
+
+
+@pytest.mark.parametrize(
+    ("home", "blobs", "fits"),
+    [
+        ("models--a--b", "../../blobs", True),
+        ("models--a--b", "../../../models--a--c/blobs", False),
+        ("models--a--b", "../../others", False),
+        ("any", "../../blobs", False),
+    ],
+)
+def test_links_of_the_hubs_cache_stay_within_their_repository(here: Path, home: str, blobs: str, fits: bool) -> None:
+    snapshot = cached(here / "model", home, blobs)
+    assert main(["generate", str(snapshot), *PROMPT]) == (0 if fits else 2)
 
 
 FLAWS: dict[str, Damage] = {

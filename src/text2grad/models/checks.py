@@ -33,6 +33,8 @@ def check_files(folder: Path) -> None:
     for file in files:
         if not (file.is_file() or file.is_dir()):
             raise CorruptModel(f"{file}: should be a file, and is a pipe, a device or a broken link")
+        if file.is_file() and not _belongs(file.resolve(), folder.resolve()):
+            raise CorruptModel(f"{file}: should lie in this folder, and is a link that leads out of it")
     names = {file.name for file in files if file.is_file()}
     for shard in _shards(folder) if _INDEX in names else ():
         if shard not in names or not shard.endswith(".safetensors"):
@@ -45,6 +47,13 @@ def check_files(folder: Path) -> None:
             f"{folder}: has its weights in {pickled[0]}, and a pickled file can run any code when it is read; take "
             f"the model's .safetensors files, or convert it where that does no harm"
         )
+
+
+def _belongs(file: Path, folder: Path) -> bool:
+    """Whether a file lies in the folder, or, in the hub's cache, among the blobs of the same repository."""
+    repository = folder.parent.parent
+    cached = folder.parent.name == "snapshots" and repository.name.startswith("models--")
+    return file.is_relative_to(folder) or (cached and file.is_relative_to(repository / "blobs"))
 
 
 def _shards(folder: Path) -> set[str]:
