@@ -5,12 +5,20 @@ Enters: secrets as they are met, texts. Leaves: texts with `***` in their place.
 
 import base64
 import re
+from urllib.parse import unquote
 
 SHORTEST = 8
 """Characters of a text that is taken for a secret; for servers without a key people type `x` or `none`."""
 _KNOWN: set[str] = set()
 _IN_WORD = re.compile(r"(?i)((?:api[-_]?key|password)[\"']?\s*[=:]\s*[\"']?|[?&]key=)([^\s\"'&,}]+)")
-_IN_ADDRESS = re.compile(r"(?<=://)[^/@\s]+@")
+_LIKE_KEY = re.compile(r"\bsk-[\w-]{8,}")
+"""Keys of servers as they are handed out: `sk-…`."""
+_IN_ADDRESS = re.compile(r"(?<=://)(?:[^\s/?#:]*:(?!\d*(?:[/?#\s]|$))\S*|[^\s?#]*)@")
+"""Up to the last @: a password may hold an @, a slash or a question mark that nobody has escaped."""
+_QUERY = re.compile(r"(://[^\s?#]*\?)([^\s#]+)")
+_IN_QUERY = re.compile(r"([^=&;]*=)?([^&;]+)")
+_NAMES_SECRET = re.compile(r"(?i)key|token|secret|password|sig|auth|code|cred")
+"""Names of a query whose values are secrets; `api-version=2024-02-01` is hidden there, and nowhere else."""
 
 
 def remember(*secrets: str | None) -> None:
@@ -38,13 +46,26 @@ def hidden_word(word: str) -> str:
     >>> hidden_word("critics.openai.api_key=sk-1"), hidden_word("critics.openai.base_url=http://me:pw@host/v1")
     ('critics.openai.api_key=***', 'critics.openai.base_url=http://host/v1')
     """
-    remember(*(match[2] for match in _IN_WORD.finditer(word)))
+    remember(*(match[2] for match in _IN_WORD.finditer(word)), *_LIKE_KEY.findall(word))
     return hidden(_IN_WORD.sub(r"\1***", without_password(word)))
 
 
 def without_password(address: str) -> str:
-    """An address without the name and the password that it may hold; they are remembered, as they are sent, too."""
+    """An address without the name and the password that it may hold, and without the values of its query. All of them
+    are remembered, the name and the password as they are sent, too.
+
+    >>> without_password("http://me:p@ss/word@host/v1?api_key=abc&debug"), without_password("http://host/v1")
+    ('http://host/v1?api_key=***&***', 'http://host/v1')
+    """
     for match in _IN_ADDRESS.finditer(address):
         both = match[0][:-1]
-        remember(both, both.rpartition(":")[2], base64.b64encode(both.encode()).decode())
-    return _IN_ADDRESS.sub("", address)
+        remember(both, both.partition(":")[2], base64.b64encode(both.encode()).decode())
+    return _QUERY.sub(lambda match: match[1] + _IN_QUERY.sub(_without_value, match[2]), _IN_ADDRESS.sub("", address))
+
+
+def _without_value(part: "re.Match[str]") -> str:
+    """`api_key=abc` → `api_key=***`."""
+    name = part[1] or ""
+    if not name or _NAMES_SECRET.search(name):
+        remember(part[2], unquote(part[2]))
+    return f"{name}***"

@@ -12,7 +12,7 @@ from tests.conftest import Start
 from text2grad import config
 from text2grad.cli import main
 from text2grad.feedback.settings import OpenAISettings
-from text2grad.secrets import hidden, remember
+from text2grad.secrets import hidden, hidden_word, remember, without_password
 
 KEY = "sk-attack-0123456789abcdef"
 PASSWORD = "hunter2-and-more"
@@ -28,7 +28,7 @@ def leaks(*places: Path) -> list[str]:
     return [str(file) for file in files if any(part in file.read_bytes() for part in parts)]
 
 
-@pytest.mark.parametrize("kind", ["key", "password"])
+@pytest.mark.parametrize("kind", ["key", "password", "query"])
 @pytest.mark.usefixtures("here")
 def test_a_run_writes_no_secret(
     fault_server: Start, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
@@ -37,6 +37,8 @@ def test_a_run_writes_no_secret(
     address = fault_server("always-echo")
     if kind == "key":
         words = [*TRAIN, f"critics.openai.api_key={KEY}"]
+    elif kind == "query":
+        words = [*TRAIN, f"critics.openai.base_url={address}?api_key={KEY}"]
     else:
         words = [*TRAIN, f"critics.openai.base_url={address.replace('//', f'//alice:{PASSWORD}@')}"]
     monkeypatch.setattr("sys.argv", ["text2grad", *words])
@@ -81,6 +83,8 @@ def test_a_servers_error_is_shown_without_the_key(
         f"critics.openai.api_key=[{KEY}, 2]",
         f"critics={{openai: {{api_key: [{KEY}]}}}}",
         f"critics.openai.api-key={KEY}",
+        f"critics.openai={KEY}",
+        f"critics={KEY}",
         "critics.openai.api_key=1234567890123",
     ],
 )
@@ -103,3 +107,28 @@ def test_what_is_left_of_a_secret_that_was_cut_is_hidden_too() -> None:
     remember(KEY)
     for cut in range(len(KEY) - 7):
         assert hidden(f"x{KEY[cut:]}y{KEY[: len(KEY) - cut]}z") == "x***y***z"
+
+
+@pytest.mark.parametrize(
+    ("address", "written"),
+    [
+        (f"http://alice:{PASSWORD}@host:80/v1", "http://host:80/v1"),
+        ("http://alice:p@ss/word-and-more@host/v1", "http://host/v1"),
+        ("http://alice:p?ss#word-and-more@host/v1", "http://host/v1"),
+        ("http://me@example.org:pass/word@host/v1", "http://host/v1"),
+        ("http://only-a-token@host:8000/v1", "http://host:8000/v1"),
+        ("http://host/v1?api_key=abc&debug&v=1#top", "http://host/v1?api_key=***&***&v=***#top"),
+        ("http://host/v1?mail=a@b", "http://host/v1?mail=***"),
+        ("http://[::1]:8000/v1", "http://[::1]:8000/v1"),
+        ("http://host:8000/v1", "http://host:8000/v1"),
+    ],
+)
+def test_an_address_is_written_without_password_and_query(address: str, written: str) -> None:
+    assert without_password(address) == written
+    assert hidden_word(f"critics.openai.base_url={address}") == f"critics.openai.base_url={written}"
+    assert config.dump(OpenAISettings(base_url=address)).count(written) == 1
+
+
+def test_a_plain_value_of_a_query_is_no_secret_elsewhere() -> None:
+    without_password(f"http://host/v1?api-version=2024-02-01&sig={KEY}-sig")
+    assert hidden(f"on 2024-02-01: {KEY}-sig") == "on 2024-02-01: ***"
