@@ -99,3 +99,27 @@ def test_a_full_disk_is_told_as_such_however_small_the_row(tmp_path: Path) -> No
     done = subprocess.run([*words, source, str(tmp_path)], capture_output=True, text=True, env=os.environ, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("the disk is full: could not write") == 3
+
+
+CACHE = """
+import sys
+from pathlib import Path
+from text2grad.feedback.critics.cache import ResponseCache
+home = Path(sys.argv[1])
+ResponseCache(home / "replies.sqlite").close()
+with (home / "filler").open("wb", buffering=0) as filler:
+    try:
+        while True:
+            filler.write(bytes(1024))
+    except OSError:
+        pass
+ResponseCache(home / "replies.sqlite")
+"""
+
+
+@pytest.mark.system("bwrap")
+def test_a_cache_of_replies_on_a_full_disk_is_told_as_such(tmp_path: Path) -> None:
+    """Found by the soak: SQLite calls it a disk I/O error."""
+    words = ["bwrap", "--dev-bind", "/", "/", "--size", str(1 << 20), "--tmpfs", str(tmp_path), sys.executable, "-c"]
+    done = subprocess.run([*words, CACHE, str(tmp_path)], capture_output=True, text=True, env=os.environ, check=False)
+    assert "RunError" in done.stderr and "the disk is full, so the cache of replies" in done.stderr

@@ -6,6 +6,7 @@ comes near it.
 
 import hashlib
 import json
+import shutil
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from text2grad.errors import CriticError, RunError
 from text2grad.runs import Closable
 
 _SCHEMA_VERSION = 1
+_LEAST_SPACE = 1 << 16
+"""Bytes: SQLite's shared memory takes the half of it."""
 
 
 class ResponseCache(Closable):
@@ -42,6 +45,11 @@ class ResponseCache(Closable):
         except (sqlite3.Error, OSError) as problem:
             if hasattr(self, "_base"):
                 self._base.close()
+            if self._full():
+                raise RunError(
+                    f"{self.path}: the disk is full, so the cache of replies cannot be opened ({problem}). Free some "
+                    f"space there, or name another file with critics.openai.cache; then run the same command again"
+                ) from problem
             raise CriticError(
                 f"{self.path}: should be a cache of replies, or a place where one can be made: {problem}. Name another "
                 f"file, or delete this one if it is not needed"
@@ -57,10 +65,18 @@ class ResponseCache(Closable):
             self._base.execute("INSERT OR IGNORE INTO replies VALUES (?, ?)", (key, json.dumps(reply)))
         except sqlite3.OperationalError as problem:
             # Not a `CriticError`: a reply that cannot be kept is not asked for again.
+            why = "database or disk is full" if self._full() else str(problem)
             raise RunError(
-                f"{self.path}: a reply that is paid for could not be kept ({problem}). Free some space there, or name "
+                f"{self.path}: a reply that is paid for could not be kept ({why}). Free some space there, or name "
                 f"another file with critics.openai.cache; then run the same command again"
             ) from problem
+
+    def _full(self) -> bool:
+        """SQLite calls some failures for want of space a `disk I/O error`."""
+        try:
+            return shutil.disk_usage(self.path.parent).free < _LEAST_SPACE
+        except OSError:
+            return False
 
     def close(self) -> None:
         self._base.close()
