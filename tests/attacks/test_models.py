@@ -191,6 +191,14 @@ REFUSED: dict[str, tuple[Damage, str]] = {
     "quantised by a number": (config(quantization_config=5), "could not be read"),
     "quantised by others": (config(quantization_config={"quant_method": "gptq", "bits": 4}), "could not be read"),
     "a million layer types": (config(layer_types=["a"] * 10**6), "could not be read"),
+    "attention of others": (config(attn_implementation="evil/kernel"), "can name a repository of code"),
+    "attention of others, inside": (config(_attn_implementation="evil/kernel@v1:run"), "can name a repository of code"),
+    "attention of others, below": (
+        config(text_config={"attn_implementation": "paged|evil/kernel"}),
+        "can name a repository of code",
+    ),
+    "attention of others, by parts": (config(attn_implementation={"": "evil/kernel"}), "can name a repository of code"),
+    "attention of a list": (config(attn_implementation=["evil/kernel"]), "can name a repository of code"),
     "tokenizer that doubles": (replacing(40), "times as long"),
     "tokenizer that backtracks": (split("(a+)+$"), "a library gave up"),
     "tokenizer of half a regex": (split("("), "could not be read"),
@@ -261,6 +269,7 @@ def test_links_of_the_hubs_cache_stay_within_their_repository(here: Path, home: 
 FLAWS: dict[str, Damage] = {
     "positions 1e15": config(max_position_embeddings=10**15),
     "another class": config(architectures=["Evil"], auto_map={"AutoConfig": "evil.E"}),
+    "an attention that is known": config(attn_implementation="eager", _attn_implementation=None),
     "another dtype": config(torch_dtype="nope"),
     "an end token that there is not": config(eos_token_id=10**9),
     "settings for generating": written("generation_config.json", "["),

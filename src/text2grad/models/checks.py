@@ -23,6 +23,8 @@ _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5", ".msgpack")
 _INDEX = "model.safetensors.index.json"
 _PACKED = 8
 """Weights that one stored element may hold at most: four bits each."""
+_ATTENTIONS = ("eager", "sdpa", "flex_attention", "flash_attention_2", "flash_attention_3", "flash_attention_4")
+"""What settings may ask for. Any other word can name a repository of kernels, which is code that runs."""
 _MOST_GROWTH = 1e4
 """Times that a tokenizer may lengthen a text before it cuts it."""
 
@@ -112,8 +114,23 @@ def check_tokenizer(folder: Path) -> None:
         raise CorruptModel(f"{path}: its rules make a text up to {growth:.0e} times as long")
 
 
+def check_config(folder: Path) -> None:
+    """Refuse settings that name a kernel of others as the attention, at whatever depth."""
+    path = folder / "config.json"
+    for part in _parts(_read(path)):
+        for key, value in part.items():
+            if not key.startswith(("attn_implementation", "_attn_implementation")):
+                continue
+            words = value.values() if isinstance(value, dict) else [value]
+            if bad := [word for word in words if word is not None and word not in _ATTENTIONS]:
+                raise CorruptModel(
+                    f"{path}: {key} should be one of {', '.join(_ATTENTIONS)}, for another word can name a "
+                    f"repository of code; got {str(bad[0])[:80]!r}"
+                )
+
+
 def _parts(tree: Any) -> Iterator[dict[str, Any]]:
-    """The rules of a normalizer, pre-tokenizer or decoder, sequences taken apart."""
+    """The objects in a tree of JSON, such as the rules of a tokenizer, sequences taken apart."""
     if isinstance(tree, dict):
         yield tree
         for value in tree.values():

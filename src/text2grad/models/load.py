@@ -19,7 +19,7 @@ from typing import Any
 from text2grad._checked import shorten
 from text2grad.errors import CorruptModel, DownloadFailed, ModelError, ModelNotFound, Text2GradError, first_line
 from text2grad.models.cache import ALIASES, check_complete, from_gguf, from_wheel, set_end_tokens
-from text2grad.models.checks import DATA, WEIGHTS, check_files, check_sizes, check_tokenizer, panicked
+from text2grad.models.checks import DATA, WEIGHTS, check_config, check_files, check_sizes, check_tokenizer, panicked
 from text2grad.runs import no_space_named
 
 _HUB_ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
@@ -137,6 +137,7 @@ def locate(name: str) -> str:
         if not (path / "config.json").is_file():
             raise ModelNotFound(f"{name}: should be a folder that save_pretrained wrote, but has no config.json")
         check_files(path)
+        check_config(path)
         check_tokenizer(path)
         return str(path)
     if name.lower().endswith(".gguf") or not _HUB_ID.fullmatch(name):
