@@ -36,6 +36,8 @@ INSIDE = "TEXT2GRAD_SOAK"
 MEGA = 1 << 20
 SETTLED = 80
 """Updates after which a process has all it needs: libraries, checkpoints to keep."""
+FEWEST = 20
+"""Looks at one process; with fewer, nothing is said about flatness."""
 
 
 @dataclass
@@ -123,25 +125,40 @@ def fill(victim: Watched) -> bool:
                 pass
     status = victim.process.wait()
     Path("filler").unlink()
-    last = victim.log.read_text().splitlines()[-1]
+    last = (victim.log.read_text().splitlines() or [""])[-1]
+    print(f"full disk: status {status}: {last}", file=sys.stderr)
     return status == 2 and ("disk is full" in last or "No space left" in last)
 
 
+def steady(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of metrics without what kills and failing requests may change: times, and what was spent on the critic."""
+    from text2grad.training.spending import METRICS
+
+    return {key: value for key, value in row.items() if not key.startswith("time/") and key not in METRICS}
+
+
 def bits_of(run: str) -> dict[str, str]:
-    """Hashes of what has to be the same: the model, the metrics without their times, the rollouts."""
-    rows = [json.loads(line) for line in (Path(run) / "metrics.jsonl").read_text().splitlines()]
-    steady = [{key: value for key, value in row.items() if not key.startswith("time/")} for row in rows]
-    found = {"metrics": hashlib.sha256(json.dumps(steady).encode()).hexdigest()}
-    for path in [Path(run) / "rollouts.jsonl", *sorted((Path(run) / "model").iterdir())]:
-        found[path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
-    return found
+    """Hashes of what has to be the same, each apart: the weights, what lies beside them, the rollouts, the metrics. The
+    model's card is left out: it names the run."""
+    rows = [steady(json.loads(line)) for line in (Path(run) / "metrics.jsonl").read_text().splitlines()]
+    weights, beside = hashlib.sha256(), hashlib.sha256()
+    for path in sorted((Path(run) / "model").iterdir()):
+        digest = weights if path.suffix == ".safetensors" else beside
+        if path.name != "README.md":
+            digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
+    return {
+        "weights": weights.hexdigest(),
+        "settings and tokenizer": beside.hexdigest(),
+        "rollouts": hashlib.sha256((Path(run) / "rollouts.jsonl").read_bytes()).hexdigest(),
+        "metrics": hashlib.sha256(json.dumps(rows).encode()).hexdigest(),
+    }
 
 
 def first_difference(one: str, other: str) -> str:
     """The first row of metrics in which two runs differ."""
     rows = [(Path(run) / "metrics.jsonl").read_text().splitlines() for run in (one, other)]
     for left, right in zip(*(map(json.loads, lines) for lines in rows), strict=False):
-        keys = [key for key in left | right if not key.startswith("time/") and left.get(key) != right.get(key)]
+        keys = [key for key in steady(left | right) if left.get(key) != right.get(key)]
         if keys:
             values = ", ".join(f"{key} {left.get(key)} and {right.get(key)}" for key in keys[:4])
             return f"at update {left['update']}: {values}"
@@ -206,22 +223,31 @@ def soak(updates: int, kills: int, fills: int, seed: int) -> dict[str, Any]:
     for server in servers:
         server.kill()
         server.wait()
-    return {"updates": updates, "kills": killed, "full disks": filled, "told as such": told} | judged(
-        runs, statuses, time.monotonic() - began
-    )
+    done = {"kills": killed, "full disks": filled, "told as such": told}
+    measured: dict[str, Any] = {"updates": updates, **done, "minutes": round((time.monotonic() - began) / 60, 1)}
+    return measured | judged(runs, statuses, done, {"kills": kills, "full disks": fills})
 
 
-def judged(runs: list[Watched], statuses: dict[str, int], seconds: float) -> dict[str, Any]:
-    measured: dict[str, Any] = {"minutes": round(seconds / 60, 1), "statuses": statuses}
+def judged(
+    runs: list[Watched], statuses: dict[str, int], done: dict[str, int], planned: dict[str, int]
+) -> dict[str, Any]:
+    """What the two runs came to, and which promises were broken. `done` counts what was done to the second run."""
+    measured: dict[str, Any] = {"statuses": statuses}
     broken = [f"{name} ended with status {status}" for name, status in statuses.items() if status]
-    bits = [bits_of(run.name) if not statuses[run.name] else {} for run in runs]
-    measured["same bits"] = bits[0] == bits[1] and bool(bits[0])
-    if not measured["same bits"]:
-        broken.append(f"the two runs differ: {first_difference(*(run.name for run in runs))}")
+    broken += [f"{done[what]} of {count} planned {what}" for what, count in planned.items() if done[what] != count]
+    if (untold := done["full disks"] - done["told as such"]) > 0:
+        broken.append(f"{untold} of {done['full disks']} full disks not told as such")
+    if not any(statuses.values()):
+        one, other = (bits_of(run.name) for run in runs)
+        measured["same bits"] = {what: one[what] == other[what] for what in one}
+        if differing := [what for what in one if one[what] != other[what]]:
+            where = first_difference(*(run.name for run in runs))
+            broken.append(f"the two runs differ in their {', '.join(differing)}: {where}")
     for run in runs:
-        if len(run.longest) < 20:
-            continue  # a process that lived for a moment says nothing
-        done, memory, handles, files = (list(numbers) for numbers in zip(*run.longest, strict=True))
+        if len(run.longest) < FEWEST:
+            measured[f"{run.name}: memory and files"] = f"not measured: {len(run.longest)} looks, {FEWEST} needed"
+            continue
+        updates, memory, handles, files = (list(numbers) for numbers in zip(*run.longest, strict=True))
         for what, numbers, slack, unit in (
             ("memory in MiB", memory, 0.05, MEGA),
             ("open files", handles, 0.1, 1),
@@ -230,7 +256,7 @@ def judged(runs: list[Watched], statuses: dict[str, int], seconds: float) -> dic
             before, after, ok = flat(numbers, slack)
             measured[f"{run.name}: {what}"] = [round(before / unit, 1), round(after / unit, 1)]
             broken += [] if ok else [f"{run.name}: {what} grew from {before / unit:.1f} to {after / unit:.1f}"]
-        measured[f"{run.name}: updates of its longest process"] = max(done) - min(done)
+        measured[f"{run.name}: updates of its longest process"] = max(updates) - min(updates)
     measured["left aside"] = len([*Path().rglob(".aside-*")])
     measured["broken"] = broken + (["something was left aside"] if measured["left aside"] else [])
     return measured
