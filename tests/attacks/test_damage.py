@@ -172,12 +172,61 @@ def test_a_buffer_of_another_shape_is_refused(change: Any, capfd: pytest.Capture
     assert len(told) == 1 and "what was kept of update 2 holds" in told[0]
 
 
-def _rewrite(change: Callable[[dict[str, Any]], object]) -> None:
-    path = Path("run/buffer/update-00000002.json")
+def _rewrite(change: Callable[[dict[str, Any]], object], kind: str = "update") -> None:
+    path = Path(f"run/buffer/{kind}-00000002.json")
     tree = json.loads(path.read_bytes().partition(b"\n")[2])
     change(tree)
-    body = json.dumps(tree).encode()
+    _write(path, json.dumps(tree).encode())
+
+
+def _write(path: Path, body: bytes) -> None:
+    """With a checksum that fits."""
     path.write_bytes(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
+
+
+@pytest.mark.parametrize("kind", ["update", "evaluation"])
+@pytest.mark.parametrize(
+    "values",
+    [{"rollouts": None}, {"rollouts": [5]}, {"random": []}, {"random": [{}]}, {"scale": ["x"] * 8, "metrics": 5}],
+)
+@pytest.mark.usefixtures("killed")
+def test_a_buffer_of_other_types_is_refused_in_one_line(
+    kind: str, values: dict[str, Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    _rewrite(lambda tree: tree.update(values), kind)
+    capfd.readouterr()
+    assert main(TRAIN) == 2
+    told = capfd.readouterr().err.strip().splitlines()
+    assert len(told) == 1 and "cannot be used (" in told[0] and "delete it to sample and judge again" in told[0]
+
+
+@pytest.mark.parametrize("kind", ["update", "evaluation"])
+@pytest.mark.parametrize("body", [b"{}", b"[]", b'{"rollouts": null}', b"5", b"{", b"[" * 100_000])
+@pytest.mark.usefixtures("killed")
+def test_a_buffer_that_does_not_say_what_it_is_of_is_sampled_again(kind: str, body: bytes, trained: Path) -> None:
+    _write(Path(f"run/buffer/{kind}-00000002.json"), body)
+    assert main(TRAIN) == 0
+    assert Path("run/rollouts.jsonl").read_bytes() == (trained / "run" / "rollouts.jsonl").read_bytes()
+
+
+@pytest.mark.usefixtures("killed")
+def test_a_buffer_of_another_update_is_sampled_again(trained: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """What was kept of update 2, its first score changed, under the name of update 1."""
+    _rewrite(lambda tree: tree["rollouts"][0].update(score=0.123))
+    shutil.rmtree(newest())
+    Path("run/buffer/update-00000002.json").rename("run/buffer/update-00000001.json")
+    words = [word for word in TRAIN if word != "--quiet"]
+    assert main(words) == 0
+    assert "was kept for something else" in "".join(capfd.readouterr())
+    assert Path("run/rollouts.jsonl").read_bytes() == (trained / "run" / "rollouts.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["x-9z.json", "update-.json", "5.json", "x-\u0665z.json"])
+@pytest.mark.usefixtures("killed")
+def test_a_file_of_others_in_the_buffer_is_left_alone(name: str) -> None:
+    (Path("run/buffer") / name).write_text("mine")
+    assert main(TRAIN) == 0
+    assert [path.name for path in Path("run/buffer").iterdir()] == [name]
 
 
 @pytest.mark.parametrize("kind", ["update", "evaluation"])

@@ -284,20 +284,22 @@ class Run(Closable):
         uses it instead of asking again."""
         if self.folder is not None:
             self._kept.mkdir(exist_ok=True)
-            body = json.dumps(paid_for).encode()
+            body = json.dumps({"of": [kind, step], **paid_for}).encode()
             digest = hashlib.sha256(body).hexdigest().encode()
             write_atomic(self._kept / f"{kind}-{step:08d}.json", digest + b"\n" + body)
 
     def kept(self, step: int, kind: str = "update") -> dict[str, Any] | None:
-        """What was kept; the same in every process. A damaged file is left alone, and said so."""
+        """What was kept; the same in every process. A file that is damaged, or was kept for another update, is left
+        alone, and said so."""
         paid_for: dict[str, Any] | None = None
         path = self._kept / f"{kind}-{step:08d}.json"
-        if self.folder is not None and path.exists():
-            digest, _, body = path.read_bytes().partition(b"\n")
-            if digest == hashlib.sha256(body).hexdigest().encode():
-                paid_for = json.loads(body)
+        if self.folder is not None and path.is_file():
+            found = _checked_body(path.read_bytes())
+            if isinstance(found, dict) and found.pop("of", None) == [kind, step]:
+                paid_for = found
             else:
-                self.note(f"{path}: is damaged, so what it held is sampled and judged again")
+                problem = "was kept for something else" if isinstance(found, dict) else "is damaged"
+                self.note(f"{path}: {problem}, so what it held is sampled and judged again")
         return self.world.broadcast(paid_for)
 
     @property
@@ -306,8 +308,8 @@ class Run(Closable):
 
     def _forget(self, step: int) -> None:
         """Everything kept up to this update."""
-        for file in self._kept.glob("*-[0-9]*.json"):
-            if int(file.stem.rpartition("-")[2]) <= step:
+        for file in self._kept.glob("*.json"):
+            if (number := re.fullmatch(r".+-([0-9]+)", file.stem)) and file.is_file() and int(number[1]) <= step:
                 file.unlink()
         if self._kept.is_dir() and not any(self._kept.iterdir()):
             shutil.rmtree(self._kept)
@@ -408,6 +410,17 @@ class Run(Closable):
                 problem = refusal
         if (problem := self.world.broadcast(problem)) is not None:
             raise problem
+
+
+def _checked_body(data: bytes) -> Any:
+    """The JSON after the line with its checksum; None where the two do not fit."""
+    digest, _, body = data.partition(b"\n")
+    if digest != hashlib.sha256(body).hexdigest().encode():
+        return None
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
 
 
 def resume_command(command: str, folder: Path, launched: str = "") -> str:

@@ -4,13 +4,15 @@ Enters: the number of an update. Leaves: everybody's rollouts and this process's
 of processes.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from text2grad.errors import RunError
+from text2grad._checked import shorten
+from text2grad.errors import RunError, first_line
 from text2grad.evaluation.evaluator import Evaluator, judged
 from text2grad.feedback.judge import RewardFunction
 from text2grad.feedback.rewards import kind_of, verdict_sum
@@ -61,11 +63,12 @@ class SampleAndJudge:
         if kept is None:
             rollouts = self._anew(step, clock, meanwhile)
         else:
-            rollouts = self._read(step, kept)
-            self.reward_function.running_scale.restore(kept["scale"])
-            self.reward_function.running_spread.restore(kept["spread"])
-            self.reward_function.reason = kept["reason"]
-            restore_random_states(kept["random"][self.world.rank])
+            with _usable(self.run, f"update {step}"):
+                rollouts = self._read(step, kept)
+                self.reward_function.running_scale.restore(_numbers(kept["scale"]))
+                self.reward_function.running_spread.restore(_numbers(kept["spread"]))
+                self.reward_function.reason = kept["reason"]
+                restore_random_states(kept["random"][self.world.rank])
             meanwhile([rollout for rollout in rollouts if rollout.index in mine])
         return rollouts, [rollout for rollout in rollouts if rollout.index in mine]
 
@@ -128,14 +131,36 @@ def evaluate_once(
     until the next checkpoint: a resume does not pay for them again."""
     reward, world, kept = evaluator.reward_function, run.world, run.kept(step, "evaluation")
     if kept is not None:
-        reward.reason = kept["reason"]
-        restore_random_states(kept["random"][world.rank])
-        return kept["metrics"], [Rollout.from_json(row) for row in kept["rollouts"]]
+        with _usable(run, f"the evaluation at update {step}"):
+            reward.reason = kept["reason"]
+            restore_random_states(kept["random"][world.rank])
+            return {**kept["metrics"]}, [Rollout.from_json(row) for row in kept["rollouts"]]
     evaluation = evaluator.greedy(writer)
     metrics, logged = dict(evaluation.metrics), explain(evaluation.rollouts[:most]) if world.is_main else []
     kept = {"metrics": metrics, "rollouts": [rollout.to_json() for rollout in logged], "reason": reward.reason}
     run.keep(step, kept | {"random": world.all_gather(random_states())}, "evaluation")
     return metrics, logged
+
+
+@contextmanager
+def _usable(run: Run, what: str) -> Iterator[None]:
+    """Refuse what was kept, in one line, where it is not of the shape that is written."""
+    try:
+        yield
+    except RunError:
+        raise
+    # Rollouts, and the states of three random generators: each refuses in its own way.
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as problem:
+        raise RunError(
+            f"{run.path}/buffer: what was kept of {what} cannot be used ({first_line(problem, named=True)}); delete it "
+            f"to sample and judge again"
+        ) from problem
+
+
+def _numbers(values: Any) -> list[float]:
+    if not (isinstance(values, list) and all(isinstance(value, int | float) for value in values)):
+        raise TypeError(f"should be a list of numbers, got {shorten(values)}")
+    return values
 
 
 def residual_ratio(rollouts: Sequence[Rollout], scale: float) -> float | None:
