@@ -33,9 +33,13 @@ def hidden(text: str) -> str:
     >>> hidden("the key sk-0123456789 is wrong; you sent sk-012345")
     'the key *** is wrong; you sent ***'
     """
-    for secret in sorted(_KNOWN, key=len, reverse=True):
+    known = sorted(_KNOWN, key=len, reverse=True)
+    # Whole ones first: what is left of one secret may stand in the middle of another.
+    for secret in known:
+        text = text.replace(secret, "***")
+    for secret in known:
         if secret[:SHORTEST] in text or secret[-SHORTEST:] in text:
-            for size in range(len(secret), SHORTEST - 1, -1):
+            for size in range(len(secret) - 1, SHORTEST - 1, -1):
                 text = text.replace(secret[:size], "***").replace(secret[-size:], "***")
     return text
 

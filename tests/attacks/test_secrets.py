@@ -132,3 +132,9 @@ def test_an_address_is_written_without_password_and_query(address: str, written:
 def test_a_plain_value_of_a_query_is_no_secret_elsewhere() -> None:
     without_password(f"http://host/v1?api-version=2024-02-01&sig={KEY}-sig")
     assert hidden(f"on 2024-02-01: {KEY}-sig") == "on 2024-02-01: ***"
+
+
+def test_a_piece_of_one_secret_leaves_no_piece_of_another() -> None:
+    """The end of the first stands in the second."""
+    remember("some-longer-one-456789012", "qq-456789012")
+    assert hidden("it was qq-456789012, was it") == "it was ***, was it"
