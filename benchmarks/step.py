@@ -24,7 +24,7 @@ evaluation, no checkpoint. Parts are host times of the run's own metrics (`time/
 torch.profiler; the time in which at least one kernel or copy ran, over the mean of the steps that were not profiled.
 Memory: what torch allocated (and reserved) at most in the timed steps. Padding: tokens that went through the embedding
 in the update of the first step, less those of completions and of each prompt once, over all that went through (for
-the rival: what its masks leave out; a prompt that it reads four times is no padding).
+the rival: the tokens that its masks leave out; reading a prompt four times is not counted as padding).
 
 Model FLOPs are those that a step without padding needs that reads each prompt once per pass: N weights without the
 vocabulary's, P tokens of prompts (each counted once), C tokens of completions, and the vocabulary projection of V·H

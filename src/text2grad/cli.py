@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NoReturn, Protocol, TextIO, cast
 
 from text2grad import __version__, secrets
-from text2grad.errors import MissingExtra, Text2GradError
+from text2grad.errors import MissingExtra, Text2GradError, panicked
 
 COMMANDS = {
     "demo": "train a small model in a few minutes, and open the report",
@@ -93,8 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"text2grad {name}: {problem}", file=sys.stderr)
         return 2
     except BaseException as problem:
-        # A library in Rust that gave up: tokenizers do, on rules that they cannot follow.
-        if type(problem).__name__ != "PanicException":
+        if not panicked(problem):
             raise
         return _failed(f"text2grad {name}: a library gave up, as on a tokenizer that is damaged ({problem})")
 

@@ -134,3 +134,9 @@ def first_line(problem: BaseException, *, named: bool = False) -> str:
     if not lines:
         return name
     return f"{name}: {lines[0][:160]}" if named else lines[0][:160]
+
+
+def panicked(problem: BaseException) -> bool:
+    """Whether a library in Rust gave up, as tokenizers do on rules that they cannot follow. What it raises is not an
+    `Exception`, and its class cannot be imported."""
+    return type(problem).__name__ == "PanicException"

@@ -89,7 +89,7 @@ def show(comparison: "Agreements", files: list[str]) -> None:
     for unit, verdicts in (("words", comparison.words), ("spans", comparison.spans)):
         for verdict in ("poor", "good"):
             found = verdicts[verdict]
-            # Of nothing there is no share.
+            # Where nothing was marked there is nothing to divide by: a dash.
             known = (
                 (found.precision, found.called),
                 (found.recall, found.marked),

@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     settings: Any = config.load(STAGES[stage], folder / "config.yaml")
     if args.adapter and not settings.policy.lora.rank:
         raise UsageError(
-            f"{folder} trains all weights (policy.lora.rank=0), so there is no adapter; leave out --adapter"
+            f"{folder}: this run trains all weights (policy.lora.rank=0), so it has no adapter; leave out --adapter"
         )
     from text2grad.training.export import export
 
@@ -61,4 +61,4 @@ def recorded(folder: Path) -> str:
     try:
         return str(json.loads((folder / "run.json").read_bytes())["stage"])
     except (OSError, ValueError, LookupError, TypeError):
-        raise RunError(f"{folder}: is no run folder: its run.json cannot be read") from None
+        raise RunError(f"{folder}: this is not a run folder, because it has no run.json that can be read") from None

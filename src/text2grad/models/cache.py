@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from text2grad.errors import CorruptModel, DownloadFailed, ModelError
-from text2grad.models.checks import DATA, check_gguf, panicked
+from text2grad.errors import CorruptModel, DownloadFailed, ModelError, panicked
+from text2grad.models.checks import DATA, check_gguf
 from text2grad.runs import aside, cache_folder, no_space_named
 from text2grad.runs.folder import Lock, file_digest
 

@@ -171,8 +171,3 @@ def within(seconds: float, what: str) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before or signal.SIG_DFL)
         if left:
             signal.setitimer(signal.ITIMER_REAL, max(0.001, left - (time.monotonic() - began)))
-
-
-def panicked(problem: BaseException) -> bool:
-    """Whether a library in Rust gave up. Its exception is no `Exception`, and its class has no home to import from."""
-    return type(problem).__name__ == "PanicException"

@@ -17,9 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from text2grad._checked import shorten
-from text2grad.errors import CorruptModel, DownloadFailed, ModelError, ModelNotFound, Text2GradError, first_line
+from text2grad.errors import (
+    CorruptModel,
+    DownloadFailed,
+    ModelError,
+    ModelNotFound,
+    Text2GradError,
+    first_line,
+    panicked,
+)
 from text2grad.models.cache import ALIASES, check_complete, from_gguf, from_wheel, set_end_tokens
-from text2grad.models.checks import DATA, WEIGHTS, check_config, check_files, check_sizes, check_tokenizer, panicked
+from text2grad.models.checks import DATA, WEIGHTS, check_config, check_files, check_sizes, check_tokenizer
 from text2grad.runs import no_space_named
 
 _HUB_ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
