@@ -77,8 +77,9 @@ class Watched:
         if done < self.begun + SETTLED:
             return
         # What is there for a moment is not counted: what is written aside, what is kept for the next checkpoint.
-        passing = {path for path in Path(self.name).rglob("*") if {"buffer", "model"} & {*path.parts}}
-        files = [path for path in Path(self.name).rglob("*") if path not in passing and ".aside-" not in str(path)]
+        # `walk` passes over a folder that is gone by the time it is looked into.
+        places = [Path(folder) / name for folder, _, names in os.walk(self.name) for name in names]
+        files = [path for path in places if not {"buffer", "model"} & {*path.parts} and ".aside-" not in str(path)]
         self.seen.append((done, pages * os.sysconf("SC_PAGE_SIZE"), handles, len(files)))
         if len(self.seen) > len(self.longest):
             self.longest = self.seen

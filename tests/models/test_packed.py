@@ -1,6 +1,7 @@
 """Rows without padding, in one pass: the same log-probs, values and gradients as row by row."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -53,6 +54,15 @@ def test_worked_by_hand() -> None:
     assert row.read.index_K.tolist() == [2, 5, 2, 2, 6, 7, 4, 4]
 
 
+@pytest.fixture(params=["as long as they are", "rounded"])
+def lengths(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of packed rows. On a GPU passes are recorded, and rows have to come in few shapes."""
+    if request.param == "rounded":
+        rounded = partial(packed, rounded=True)
+        monkeypatch.setattr("text2grad.models.backbone.packed", lambda batch, device, **_: rounded(batch, device))
+
+
+@pytest.mark.usefixtures("lengths")
 @pytest.mark.parametrize("size", [1, 2, 5, 8, 100])
 def test_the_same_is_seen(tokenizer: Any, size: int) -> None:
     rows, made, plain = made_batch(each=4), policy(tokenizer), policy(tokenizer, packing="never")
@@ -64,6 +74,7 @@ def test_the_same_is_seen(tokenizer: Any, size: int) -> None:
     torch.testing.assert_close(values, wanted_values, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.usefixtures("lengths")
 @pytest.mark.parametrize("options", [{}, {"lora": LoraSettings(rank=0)}, {"gradient_checkpointing": True}])
 def test_the_same_gradients(tokenizer: Any, options: dict[str, Any]) -> None:
     rows = made_batch(each=3)

@@ -9,6 +9,7 @@ import torch
 
 from tests.training.trainings import trainer
 from text2grad.errors import RunError
+from text2grad.optim.batch import collate_ids
 from text2grad.training.sizes import ON_CPU, Sizes
 
 
@@ -111,12 +112,15 @@ def test_sampling_halves_and_draws_the_same(
 
 
 def test_parts_of_a_minibatch_are_equal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 20 completions where 12 fit: two parts of 10, not 12 and 8."""
+    """Of 20 completions where 13 fit: two parts of 10, not 13 and 7; where they come in fours, 12 and 8."""
     one = trainer(tmp_path / "run")
     sizes = Sizes(one.run, "auto", torch.device("cuda"), one.writer.sampler)
     assert sizes.micro_batch is None
     monkeypatch.setattr("text2grad.training.sizes.free_memory", lambda _: 1e9)
-    monkeypatch.setattr("text2grad.training.sizes.fitting", lambda *_: 12)
-    sizes.settle(one.policy, one.optimizer, range(40), 2)  # type: ignore[arg-type]
-    assert sizes.micro_batch == 10 and sizes.reading == 40
+    monkeypatch.setattr("text2grad.training.sizes.fitting", lambda *_: 13)
+    for groups, rows in ([*range(40)], 10), ([number // 4 for number in range(40)], 12):
+        sizes.micro_batch = None
+        batch = collate_ids([(1,)] * 40, [(2,)] * 40, groups=groups)
+        sizes.settle(one.policy, one.optimizer, batch, 2)
+        assert sizes.micro_batch == rows and sizes.reading == 4 * rows
     one.close()

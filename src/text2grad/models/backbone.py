@@ -13,13 +13,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from text2grad.errors import ModelError
 from text2grad.models.chat import end_ids
 from text2grad.models.load import quiet_bars
 from text2grad.models.modes import evaluating
 from text2grad.models.packed import NAME as PACKED
-from text2grad.models.packed import packed, trial
+from text2grad.models.packed import Packed, packed, trial
+from text2grad.models.recorded import Recorder
 from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.optim.batch import Batch, sent
 from text2grad.optim.head import Head
@@ -29,6 +31,8 @@ log = logging.getLogger("text2grad")
 PACKING_ERROR = 0.1
 """Relative difference between packed and padded rows, in bf16, of hidden states and gradients together. A mistake gives
 1, or no number."""
+SMALL = 1_000_000_000
+"""Weights of a model whose passes are recorded; larger ones keep a GPU busy by themselves."""
 KEEP_ALL_KEYS = ("llama", "qwen2", "qwen3", "mistral", "granite", "smollm3")
 """Families of which it is known that a layer keeps the keys of every token: no windows, no recurrent states."""
 
@@ -55,6 +59,7 @@ class Backbone(nn.Module):
         super().__init__()
         self.options = options
         self._packing_works: bool | None = None
+        self._recorder: Recorder | None = None
         self.model = _with_lora(model, options.lora) if options.lora.rank else model.requires_grad_(True)
         if options.gradient_checkpointing:
             self.base.gradient_checkpointing_enable({"use_reentrant": False})
@@ -136,13 +141,16 @@ class Backbone(nn.Module):
 
         def taken(hidden_NH: Tensor | None) -> Tensor:
             assert hidden_NH is not None
-            found = torch.autograd.grad(hidden_NH.float().square().mean(), weights, allow_unused=True)
+            found: tuple[Tensor | None, ...] = ()
+            if weights:  # a reference has none that learn
+                found = torch.autograd.grad(hidden_NH.float().square().mean(), weights, allow_unused=True)
             return torch.cat(
                 [hidden_NH.detach().flatten().float(), *(one.flatten() for one in found if one is not None)]
             )
 
         with torch.enable_grad(), evaluating(self):
-            ours = taken(self._hidden_packed(given))
+            # What comes twice is recorded.
+            ours = [taken(self._hidden_packed(given)) for _ in range(1 + self.records())][-1]
             theirs = taken(at_positions(self.hidden(given.ids_BS), *given.where()[:2]))
         error = float((ours - theirs).norm() / theirs.norm())
         if not error <= PACKING_ERROR:
@@ -196,23 +204,56 @@ class Backbone(nn.Module):
         model.load_state_dict(weights)
         return model
 
+    def records(self) -> bool:
+        """Whether passes over packed rows become CUDA graphs (`recorded.py`)."""
+        options, wanted = self.options, self.options.cuda_graphs
+        if wanted == "never" or self.device.type != "cuda" or options.gradient_checkpointing or options.lora.dropout:
+            return False
+        if wanted == "always":
+            return True
+        alone = not (torch.distributed.is_available() and torch.distributed.is_initialized())
+        return alone and sum(weight.numel() for weight in self.model.parameters()) < SMALL
+
+    def release(self) -> None:
+        """Let go of the memory that recorded passes hold."""
+        if self._recorder is not None:
+            self._recorder.release()
+
     def _hidden_packed(self, batch: Batch) -> Tensor | None:
         """The same in one pass over one row: each prompt once, then the completions. None where nothing counts."""
-        row = packed(batch, self.device)
+        records = self.records()
+        row = packed(batch, self.device, rounded=records)
         if row is None:
             return None
         self.base.config.get_text_config()._attn_implementation = PACKED
+        embedded_SH = self.base.get_input_embeddings()(row.ids_S)
+        if not records:
+            return row.read(self._pass(embedded_SH, row))
+        if self._recorder is None:
+            self._recorder = Recorder(self._pass, dict(self.base.base_model.named_parameters()))
+        # Of peft's layers; a transformers model has a method of the same name.
+        switches = (getattr(part, "disable_adapters", None) for part in self.model.modules())
+        adapters_off = any(switch is True for switch in switches)
+        return row.read(self._recorder(embedded_SH, row, adapters_off))
+
+    def _pass(self, embedded_SH: Tensor, row: Packed, weights: dict[str, nn.Parameter] | None = None) -> Tensor:
+        """Embedded tokens of a packed row → its hidden states, with these weights in place of the model's own."""
         # A mask that is there already keeps the model from making one of S × S.
         unused = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=self.device)
-        with self._precision():
-            read = self.base.base_model(
-                input_ids=row.ids_S[None],
-                attention_mask=unused,
-                position_ids=row.place_S[None],
-                use_cache=False,
-                packed_row=row,
-            )
-        return row.read(read.last_hidden_state[0])
+        # Without a cache of keys, one compiled layer serves passes with and without gradients.
+        compiled = torch.compiler.set_stance("default") if self.options.compile else nullcontext()
+        with self._precision(), compiled:
+            given = {
+                "inputs_embeds": embedded_SH[None],
+                "attention_mask": unused,
+                "position_ids": row.place_S[None],
+                "use_cache": False,
+                "packed_row": row,
+            }
+            model = self.base.base_model
+            read = model(**given) if weights is None else functional_call(model, dict[str, Tensor](weights), (), given)
+        hidden_SH: Tensor = read.last_hidden_state[0]
+        return hidden_SH
 
     def _hidden_shared(self, batch: Batch) -> Tensor | None:
         """The same in two passes: each prompt once, then the completions upon its keys. None where it saves little."""

@@ -6,8 +6,8 @@ flash kernel for sequences of any length, on a GPU with 16-bit numbers, and by a
 a fixed order, so the same update gives the same bits.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -51,6 +51,29 @@ class Packed:
     read: "Spread"
     """Of all tokens, those that the N completion tokens are read off, in the order of `Batch.where`."""
 
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """What a recorded pass cannot change: all lengths but N."""
+        return (self.prompts, self.longest, *(tuple(one.shape) for one in self.looked_at()))
+
+    def looked_at(self) -> list[Tensor]:
+        """What a pass by the kernel reads, the ids apart."""
+        taken = [self.place_S, self.prompt_ends_U, self.query_ends_R, self.key_ends_R, self.keys.index_K]
+        taken += [self.keys.back_CP, self.keys.back_M]
+        return taken if self.keys.there_CP1 is None else [*taken, self.keys.there_CP1]
+
+    def copied(self) -> Self:
+        """With what `looked_at` gives at places of its own."""
+        place_S, prompts_U, queries_R, keys_R, index_K, back_CP, back_M, *there = (
+            one.clone() for one in self.looked_at()
+        )
+        keys = replace(
+            self.keys, index_K=index_K, back_CP=back_CP, back_M=back_M, there_CP1=there[0] if there else None
+        )
+        return replace(
+            self, place_S=place_S, prompt_ends_U=prompts_U, query_ends_R=queries_R, key_ends_R=keys_R, keys=keys
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Spread:
@@ -62,10 +85,13 @@ class Spread:
     there_CP1: Tensor | None
     """Whether there is one; None: there always is."""
     back_M: Tensor
-    """Where the one copy of a completion's token went."""
+    """Where the one copy of a completion's token went; anywhere, if there is none."""
+    there_M1: Tensor | None = None
+    """Whether there is one; None: there always is."""
 
     def __call__(self, rows: Tensor) -> Tensor:
-        taken: Tensor = _Spread.apply(rows, self.index_K, self.back_CP, self.there_CP1, self.back_M)  # type: ignore[no-untyped-call]
+        ways = self.index_K, self.back_CP, self.there_CP1, self.back_M, self.there_M1
+        taken: Tensor = _Spread.apply(rows, *ways)  # type: ignore[no-untyped-call]
         return taken
 
 
@@ -73,44 +99,48 @@ class _Spread(torch.autograd.Function):
     """`index_select`, whose own backward pass on a GPU adds in an order that changes from run to run."""
 
     @staticmethod
-    def forward(
-        ctx: Any, rows: Tensor, index_K: Tensor, back_CP: Tensor, there_CP1: Tensor | None, back_M: Tensor
-    ) -> Tensor:
-        ctx.save_for_backward(back_CP, there_CP1, back_M)
+    def forward(ctx: Any, rows: Tensor, index_K: Tensor, *back: Tensor | None) -> Tensor:
+        ctx.save_for_backward(*back)
         return rows.index_select(0, index_K)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        back_CP, there_CP1, back_M = ctx.saved_tensors
+        back_CP, there_CP1, back_M, there_M1 = ctx.saved_tensors
         flat = grad.flatten(1)
         copies = flat.index_select(0, back_CP.flatten()).view(*back_CP.shape, -1)
         if there_CP1 is not None:
             copies = torch.where(there_CP1, copies, 0)
-        both = torch.cat([copies.sum(0, dtype=torch.float32).to(grad.dtype), flat.index_select(0, back_M)])
-        return both.view(-1, *grad.shape[1:]), None, None, None, None
+        single = flat.index_select(0, back_M)
+        if there_M1 is not None:
+            single = torch.where(there_M1, single, 0)
+        both = torch.cat([copies.sum(0, dtype=torch.float32).to(grad.dtype), single])
+        return both.view(-1, *grad.shape[1:]), None, None, None, None, None
 
 
-def packed(batch: Batch, device: torch.device | str) -> Packed | None:
-    """The batch in one row on this device; None where nothing of it counts."""
+def packed(batch: Batch, device: torch.device | str, *, rounded: bool = False) -> Packed | None:
+    """The batch in one row on this device; None where nothing of it counts. `rounded`: all lengths but N are among few
+    different ones, so that a pass can be recorded. What is added are a prompt and a completion that nobody sees, and
+    that see nobody."""
     prompt_B, length_B, group_B = torch.stack([batch.prompt_B, batch.lengths_B, batch.group_B]).cpu().numpy()
     if not length_B.any():
         return None
     _, first_U, which_B = np.unique(group_B, return_index=True, return_inverse=True)
     rows_B, width = np.arange(len(batch)), batch.ids_BS.shape[1]
     prompt_U = prompt_B[first_U]
-    start_U = _running(prompt_U)
-    prompts = int(start_U[-1])
     # A completion's last token is never read: nothing follows it.
     query_B = np.maximum(length_B - 1, 0)
-    start_B = prompts + _running(query_B)
-    source_S = np.concatenate([_ranges(first_U * width, prompt_U), _ranges(rows_B * width + prompt_B, query_B)])
-    place_S = np.concatenate([_ranges(np.zeros_like(prompt_U), prompt_U), _ranges(prompt_B, query_B)])
-    prompt_S = np.concatenate([np.repeat(np.arange(len(prompt_U)), prompt_U), np.repeat(which_B, query_B)])
-    row_S = np.concatenate([np.full(prompts, -1), np.repeat(rows_B, query_B)])
+    more_p, more_q = (_up(int(each.sum()) + 1) - int(each.sum()) if rounded else 0 for each in (prompt_U, query_B))
+    prompts = int(prompt_U.sum()) + more_p
+    start_U, start_B = _running(prompt_U), prompts + _running(query_B)
+    total = int(start_B[-1]) + more_q
+    source_S = [_ranges(first_U * width, prompt_U), [0] * more_p, _ranges(rows_B * width + prompt_B, query_B)]
+    place_S = [_ranges(np.zeros_like(prompt_U), prompt_U), range(more_p), _ranges(prompt_B, query_B), range(more_q)]
+    number_S = [np.repeat(np.arange(len(prompt_U)), prompt_U), [len(prompt_U)] * more_p, np.repeat(which_B, query_B)]
+    row_S = [[-1] * prompts, np.repeat(rows_B, query_B), [len(batch)] * more_q]
 
     seeing = np.flatnonzero(query_B)
     before, own = start_U[which_B[seeing]], start_B[seeing]
-    key_S = _pairs(before, prompt_B[seeing], own, query_B[seeing])
+    key_K = [_pairs(before, prompt_B[seeing], own, query_B[seeing]), range(total - more_q, total)]
     # The first token of a completion is read off the last one of its prompt.
     learned = np.flatnonzero(length_B)
     last = start_U[which_B[learned]] + prompt_B[learned] - 1
@@ -119,24 +149,39 @@ def packed(batch: Batch, device: torch.device | str) -> Packed | None:
     def on_device(numbers: NDArray[Any], dtype: Any = np.int64) -> Tensor:
         return sent(torch.from_numpy(np.ascontiguousarray(numbers, dtype)), device)
 
-    def spread(index: NDArray[Any]) -> Spread:
-        back_CP, back_M = _inverse(index, prompts, int(start_B[-1]))
-        there = None if (back_CP >= 0).all() else on_device(back_CP[..., None] >= 0, np.bool_)
-        return Spread(on_device(index), on_device(back_CP.clip(min=0)), there, on_device(back_M))
+    def joined(parts: list[Any]) -> NDArray[Any]:
+        return np.concatenate([np.asarray(part, np.int64) for part in parts])
+
+    def spread(index: NDArray[Any], *, whole: bool) -> Spread:
+        back_CP, back_M = _inverse(index, prompts, total)
+        there_p = None if not rounded and (back_CP >= 0).all() else on_device(back_CP[..., None] >= 0, np.bool_)
+        there_m = None if (back_M >= 0).all() else on_device(back_M[:, None] >= 0, np.bool_)
+        if whole and rounded:
+            # At most C copies of a prompt; what is added at the end goes nowhere.
+            index = np.pad(index, (0, len(back_CP) * prompts + total - prompts - len(index)))
+        ways = on_device(back_CP.clip(min=0)), there_p, on_device(back_M.clip(min=0)), there_m
+        return Spread(on_device(index), *ways)
+
+    def ends(lengths: NDArray[Any], more: int) -> Tensor:
+        if not rounded:
+            return on_device(_running(lengths), np.int32)
+        numbers = _running(np.append(lengths, more))
+        return on_device(np.pad(numbers, (0, _up(len(numbers)) - len(numbers)), "edge"), np.int32)
 
     together = prompt_B[seeing] + query_B[seeing]
+    lengths = [(prompt_U, more_p), (query_B, more_q), (together, more_q)]
     return Packed(
-        ids_S=sent(batch.ids_BS.reshape(-1)[torch.from_numpy(source_S)], device),
-        place_S=on_device(place_S),
-        prompt_S=on_device(prompt_S),
-        row_S=on_device(row_S),
+        ids_S=sent(batch.ids_BS.reshape(-1)[torch.from_numpy(joined([*source_S, [0] * more_q]))], device),
+        place_S=on_device(joined(place_S)),
+        prompt_S=on_device(joined([*number_S, [len(prompt_U) + 1] * more_q])),
+        row_S=on_device(joined(row_S)),
         prompts=prompts,
-        prompt_ends_U=on_device(start_U, np.int32),
-        query_ends_R=on_device(_running(query_B[seeing]), np.int32),
-        key_ends_R=on_device(_running(together), np.int32),
-        longest=(_rounded(prompt_U), _rounded(query_B), _rounded(together)),
-        keys=spread(key_S),
-        read=spread(read_N),
+        prompt_ends_U=ends(prompt_U, more_p),
+        query_ends_R=ends(query_B[seeing], more_q),
+        key_ends_R=ends(together, more_q),
+        longest=tuple(_rounded(np.append(each, more), rounded) for each, more in lengths),  # type: ignore[arg-type]
+        keys=spread(joined(key_K), whole=True),
+        read=spread(read_N, whole=False),
     )
 
 
@@ -152,8 +197,19 @@ def _running(lengths: NDArray[Any]) -> NDArray[Any]:
     return np.concatenate([[0], np.cumsum(lengths)])
 
 
-def _rounded(lengths: NDArray[Any]) -> int:
-    return -(-int(lengths.max(initial=1)) // STEP) * STEP
+def _rounded(lengths: NDArray[Any], coarse: bool) -> int:
+    most = int(lengths.max(initial=1))
+    return max(1024, 1 << (most - 1).bit_length()) if coarse else -(-most // STEP) * STEP
+
+
+def _up(number: int) -> int:
+    """A power of two, or the middle between two of them: few different lengths, at most half as much again.
+
+    >>> [_up(number) for number in (1, 16, 17, 25, 513, 5300, 6145)]
+    [16, 16, 24, 32, 768, 6144, 8192]
+    """
+    power = 1 << (number - 1).bit_length()
+    return max(16, power * 3 // 4 if number <= power * 3 // 4 else power)
 
 
 def _ranges(starts: NDArray[Any], lengths: NDArray[Any]) -> NDArray[Any]:

@@ -34,6 +34,9 @@ class PolicySettings:
     packing: Literal["auto", "always", "never"] = "auto"
     """Read rows without padding, each prompt once, in one pass. auto: on a GPU with precision=bfloat16. For Llama-,
     Qwen- and Mistral-like models; others are read row by row."""
+    cuda_graphs: Literal["auto", "always", "never"] = "auto"
+    """Record packed passes and launch each as a whole. auto: in one process, for models of less than a billion weights,
+    whose kernels are so short that a GPU waits for their launches."""
     gradient_checkpointing: Flag = False
     """Recompute activations in the backward pass: less memory, about a third more time."""
     compile: Flag = False

@@ -16,7 +16,7 @@ from torch import Tensor
 from text2grad.optim.losses import SequenceLoss, TokenLoss
 
 CHUNK = 2**23
-"""Numbers in a chunk of logits, 32 MiB in fp32; eight times as many on an accelerator, to keep it busy."""
+"""Numbers in a chunk of logits, 32 MiB in fp32; four times as many on an accelerator, to keep it busy."""
 NEAR = 2**18
 """Numbers of a chunk that are worked on together on a processor: what its cache holds, twice."""
 
@@ -52,7 +52,7 @@ class Head:
 
 def chunk_of(vocabulary: int, device: torch.device) -> int:
     """Tokens in a chunk."""
-    return max(16, CHUNK * (1 if device.type == "cpu" else 8) // vocabulary)
+    return max(16, CHUNK * (1 if device.type == "cpu" else 4) // vocabulary)
 
 
 @torch.no_grad()

@@ -18,9 +18,11 @@ T = TypeVar("T")
 ON_CPU = 16
 MOST_TOKENS = 16384
 """In a pass with gradients: more does not make a GPU faster."""
+MOST_RECORDED = 4096
+"""The same, where a pass is launched as a whole."""
 READING = 4
 """A pass without gradients takes so many times as many: it keeps nothing."""
-SHARE = 0.6
+SHARE = 0.8
 """Of the free memory that a pass may take: the backward pass and the vocabulary projection want some as well."""
 RECORD = "sizes"
 
@@ -30,6 +32,7 @@ class Sizes:
 
     def __init__(self, run: Run, micro_batch: int | str, device: torch.device, sampler: Any) -> None:
         self.run, self.sampler, self.device = run, sampler, device
+        self.policy: Policy | None = None
         self.auto, kept = micro_batch == "auto", run.recorded(RECORD) or {}
         self.micro_batch: int | None = None if isinstance(micro_batch, str) else micro_batch
         if self.auto:
@@ -45,12 +48,11 @@ class Sizes:
 
     def settle(self, policy: Policy, optimizer: torch.optim.Optimizer, batch: Batch, minibatches: int) -> None:
         """Measure what is not known yet, and write it down."""
+        self.policy = policy
         if self.micro_batch is None:
-            rows = fitting(policy, batch, free_memory(self.device) * SHARE - _still_to_come(optimizer))
-            most = -(-len(batch) // minibatches)
-            # Parts of equal size: a small last one takes as long as a large one.
-            rows = -(-most // -(-most // max(1, min(rows, most))))
-            self.micro_batch = min(self.run.world.all_gather(rows))
+            fit = fitting(policy, batch, free_memory(self.device) * SHARE - _still_to_come(optimizer))
+            most, group = -(-len(batch) // minibatches), len(batch) // len({*batch.group_B.tolist()})
+            self.micro_batch = min(self.run.world.all_gather(in_equal_parts(most, fit, group)))
         if self.device.type == "cuda":
             self._write_down()
 
@@ -74,6 +76,8 @@ class Sizes:
         assert self.micro_batch is not None
         self.micro_batch = max(1, self.micro_batch // 2)
         if self.device.type == "cuda":
+            if self.policy is not None:
+                self.policy.backbone.release()
             torch.cuda.empty_cache()
         self.run.note(f"memory ran out: {self.micro_batch} completions at once from now on (update.micro_batch)")
         self._write_down()
@@ -84,9 +88,23 @@ class Sizes:
         self.run.record(RECORD, {"micro_batch": self.micro_batch if self.auto else None, "sampling": sampling})
 
 
+def in_equal_parts(most: int, fit: int, group: int) -> int:
+    """Rows in a part, of which at most `fit` are in memory at once. Parts are of equal size: a small last one takes as
+    long as a large one. The `group` completions of a prompt stay together, where they fit, so that it is read once.
+
+    >>> [in_equal_parts(64, fit, 4) for fit in (100, 58, 31, 22, 3)]
+    [64, 32, 24, 16, 3]
+    """
+    fit = max(1, min(fit, most))
+    group = group if group <= fit else 1
+    whole = fit // group * group
+    rows = -(-most // -(-most // whole))
+    return -(-rows // group) * group
+
+
 def fitting(policy: Policy, batch: Batch, memory: float) -> int:
     """Completions of which a pass with gradients keeps no more than this in memory, by a trial with those of the
-    longest prompt, and that hold no more than MOST_TOKENS on the average."""
+    longest prompt, and that hold no more tokens than a GPU is faster for, on the average."""
     longest = int((batch.prompt_B + batch.lengths_B).argmax())
     trial = batch.rows((batch.group_B == batch.group_B[longest]).nonzero()[:, 0])
     before = torch.cuda.memory_allocated(policy.device)
@@ -99,7 +117,8 @@ def fitting(policy: Policy, batch: Batch, memory: float) -> int:
     by_memory = memory * len(trial) / max(taken, 1)
     groups = {group: int(length) for group, length in zip(batch.group_B.tolist(), batch.prompt_B, strict=True)}
     tokens = sum(groups.values()) + int(batch.lengths_B.sum())
-    return max(1, int(min(by_memory, MOST_TOKENS * len(batch) / tokens)))
+    most = MOST_RECORDED if policy.backbone.packs() and policy.backbone.records() else MOST_TOKENS
+    return max(1, int(min(by_memory, most * len(batch) / tokens)))
 
 
 def free_memory(device: torch.device) -> float:
