@@ -163,7 +163,9 @@ def test_one_wild_score_does_not_decide_what_a_verdict_is_worth(rewards: Any, co
     wild = [1e6]
 
     def critic(_prompts: Any, texts: Sequence[str], **_: Any) -> list[Critique | None]:
-        scores = [wild.pop() if wild else float("harbour" in text or index % 3 == 0) for index, text in enumerate(texts)]
+        scores = [
+            wild.pop() if wild else float("harbour" in text or index % 3 == 0) for index, text in enumerate(texts)
+        ]
         return [Critique("", quotes=(Quote("harbour", "good"),), score=score) for score in scores]
 
     tame, spoilt = rewards(critic), rewards(critic)
