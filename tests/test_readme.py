@@ -2,8 +2,12 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from text2grad.cli import main
+from text2grad.runs import read_jsonl
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -27,6 +31,29 @@ def test_the_python_of_the_readme_gives_what_its_comments_say(block: str) -> Non
         else:
             code += line + "\n"
     assert checked and not code.strip(), "a block ends with what it gives"
+
+
+def test_the_critic_of_the_readme_trains_as_the_readme_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: Any, tokenizer: Any
+) -> None:
+    """Its command, with a tiny model, one update, and whatever that model writes."""
+    (block,) = (block for block in BLOCKS if "def calm(" in block)
+    (command,) = re.findall(r"`text2grad (train [^`]*calm:calm[^`]*)`", README)
+    (line,) = re.findall(r'`(\{"prompt": .*?\})`', README)
+    model.save_pretrained(tmp_path / "start")
+    tokenizer.save_pretrained(tmp_path / "start")
+    (tmp_path / "calm.py").write_text(block, encoding="utf-8")
+    (tmp_path / "prompts.jsonl").write_text(f"{line}\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    small = ["updates=1", "prompts=2", "device=cpu", "guard.nothing_learned=warn", "log.rollouts=16"]
+    assert main([*command.replace("smollm2-135m", "start").split(), *small]) == 0
+    rollouts = read_jsonl(tmp_path / "runs" / "calm" / "rollouts.jsonl")
+    rows = [row for row in rollouts if row["completion"]["text"].strip()]
+    assert rows
+    for row in rows:
+        shouted = len(re.findall(r"\b[A-Z]{2,}\b", row["completion"]["text"]))
+        assert sum(row["token_rewards"]) == pytest.approx(-1.0 if shouted else 0.0)
+        assert sum(span["verdict"] == "poor" for span in row["alignment"]["spans"]) == shouted
 
 
 def test_the_loop_of_the_readme_is_the_loop() -> None:

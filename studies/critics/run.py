@@ -51,8 +51,10 @@ TEXTS = {
     "first": "first sentence of the source",
     "middle": "middle sentence of the source",
     "three": "first three sentences",
+    "nearly": "first sentence, its middle word left out",
     "names": "names of the source",
     "keywords": "ten most frequent words",
+    "things": "the same, each with “the”",
     "beginning": "first four words of the correction",
     "other": "another item's correction",
     "empty": "an empty text",
@@ -133,12 +135,19 @@ def made(items: Sequence[Pair]) -> dict[str, list[str]]:
         "first": [sentences[0] for sentences in parts],
         "middle": [sentences[len(sentences) // 2] for sentences in parts],
         "three": [" ".join(sentences[:3]) for sentences in parts],
+        "nearly": [_without_middle(sentences[0]) for sentences in parts],
         "names": [", ".join(dict.fromkeys(_NAME.findall(source))) for source in sources],
         "keywords": [", ".join(_frequent(source)) for source in sources],
+        "things": [", ".join(f"the {word}" for word in _frequent(source)) for source in sources],
         "beginning": [" ".join(item.corrected.split()[:4]) for item in items],
         "other": [items[index - 1].corrected for index in range(len(items))],
         "empty": [""] * len(items),
     }
+
+
+def _without_middle(sentence: str) -> str:
+    words = sentence.split()
+    return " ".join(words[: len(words) // 2] + words[len(words) // 2 + 1 :])
 
 
 def _frequent(source: str) -> list[str]:

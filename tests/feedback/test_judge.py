@@ -159,6 +159,25 @@ def test_the_scale_adds_up_over_processes(rewards: Any, completions: list[Comple
     assert two.spread == pytest.approx(alone.spread) and alone.spread != 1
 
 
+def test_one_wild_score_does_not_decide_what_a_verdict_is_worth(rewards: Any, completions: list[Completion]) -> None:
+    wild = [1e6]
+
+    def critic(_prompts: Any, texts: Sequence[str], **_: Any) -> list[Critique | None]:
+        scores = [
+            wild.pop() if wild else float("harbour" in text or index % 3 == 0) for index, text in enumerate(texts)
+        ]
+        return [Critique("", quotes=(Quote("harbour", "good"),), score=score) for score in scores]
+
+    tame, spoilt = rewards(critic), rewards(critic)
+    spoilt(EXAMPLES * 16, completions * 16)
+    tame(EXAMPLES * 16, completions * 16)
+    assert spoilt.spread > 1e4 and spoilt.scale < 5 * tame.scale
+    for _ in range(9):
+        tame(EXAMPLES * 16, completions * 16)
+        spoilt(EXAMPLES * 16, completions * 16)
+    assert spoilt.spread < 2 * tame.spread and spoilt.scale < 2 * tame.scale
+
+
 def test_it_works_inside_a_running_event_loop(completions: list[Completion]) -> None:
     """As in a notebook."""
 

@@ -1,5 +1,7 @@
 """Token rewards: laws for any spans and any tokens, and each case once by hand."""
 
+import random
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Literal
 
@@ -324,14 +326,93 @@ def test_one_success_among_many_failures_does_not_outweigh_the_prior() -> None:
     assert scale.value == pytest.approx(prior + (1 - prior) / 17, rel=0.01)
 
 
-@given(st.lists(NUMBERS, max_size=40), st.integers(1, 5))
-def test_the_spread_is_the_standard_deviation(scores: list[float], parts: int) -> None:
+def test_the_scale_moves_from_the_prior_by_the_completions_that_differ() -> None:
+    # 60 failures, all blamed once: nothing is known, so half of the unit 1. Blamed twice: half of that.
+    scale = RunningScale()
+    scale.see([(-1.0, 0.0)] * 60)
+    assert scale.value == 0.5
+    twice = RunningScale()
+    twice.see([(-2.0, 0.0)] * 60)
+    assert twice.value == 0.25
+    # Then 20 successes without blame: mean 1/4, Σ (y − ¼)² = 60/16 + 20 · 9/16 = 15, spread √(15/80), slope 1. The
+    # farthest is ¾ from the mean: evidence 15 · 16/9 = 80/3, against 16. Verdict sums are below 1, so they count as 1.
+    scale.see([(0.0, 1.0)] * 20)
+    prior = 0.5 * (15 / 80) ** 0.5
+    assert scale.value == pytest.approx((16 * prior + 80 / 3) / (16 + 80 / 3))
+    assert scale.value == pytest.approx(0.706, abs=5e-4)
+
+
+def ordinary(seed: int, kind: str, size: float, batch: int) -> list[list[float]]:
+    """Scores of 40 updates."""
+    draw = random.Random(seed)
+    kinds: dict[str, Callable[[], float]] = {
+        "even": draw.random,
+        "normal": lambda: draw.gauss(3, 1),
+        "rare success": lambda: float(draw.random() < 0.002),
+        "shares": lambda: draw.choice([0, 1 / 4, 1 / 2, 3 / 4, 1]),
+        "equal": lambda: 0.25,
+    }
+    return [[size * kinds[kind]() for _ in range(batch)] for _ in range(40)]
+
+
+KINDS = st.sampled_from(["even", "normal", "rare success", "shares", "equal"])
+SIZES = st.sampled_from([0.003, 0.1, 1.0, 16.0])
+BATCHES = st.sampled_from([1, 4, 8, 32, 48])
+
+
+@given(st.integers(0, 10_000), KINDS, SIZES, BATCHES, st.integers(1, 3))
+def test_the_spread_of_ordinary_scores_is_the_plain_one_to_the_last_bit(
+    seed: int, kind: str, size: float, batch: int, processes: int
+) -> None:
+    spread, count, total, squares, seen = RunningSpread(), 0.0, 0.0, 0.0, []
+    for scores in ordinary(seed, kind, size, batch):
+        seen += scores
+        parts = [scores[process::processes] for process in range(processes)]
+        low, high = spread.see(*parts)
+        for part in parts:
+            count, total, squares = count + len(part), total + sum(part), squares + sum(y * y for y in part)
+        assert all(low <= score <= high for score in scores)
+        apart = squares - total * total / count
+        assert spread.value == ((max(apart, 0.0) / count) ** 0.5 if apart > 1e-12 * max(squares, 1e-12) else 1.0)
+    assert spread.value == pytest.approx(float(np.std(seen)) if len(set(seen)) > 1 else 1.0, rel=1e-6)
+
+
+@given(
+    st.integers(0, 10_000),
+    st.sampled_from(["even", "normal", "shares"]),
+    SIZES,
+    st.sampled_from([8, 32, 48]),
+    st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7), st.sampled_from([-1e6, -1e4, 1e4, 1e6])), max_size=2),
+)
+def test_an_outlier_is_forgotten(
+    seed: int, kind: str, size: float, batch: int, outliers: list[tuple[int, int, float]]
+) -> None:
+    """Up to two within 8 updates; in small batches one, since two of eight are more than the tenth that may be wild.
+    Each counts as 20 spreads afterwards, so as 400 / n of the variance."""
+    outliers = outliers[: 1 if batch == 8 else 2]
+    spread, plain = RunningSpread(), RunningSpread()
+    for update, scores in enumerate(ordinary(seed, kind, size, batch) * 3):
+        plain.see(scores)
+        spoilt = {place: score for when, place, score in outliers if when == update}
+        spread.see([spoilt.get(place, score) for place, score in enumerate(scores)])
+        if spoilt:  # in its own update it counts in full: no reward is beyond √n
+            assert spread.value > 1e4 / (2 * spread.count) ** 0.5
+    assert 0.5 < spread.value / plain.value < 2
+
+
+def test_what_an_outlier_counts_by_hand() -> None:
     spread = RunningSpread()
-    for part in range(parts):
-        spread.see(scores[part::parts])
-    wanted = float(np.std(scores)) if scores else 0.0
-    assert spread.value == pytest.approx(wanted, abs=1e-3) if wanted > 1e-3 else spread.value > 0
-    assert RunningSpread(*spread.sums).value == spread.value
+    spread.see([0.0, 1.0] * 4)  # mean ½, spread ½: up to 10½ nothing is an outlier
+    assert spread.see([1e6]) == (-9.5, 10.5)
+    assert spread.value == pytest.approx(1e6 * 8**0.5 / 9, rel=1e-5)
+    spread.see([])
+    assert spread.value == pytest.approx(((4 + 10.5**2) / 9 - (14.5 / 9) ** 2) ** 0.5)
+    again = RunningSpread()
+    again.restore(spread.state())
+    assert again == spread
+    # In the first update: seven zeros are nearest to the median, and their unit is 1.
+    first = RunningSpread()
+    assert first.see([0.0] * 7 + [-1e6]) == (-20.0, 20.0)
 
 
 def test_the_sum_of_verdicts_counts_severity() -> None:

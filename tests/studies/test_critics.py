@@ -21,8 +21,10 @@ def test_the_default_critic_of_summaries_agrees_with_people_and_pays_no_copies()
     for critic in ("support", "support+reference"):
         counts, means = run.counts(found[critic]), found[critic]["means"]
         assert counts["above"] / counts["pairs"] >= 0.7
-        assert max(means[kind] for kind in ("first", "middle", "three", "names", "keywords", "empty")) < 0.02
-        assert means["wrong"] < means["corrected"] and found[critic]["above_correction"]["first"] == 0
+        cheats = ("first", "middle", "three", "nearly", "names", "keywords", "things", "empty")
+        assert max(means[kind] for kind in cheats) < 0.02
+        # One article is a row of buttons for sharing, and people's summary of it lists them.
+        assert means["wrong"] < means["corrected"] and found[critic]["above_correction"]["first"] <= 1
 
 
 def test_it_measures_a_folder_and_writes_no_text(tmp_path: Path) -> None:

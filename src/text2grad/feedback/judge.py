@@ -111,13 +111,14 @@ class RewardFunction(Closable):
         pairs = [Pair(completions[i], said, source=prompt_text(examples[i].prompt)) for i, said in scored.items()]
         alignments = dict(zip(scored, align_many(pairs, settings=self.options), strict=True))
         seen = RunningScale()
-        seen.see(scale_pairs([(critique, alignments[i]) for i, critique in scored.items()]))
+        worths = scale_pairs([(critique, alignments[i]) for i, critique in scored.items()])
+        seen.see(worths)
         if learn:
-            scores = RunningSpread()
-            scores.see([total_of(said, alignments[i], completions[i].text) for i, said in scored.items()])
-            for scale, spread in world.all_gather((seen.sums, scores.sums)):
-                self.running_scale.add(scale)
-                self.running_spread.add(spread)
+            scores = [total_of(said, alignments[i], completions[i].text) for i, said in scored.items()]
+            gathered = world.all_gather((worths, scores))
+            low, high = self.running_spread.see(*(part for _, part in gathered))
+            for part, _ in gathered:
+                self.running_scale.see([(verdicts, min(max(score, low), high)) for verdicts, score in part])
         # Before the first update there is nothing but these.
         worth = (self.running_scale if self.running_scale.count else seen).value
         cut_off = truncated or [False] * len(completions)

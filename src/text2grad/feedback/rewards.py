@@ -17,6 +17,8 @@ The last token is the decision to stop, or, where a completion was cut off, the 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import inf
+from statistics import median
 from typing import Literal
 
 import numpy as np
@@ -101,12 +103,20 @@ class RunningScale:
         return float(max(0.0, (PRIOR_COUNT * prior + evidence * self.slope) / (PRIOR_COUNT + evidence)))
 
 
+OUTLIER, ENOUGH, NEAREST = 20.0, 8, 0.9
+"""A score more than 20 standard deviations from the mean of those before it, and beyond all of them, is an outlier,
+once there are 8. The first update is judged by the nine tenths of its own scores that are nearest to their median."""
+
+
 @dataclass(slots=True)
 class RunningSpread:
     """Standard deviation of the score over everything seen so far; 1 while all scores are equal.
 
+    An outlier counts in full in its own update, so that its reward is not huge, and from then on as the farthest score
+    that is none. Where no score is an outlier, this is the plain standard deviation, to the last bit.
+
     >>> spread = RunningSpread()
-    >>> spread.see([0.1, 0.3])
+    >>> _ = spread.see([0.1, 0.3])
     >>> round(spread.value, 3)
     0.1
     """
@@ -114,27 +124,64 @@ class RunningSpread:
     count: float = 0.0
     total: float = 0.0
     squares: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    """Of the scores as they count later."""
+    latest: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    """The sums with the latest update's scores in full."""
 
-    def see(self, scores: Sequence[float]) -> None:
-        self.add([len(scores), sum(scores), sum(score * score for score in scores)])
+    def see(self, *parts: Sequence[float]) -> tuple[float, float]:
+        """Add the scores of an update, one part per process. Returns the bounds beyond which a score is an outlier."""
+        scores = [score for part in parts for score in part]
+        low, high = self._bounds(scores)
+        kept, latest = self._sums, self._sums
+        for part in parts:
+            kept = _added(kept, [min(max(score, low), high) for score in part])
+            latest = _added(latest, part)
+        if scores:
+            least, most = max(min(scores), low), min(max(scores), high)
+            self.low, self.high = (min(self.low, least), max(self.high, most)) if self.count else (least, most)
+        self.count, self.total, self.squares = kept
+        self.latest = latest
+        return low, high
 
-    def add(self, sums: Sequence[float]) -> None:
-        """Add the `sums` of other completions."""
-        self.restore([own + other for own, other in zip(self.sums, sums, strict=True)])
+    def _bounds(self, scores: Sequence[float]) -> tuple[float, float]:
+        if self.count >= ENOUGH:
+            sums, low, high = self._sums, self.low, self.high
+        elif len(scores) >= ENOUGH:
+            middle = median(scores)
+            nearest = sorted(scores, key=lambda score: abs(score - middle))[: int(NEAREST * len(scores))]
+            sums, low, high = _added((0.0, 0.0, 0.0), nearest), min(nearest), max(nearest)
+        else:
+            return -inf, inf
+        mean, reach = sums[1] / sums[0], OUTLIER * _deviation(sums)
+        return min(low, mean - reach), max(high, mean + reach)
 
     @property
-    def sums(self) -> tuple[float, ...]:
+    def _sums(self) -> tuple[float, float, float]:
         return self.count, self.total, self.squares
 
     def state(self) -> list[float]:
-        return list(self.sums)
+        return [*self._sums, self.low, self.high, *self.latest]
 
     def restore(self, state: Sequence[float]) -> None:
-        self.count, self.total, self.squares = state
+        self.count, self.total, self.squares, self.low, self.high, *latest = state
+        count, total, squares = latest
+        self.latest = count, total, squares
 
     @property
     def value(self) -> float:
-        return float((_squares_apart(*self.sums) / max(self.count, 1.0)) ** 0.5) or 1.0
+        return _deviation(self.latest)
+
+
+def _added(sums: tuple[float, float, float], scores: Sequence[float]) -> tuple[float, float, float]:
+    count, total, squares = sums
+    return count + len(scores), total + sum(scores), squares + sum(score * score for score in scores)
+
+
+def _deviation(sums: tuple[float, float, float]) -> float:
+    """Standard deviation from count, sum and sum of squares; 1 where all are equal."""
+    return float((_squares_apart(*sums) / max(sums[0], 1.0)) ** 0.5) or 1.0
 
 
 def _squares_apart(count: float, total: float, squares: float) -> float:

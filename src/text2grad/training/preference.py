@@ -162,6 +162,7 @@ class DPOTrainer(Closable):
         parts: dict[str, Any] = {"watch": self.watch, "warned": self.warned, "best": self.best}
         if self.reward_function is not None:
             parts["scale"] = self.reward_function.running_scale
+            parts["spread"] = self.reward_function.running_spread
         self.state = TrainingState(self.policy, self.optimizer, world, parts)
 
     def _encode(self, model: Any) -> None:

@@ -125,6 +125,36 @@ class TestWhatItSays:
         completion = "def plus(a, b):\n    return plus(a - 1, b + 1) if a else b\n"
         assert quoted(said(critic, completion)) == ["plus"]
 
+    @pytest.mark.parametrize(
+        ("names", "meant"),
+        [
+            ("count_vowel, main > count_vowel", "count_vowel"),  # `main` is what nobody uses
+            ("main > count_vowel, count_vowel", "count_vowel"),
+            ("count_vowel, show > count_vowel", "count_vowel"),
+            ("count_vowel, count_words", "count_vowel"),
+            ("count_words, countVowels", "countVowels"),
+            ("is_vowel, vowel_count > is_vowel, test_it > vowel_count", "vowel_count"),
+            ("vowels_in, vowel_number > vowels_in", "vowel_number"),  # a helper has a part of the name
+            ("solve, main > solve", "solve"),
+            ("main", "main"),
+            ("solve, run", None),
+            ("count_vowel1, count_vowel2", None),
+        ],
+    )
+    def test_the_function_that_was_meant(self, critic: CodeCritic, names: str, meant: str | None) -> None:
+        """`a > b`: a uses b."""
+        parts = [part.split(" > ") for part in names.split(", ")]
+        completion = "\n".join(f"def {name}(s):\n    return {''.join(used) or 's'}\n" for name, *used in parts)
+        (critique,) = critic([""], [f"{completion}\nprint({parts[0][0]})\n"], tests=[["assert count_vowels('a') == 1"]])
+        assert critique is not None and quoted(critique) == ([meant] if meant else [])
+        assert (f"`{meant}` should be called `count_vowels`" in critique.feedback) == bool(meant)
+
+    def test_two_functions_of_other_names(self, critic: CodeCritic) -> None:
+        completion = "def decod(s):\n    return s\n\ndef encod(s):\n    return s\n"
+        (critique,) = critic([""], [completion], tests=[["assert encode('a') == 'a'", "assert decode('a') == 'a'"]])
+        assert critique is not None and quoted(critique) == ["encod", "decod"]
+        assert "`decod` should be called `decode`: 1 test ended" in critique.feedback
+
     def test_of_two_functions_of_another_name_none_is_blamed(self, critic: CodeCritic) -> None:
         critique = said(critic, "def plus(a, b):\n    return a + b\n\ndef minus(a, b):\n    return a - b\n")
         assert critique.quotes == () and "NameError: name 'add' is not defined" in critique.feedback

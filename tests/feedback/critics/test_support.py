@@ -88,6 +88,11 @@ def test_coverage_by_a_reference_is_half_of_what_it_says_and_the_source_says_too
         f"{FJORD} {TOUR}",
         "Fjord, Jorun Vekas, Tern Norway, Ostby, Utah",
         "album Fjord single tour",
+        "The album, the Fjord, the single and the tour.",
+        "the album, the sold, the Norwegian singer, the Fjord Tour",
+        "The album of the singer of the tour of the shows.",
+        "The album. The singer. The tour. The shows.",
+        "the album\nthe singer\nthe tour\nthe shows",
         "Penguins waddle across melting glaciers.",
     ],
 )
@@ -104,6 +109,34 @@ def test_copying_is_allowed_where_it_is_asked_for_and_where_the_reference_copies
     assert score(copied, copied=0) == pytest.approx(2 / 3)  # "album" and "sold" are two of the four that are enough
     assert score(copied, reference=copied) == 1.0
     assert said("Everyone knows it sold 1,250,000 copies in 12 countries and so on.") == ["Everyone knows"]
+
+
+@pytest.mark.parametrize(
+    "nearly",
+    [
+        "The album sold 1,250,000 copies in 12 nations and cost £3m to make.",  # one word changed
+        "The album sold 1,250,000 copies in 12 countries, cost £3m to make.",  # left out
+        "The album really sold 1,250,000 copies in 12 big countries and cost £3m to make.",  # two added
+        "The lead single came out on 10 January 2016.",  # a short sentence, nearly whole
+    ],
+)
+def test_a_sentence_that_is_nearly_copied_earns_nothing(nearly: str) -> None:
+    critique = judge(nearly)
+    assert critique is not None and critique.score == 0.0 and "copied from the source" in critique.feedback
+    assert score(nearly, copied=0) > 0
+    assert score(nearly, reference=nearly) > 0
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "The singer released the album Fjord.",
+        "The tour of the singer had shows in Ostby and Utah.",
+        "Norwegian singer Jorun Vekas plans a Fjord tour.",
+    ],
+)
+def test_a_sentence_with_a_verb_is_no_list(sentence: str) -> None:
+    assert "list" not in " ".join(quote.comment for quote in (judge(sentence) or Critique("list")).quotes)
 
 
 def test_repetition_is_quoted_and_lowers_the_score() -> None:
@@ -155,6 +188,12 @@ def test_without_a_source_it_is_not_scored_and_says_why() -> None:
     assert SupportCritic()(["Who?"], ["Fjord."]).reasons == {
         0: "it has no passages and no source, and its prompt has fewer than 20 words"
     }
+    empties: list[Any] = [[], [[]], [None]]
+    for empty in empties:
+        critiques = SupportCritic()(["Who?"], ["Fjord."], passages=empty)
+        assert critiques == [None] and critiques.reasons[0].startswith("it has no passages")
+    with pytest.raises(InvalidData, match="item 1: passages should have a value for each completion, got 1"):
+        SupportCritic()(["Who?", "Who?"], ["Fjord.", "Fjord."], passages=[[FJORD]])
 
 
 def test_words_of_the_question_are_not_held_against_the_completion() -> None:

@@ -229,15 +229,18 @@ def _undefined(remarks: _Remarks, failed: Iterable[TestResult]) -> set[str]:
 
 
 def _misnamed(remarks: _Remarks, failed: Sequence[TestResult], wanted: Iterable[str]) -> set[str]:
-    """A function under another name than the tests call; the tests whose failure that explains."""
-    place = remarks.source.unused_function(wanted)
-    for name in wanted if place is not None else ():
+    """Functions under other names than the tests call; the tests whose failure that explains."""
+    source, right, explained = remarks.source, set(wanted), set[str]()
+    for name in wanted:
         message = f"NameError: name {name!r} is not defined"
         hit = [result for result in failed if result.message.startswith(message) and not result.frames]
-        if hit:
-            remarks.add(place, f"{{}} should be called `{name}`: {_some(len(hit), 'test')} ended in {message}.")
-            return {result.name for result in hit}
-    return set()
+        found = source.misnamed(name, right) if hit else None
+        if found is not None:
+            sentence = f"{{}} should be called `{name}`: {_some(len(hit), 'test')} ended in {message}."
+            remarks.add(source.functions[found][0], sentence)
+            right.add(found)
+            explained |= {result.name for result in hit}
+    return explained
 
 
 def _miscalled(remarks: _Remarks, failed: Iterable[TestResult]) -> set[str]:

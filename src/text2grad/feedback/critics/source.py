@@ -7,10 +7,12 @@ as given. Nothing is stripped or rewritten; a statement that stands in the promp
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
+
+from rapidfuzz import fuzz
 
 from text2grad.types import Message
 
@@ -22,6 +24,10 @@ _PYTHON = {"", "py", "python", "python3", "py3"}
 _LINE = re.compile(r"\r\n|\r|\n")
 _HEADER = re.compile(r":\s*(?:#[^\r\n]*\s*)*\Z")
 _SIGNATURE = re.compile(r"def\s+(?P<name>\w+)\s*(?P<rest>\(.*)", re.DOTALL)
+_STARTS = re.compile(r"main$|tests?(?:_|$)", re.IGNORECASE)
+_NAME_PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
+_ALIKE = 0.6
+"""Names of which so much is the same are taken for one name."""
 _UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 
@@ -91,14 +97,30 @@ class Source:
         """Whether nothing follows the program, not even the end of a fence."""
         return self.offset + len(self.text) == len(self.completion)
 
-    def unused_function(self, wanted: Iterable[str]) -> Place | None:
-        """The name of the only function that the completion defines at the top and that nothing else of it uses, nor
-        anybody wants."""
-        body = self.tree.body if self.tree is not None else []
-        parts = [(getattr(top, "name", None), node) for top in body for node in ast.walk(top)]
-        used = {node.id for name, node in parts if isinstance(node, ast.Name) and node.id != name}
-        names = {name: place for name, (place, _) in self.functions.items() if name not in {*wanted, *used}}
-        return next(iter(names.values())) if len(names) == 1 else None
+    def misnamed(self, name: str, other: Collection[str]) -> str | None:
+        """The function at the top of the completion that was meant to be called `name`: the one with the most similar
+        name, or the only one that no other function uses; None where that is not clear. `other`: names that are right.
+
+        What starts a program (`main`, `test…`, statements at the top) uses functions, and is meant to have its own
+        name, unless there is nothing else."""
+        functions = [each for each in self.functions if each not in other]
+        if not _STARTS.match(name):
+            functions = [each for each in functions if not _STARTS.match(each)] or functions
+        unused = [each for each in functions if each not in self._used]
+        likeness = {each: _likeness(each, name) for each in functions}
+        # A helper often has a part of the name. What uses it is likelier to be the function itself.
+        ranked = sorted(((likeness[each] + (each in unused) / 4, each) for each in functions), reverse=True)
+        if not ranked or (len(ranked) > 1 and ranked[0][0] == ranked[1][0]):
+            return None
+        best = ranked[0][1]
+        return best if unused == [best] or likeness[best] >= _ALIKE else None
+
+    @cached_property
+    def _used(self) -> set[str]:
+        """Names that functions use, other than their own."""
+        tops = [top for top in (self.tree.body if self.tree else []) if isinstance(top, ast.FunctionDef | ast.ClassDef)]
+        parts = [(top.name, node) for top in tops if not _STARTS.match(top.name) for node in ast.walk(top)]
+        return {node.id for name, node in parts if isinstance(node, ast.Name) and node.id != name}
 
     @cached_property
     def functions(self) -> dict[str, tuple[Place, Place]]:
@@ -146,6 +168,16 @@ class Source:
         start = self.starts[number - 1]
         end = self.starts[number] if number < len(self.starts) else len(self.text)
         return start + len(self.text[start:end].encode("utf-8", "surrogatepass")[:column].decode("utf-8", "ignore"))
+
+
+def _likeness(one: str, other: str) -> float:
+    """How much of two names is the same, from 0 to 1, whatever the order of their words.
+
+    >>> [round(_likeness(name, "count_vowels"), 2) for name in ("countVowel", "vowel_count", "main")]
+    [0.96, 0.96, 0.12]
+    """
+    a, b = (" ".join(_NAME_PART.findall(name)).lower() for name in (one, other))
+    return max(fuzz.ratio(a, b), fuzz.token_sort_ratio(a, b)) / 100
 
 
 def parsed(text: str) -> ast.Module | None:

@@ -2,8 +2,8 @@
 
 Enters: `passages` (texts, or lists of sentences), else `source`, else the prompt; `reference`, if there is one, says
 what should be mentioned. Leaves: a `Critique`. Good: supported words that matter. Poor: names and numbers that the
-source does not have, other words that it does not have (half as severe), stretches copied from it, lists of words,
-repetitions. Too little source: None.
+source does not have, other words that it does not have (half as severe), stretches copied from it, or nearly, lists of
+words, repetitions. Too little source: None.
 
 The score is the F-measure of two shares, from 0 to 1. Precision: of the content words, those that are supported and the
 writer's own; an invented name or number counts as four. Coverage: of what matters, what is said in such words.
@@ -17,6 +17,7 @@ import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from difflib import SequenceMatcher
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
@@ -42,7 +43,7 @@ from text2grad.feedback.critics.words import (
     words_of,
 )
 from text2grad.feedback.settings import SupportSettings
-from text2grad.feedback.text import Text
+from text2grad.feedback.text import ENGLISH, Text, word_set
 from text2grad.types import Critique
 
 _REMARKS = {
@@ -63,6 +64,16 @@ _MOST_REMARKS = 40
 """A completion with more invented numbers than this is a table: for the rest, what the source says is not looked up."""
 _LIST = 4
 """A sentence of so many content words and next to no function words is a list."""
+_COPIED_SENTENCE = 4
+_GAP, _SAME = 2, 0.8
+"""A sentence is nearly copied if this share of it stands in a sentence of the source, with at most so many other words
+between: as many words as count as copied, or this share of that sentence, too. Chosen on DeFacto's training file."""
+_ENGLISH = 0.2
+"""Of a source in English, more than this share are function words. Verbs of other languages are not known."""
+_ARTICLES = word_set(ENGLISH["classes"]["determiner"])
+_VERBS = word_set(ENGLISH["classes"]["verb"])
+_BETWEEN_THINGS = frozenset({"and", "or", "of"})
+_BEFORE_THINGS = _ARTICLES | _BETWEEN_THINGS
 _ROUNDED = re.compile(
     r"\b(?:about|around|almost|nearly|over|under|roughly|approximately|some|more than|less than|up to|at least|"
     r"an estimated|close to)\s*$",
@@ -160,7 +171,10 @@ class SupportCritic:
         if self.settings.copied:
             factor = 2 if unspaced(text.raw) else 1
             longest = self.settings.copied * factor
-            allowed = {length: set(ngrams(reference, length)) for length in range(4 * factor, longest + 1)}
+            told = {word.stem for word in reference}
+            allowed = {
+                length: set(ngrams(reference, length)) for length in range(_COPIED_SENTENCE * factor, longest + 1)
+            }
             for index, stretch in enumerate(ngrams(text.words, longest)):
                 if stretch in source.ngrams(longest) and stretch not in allowed[longest]:
                     text.label(range(index, index + longest), "copied")
@@ -168,11 +182,25 @@ class SupportCritic:
                 whole = tuple(word.stem for word in text.words[first:end])
                 if len(whole) in allowed and whole in source.ngrams(len(whole)) and whole not in allowed[len(whole)]:
                     text.label(range(first, end), "copied")
+                nearly = source.nearly(whole, longest)
+                if sum(whole[index] in told for index in nearly) < _SAME * len(nearly):
+                    text.label((first + index for index in nearly), "copied")
+        self._mark_lists(text, source)
+        text.label(repeated(text.raw, text.words, _REPEAT, reference), "repeated")
+
+    def _mark_lists(self, text: "Labelled", source: "Source") -> None:
+        """Sentences of next to no function words; and things named one after the other, with articles or one to a
+        sentence, without a verb."""
+        without_verb = []
         for first, end in text.sentences:
             content = sum(word.content for word in text.words[first:end])
             if content >= _LIST and end - first - content < source.function_share / 3 * (end - first):
                 text.label(range(first, end), "list")
-        text.label(repeated(text.raw, text.words, _REPEAT, reference), "repeated")
+            elif source.function_share >= _ENGLISH and text.only_names_things(first, end):
+                without_verb.append((first, end))
+        named = [index for first, end in without_verb for index in range(first, end)]
+        if sum(text.words[index].content for index in named) >= _LIST:
+            text.label(named, "list")
 
 
 class Labelled:
@@ -204,6 +232,32 @@ class Labelled:
         content = [label for word, label in zip(self.words, self.labels, strict=True) if word.content]
         weights = [_FACT_WEIGHT if label and label.startswith("fact") else 1.0 for label in content]
         return content.count(None) / sum(weights) if content else 0.0
+
+    def only_names_things(self, first: int, end: int) -> bool:
+        """Whether no word of a sentence looks like a verb and most content words stand where a list names a thing:
+        behind an article, a comma, "and" or "of"."""
+        named = content = 0
+        for index in range(first, end):
+            word = self._lower(index)
+            before = self._lower(index - 1) if index > first else ""
+            gap = self.raw[self.words[index - 1].end : self.words[index].start] if index > first else ","
+            begins = before in _BEFORE_THINGS or not gap.isspace()
+            verb = word in _VERBS or (self.words[index].content and not begins and self._verb_like(index, end))
+            if verb and before not in _ARTICLES:
+                return False
+            content += self.words[index].content
+            named += self.words[index].content and begins
+        return content > 0 and 2 * named >= content
+
+    def _verb_like(self, index: int, end: int) -> bool:
+        word = self._lower(index)
+        followed = index + 1 < end and self.raw[self.words[index].end : self.words[index + 1].start].isspace()
+        return word.endswith(("ed", "ing")) or (
+            followed and word.endswith("s") and self._lower(index + 1) not in _BETWEEN_THINGS
+        )
+
+    def _lower(self, index: int) -> str:
+        return self.raw[self.words[index].start : self.words[index].end].lower()
 
     def is_name(self, index: int, first: int) -> bool:
         """Whether a word has a capital, and not from being the first one of its sentence."""
@@ -267,6 +321,24 @@ class Source:
         if length not in self._ngrams:
             self._ngrams[length] = {each for passage in self.passages for each in ngrams(passage.words, length)}
         return self._ngrams[length]
+
+    def nearly(self, stems: Sequence[str], least: int) -> list[int]:
+        """Indices of these stems, a sentence's, that the nearest sentence of the source has in the same order: a copy
+        with words changed, added or left out. Empty where it is none; `least` words of a longer sentence are one."""
+        if len(stems) < _COPIED_SENTENCE or (near := self.nearest(set(stems))) is None:
+            return []
+        theirs = [word.stem for word in near.text.words[near.first : near.end]]
+        blocks = SequenceMatcher(None, stems, theirs, autojunk=False).get_matching_blocks()[:-1]
+        chains: list[list[int]] = []
+        ends = (-9, -9)
+        for mine, other, size in blocks:
+            if max(mine - ends[0], other - ends[1]) > _GAP:
+                chains.append([])
+            chains[-1] += range(mine, mine + size)
+            ends = (mine + size, other + size)
+        longest = max(chains, key=len, default=[])
+        whole = len(theirs) <= len(longest) / _SAME and len(longest) >= _COPIED_SENTENCE
+        return longest if len(longest) >= _SAME * len(stems) and (whole or len(longest) >= least) else []
 
     def has(self, text: Labelled, word: Word) -> bool:
         """Whether the source has a word, or one that begins alike ("Norwegians" for "Norway"); or a number, or one that

@@ -200,6 +200,10 @@ def encodable(*texts: str) -> bool:
 
 
 def column_at(columns: dict[str, Sequence[Any]], name: str, item: int) -> Any:
-    """The value of a column for one item; None where there is no such column."""
+    """The value of a column for one item; None where there is no such column, or nothing in it."""
     values = columns.get(name)
-    return None if values is None else values[item]
+    if values is None or len(values) == 0:
+        return None
+    if item >= len(values):
+        raise InvalidData(f"item {item}: {name} should have a value for each completion, got {len(values)}")
+    return values[item]
