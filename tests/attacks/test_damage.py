@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -62,10 +63,13 @@ def test_four_hundred_flipped_bits_are_four_hundred_refusals() -> None:
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "a bit of the state": lambda folder: _flip(folder / "state.pt"),
     "a bit of the checksums": lambda folder: _flip(folder / "checksums.json"),
-    "no checksums": lambda folder: (folder / "checksums.json").unlink(),
     "no state": lambda folder: (folder / "state.pt").unlink(),
     "checksums of a number": lambda folder: (folder / "checksums.json").write_text("5"),
+    "checksums a mile deep": lambda folder: (folder / "checksums.json").write_text("[" * 100_000),
+    "checksums in a pipe": lambda folder: _pipe(folder / "checksums.json"),
+    "a state in a pipe": lambda folder: _pipe(folder / "state.pt"),
     "another file": lambda folder: (folder / "more.bin").write_bytes(b"x"),
+    "another file, which is a pipe": lambda folder: os.mkfifo(folder / "more"),
 }
 
 
@@ -73,6 +77,11 @@ def _flip(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
+
+
+def _pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
 
 
 @pytest.mark.parametrize("name", DAMAGES)
@@ -86,6 +95,16 @@ def test_a_damaged_checkpoint_ends_in_one_line_and_the_one_before_resumes(
     assert len(told) == 1 and "is damaged, for " in told[0] and "delete this checkpoint folder" in told[0]
     assert main(["export", "run", "out"]) == 2
     assert "is damaged, for " in capfd.readouterr().err and not Path("out").exists()
+    shutil.rmtree(newest())
+    assert main(TRAIN) == 0
+
+
+@pytest.mark.usefixtures("there")
+def test_a_checkpoint_without_checksums_is_called_one_of_an_earlier_version(capfd: pytest.CaptureFixture[str]) -> None:
+    (newest() / "checksums.json").unlink()
+    assert main(TRAIN) == 2
+    told = capfd.readouterr().err.strip().splitlines()
+    assert len(told) == 1 and "is of an earlier version of text2grad" in told[0] and "damaged" not in told[0]
     shutil.rmtree(newest())
     assert main(TRAIN) == 0
 
