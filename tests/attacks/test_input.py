@@ -22,11 +22,17 @@ ODD: dict[str, tuple[list[str], str]] = {
         "update.learning_rate: should be less than",
     ),
     "a rate of the head": (["reward-model", "run", "data=x", "head_learning_rate=1e300"], "head_learning_rate: should"),
+    "a decay beyond 32 bits": ([*TRAIN, "run", "update.weight_decay=1e300"], "update.weight_decay: should be less"),
+    "a decay of another stage": (["sft", "run", "data=x", "update.weight_decay=1e300"], "weight_decay: should be less"),
     "a run 2,000 folders down": ([*TRAIN, DEEP], "nested too deeply"),
     "data 2,000 folders down": ([*TRAIN, "run", f"data={DEEP}"], "there is no such file"),
     "a model 2,000 folders down": (["generate", DEEP, "--prompt", "p"], "there is no such folder"),
     "settings 2,000 folders down": ([*TRAIN, "run", "--config", DEEP], "there is no such file"),
     "an output 2,000 folders down": (["align", "in.jsonl", DEEP], "nested too deeply"),
+    "a cache 2,000 folders down": (
+        [*TRAIN, "run", "critic=openai:m", "critics.openai.api_key=x", f"critics.openai.cache={DEEP}/x.sqlite"],
+        "should be a cache of replies",
+    ),
     "an annotation 2,000 folders down": (["annotate", "in.jsonl", DEEP, "--critic", "reference"], "too deeply"),
     "a report of 2,000 folders": (["report", DEEP], "nothing of that name"),
     "a name of 3,000 letters": ([*TRAIN, "a" * 3000], "File name too long"),
@@ -46,6 +52,13 @@ def test_odd_words_end_in_one_line(name: str, capfd: pytest.CaptureFixture[str])
     lines = capfd.readouterr().err.strip().splitlines()
     assert len(lines) == 1 and told in lines[0]
     assert {path.name for path in Path().iterdir()} <= {"model", "data.jsonl", "in.jsonl", "a"}
+
+
+@pytest.mark.usefixtures("here")
+def test_weights_that_run_away_are_told_in_one_line(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main([*TRAIN, "run", "update.weight_decay=1e3", "update.learning_rate=1e30", "--quiet"]) == 2
+    (line,) = capfd.readouterr().err.strip().splitlines()
+    assert "log-probs are not finite: the weights have run away. Lower update.learning_rate" in line
 
 
 @pytest.mark.usefixtures("here")
