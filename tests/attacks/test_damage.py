@@ -131,15 +131,46 @@ def _template(folder: Path) -> None:
     path.write_text(path.read_text() + " ")
 
 
-@pytest.mark.parametrize("change", [_weight, _merge, _template])
+def _setting(**values: Any) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+    return change
+
+
+ROPE = {"rope_theta": 9999.0, "rope_type": "default"}
+SETTINGS = [_setting(rms_norm_eps=1e-4), _setting(hidden_act="gelu"), _setting(rope_parameters=ROPE)]
+
+
+@pytest.mark.parametrize("change", [_weight, _merge, _template, *SETTINGS])
 @pytest.mark.usefixtures("there")
 def test_another_starting_model_is_refused(change: Any, capfd: pytest.CaptureFixture[str]) -> None:
     change(Path("model"))
     assert main(TRAIN) == 2
     told = capfd.readouterr().err.strip().splitlines()
-    assert len(told) == 1 and "other weights, or another tokenizer or chat template" in told[0]
+    assert len(told) == 1 and "other weights or settings, or another tokenizer or chat template" in told[0]
     assert main(["export", "run", "out"]) == 2
     assert "was started from another model" in capfd.readouterr().err and not Path("out").exists()
+
+
+@pytest.mark.usefixtures("there")
+def test_a_run_of_an_earlier_version_resumes_by_its_weights_alone() -> None:
+    """It wrote down the first half of the fingerprint."""
+    path = Path("run/run.json")
+    tree = json.loads(path.read_text())
+    assert len(tree["model"]) == 128
+    path.write_text(json.dumps(tree | {"model": tree["model"][:64]}))
+    assert main(TRAIN) == 0 and main(["export", "run", "out"]) == 0
+
+
+def test_weights_in_buffers_are_part_of_the_fingerprint() -> None:
+    tokenizer = tiny_tokenizer()
+    model = tiny_model(tokenizer, hidden_size=16, layers=1)
+    model.register_buffer("shift", torch.tensor([1.0]))
+    before = fingerprint(model, tokenizer)
+    model.get_buffer("shift").fill_(2.0)
+    assert fingerprint(model, tokenizer) != before
 
 
 def test_the_fingerprint_stays_while_the_tokenizer_is_used() -> None:

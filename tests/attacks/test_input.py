@@ -61,24 +61,26 @@ def test_weights_that_run_away_are_told_in_one_line(capfd: pytest.CaptureFixture
     assert "log-probs are not finite: the weights have run away. Lower update.learning_rate" in line
 
 
+@pytest.mark.parametrize(("size", "count", "shown"), [(5_000_000, 1, 0), (5_000_000, 6, 0), (1_900_000, 6, 2)])
 @pytest.mark.usefixtures("here")
-def test_a_huge_completion_hides_no_other_and_the_page_stays_light() -> None:
+def test_huge_completions_hide_no_other_and_the_page_stays_light(size: int, count: int, shown: int) -> None:
+    """A page has 8 MB for completions: a quarter for one at most, a half for all huge ones together."""
     assert main([*TRAIN, "run", "guard.nothing_learned=warn", "--quiet"]) == 0
     path = Path("run/rollouts.jsonl")
     first, *rest = path.read_text().splitlines()
     row = json.loads(first)
-    size = 5_000_000
     row["completion"] |= {"text": "x" * size, "token_ids": [1], "offsets": [[0, size]]}
     for key in ("logprobs", "token_rewards", "advantages", "logprobs_after", "values", "verdicts"):
         if row.get(key):
             row[key] = row[key][:1]
     row["alignment"] = {"spans": [], "missed": []}
-    path.write_text("\n".join([json.dumps(row), *rest]) + "\n")
+    path.write_text("\n".join([*[json.dumps(row)] * count, *rest]) + "\n")
     assert main(["report", "run", "--out", "page.html"]) == 0
     page = Path("page.html").read_text()
-    assert len(page) < 1_000_000
+    assert len(page) < 1_000_000 + shown * size
     (run,) = data_of(page)["runs"]
-    assert (len(run["during"]), run["duringTotal"]) == (len(rest), len(rest) + 1)
+    assert len(rest) > 2
+    assert (len(run["during"]), run["duringTotal"]) == (shown + len(rest), count + len(rest))
 
 
 FILL = """

@@ -11,7 +11,7 @@ import difflib
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -96,13 +96,10 @@ def published_dtype(name: str) -> Any:
 
 
 def fingerprint(model: Any, tokenizer: Any) -> str:
-    """sha256 of every weight, the tokenizer and its chat template; the same on every device."""
-    import torch
-
+    """sha256 of every weight, the tokenizer and its chat template, then one of what the settings say and of the weights
+    that live in buffers; the same on every device. A run of an earlier version has written down the first alone."""
     digest = hashlib.sha256()
-    for name, weight in model.named_parameters():
-        digest.update(f"{name} {tuple(weight.shape)} {weight.dtype}".encode())
-        digest.update(weight.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    _digest_tensors(digest, model.named_parameters())
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         parts: Any = sorted(tokenizer.get_vocab().items())
@@ -111,7 +108,33 @@ def fingerprint(model: Any, tokenizer: Any) -> str:
         parts = json.loads(backend.to_str()) | {"truncation": None, "padding": None}
     told = [parts, tokenizer.special_tokens_map, getattr(tokenizer, "chat_template", None)]
     digest.update(json.dumps(told, sort_keys=True, default=str).encode())
-    return digest.hexdigest()
+    more = hashlib.sha256()
+    stored = model.state_dict().keys()  # without those that are computed from the settings
+    _digest_tensors(more, ((name, buffer) for name, buffer in model.named_buffers() if name in stored))
+    said = {key: value for key, value in model.config.to_diff_dict().items() if key not in _NOT_COMPUTED}
+    ends = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    more.update(json.dumps([said, ends], sort_keys=True, default=str).encode())
+    return digest.hexdigest() + more.hexdigest()
+
+
+_NOT_COMPUTED = (
+    "_name_or_path",
+    "architectures",
+    "auto_map",
+    "dtype",
+    "torch_dtype",
+    "transformers_version",
+    "use_cache",
+)
+"""Settings that change no number that a model computes from its weights, or that loading sets."""
+
+
+def _digest_tensors(digest: Any, tensors: Iterable[tuple[str, Any]]) -> None:
+    import torch
+
+    for name, tensor in tensors:
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
 
 
 def read_pair(from_pretrained: Any, name: str) -> tuple[Any, Any]:

@@ -52,8 +52,8 @@ class ResponseCache(Closable):
                     f"space there, or name another file with critics.openai.cache; then run the same command again"
                 ) from problem
             raise CriticError(
-                f"{str(self.path)[:300]}: should be a cache of replies, or a place where one can be made: {problem}. Name another "
-                f"file, or delete this one if it is not needed"
+                f"{str(self.path)[:300]}: should be a cache of replies, or a place where one can be made: {problem}. "
+                f"Name another file, or delete this one if it is not needed"
             ) from problem
 
     def get(self, key: str) -> dict[str, Any] | None:
