@@ -120,6 +120,19 @@ def replacing(times: int) -> Damage:
     return changed("tokenizer.json", normalizer={"type": "Sequence", "normalizers": [rule] * times})
 
 
+def adding(pieces: int, ids: int) -> Damage:
+    """A post-processor of few bytes that puts many ids before every text."""
+    piece, token = {"SpecialToken": {"id": "x", "type_id": 0}}, {"id": "x", "ids": [0] * ids, "tokens": ["a"] * ids}
+    text = [{"Sequence": {"id": "A", "type_id": 0}}]
+    rule = {
+        "type": "TemplateProcessing",
+        "single": [piece] * pieces + text,
+        "pair": text,
+        "special_tokens": {"x": token},
+    }
+    return changed("tokenizer.json", post_processor=rule)
+
+
 def split(regex: str) -> Damage:
     rule = {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
     return changed("tokenizer.json", pre_tokenizer=rule)
@@ -177,6 +190,18 @@ REFUSED: dict[str, tuple[Damage, str]] = {
     "key heads 1e9": (config(num_key_value_heads=10**9), "asks for"),
     "head size 0": (config(head_dim=0), "could not be read"),
     "layers 1e7": (config(num_hidden_layers=10**7), "asks for 10,000,000 layers"),
+    "layers by another name": (
+        config(model_type="opt", num_hidden_layers=10**7, ffn_dim=8, word_embed_proj_dim=16),
+        "asks for 10,000,000 layers",
+    ),
+    "decoder layers 1e7": (
+        config(model_type="bart", d_model=16, decoder_layers=10**7, decoder_ffn_dim=8, decoder_attention_heads=2),
+        "asks for more layers than",
+    ),
+    "attention types without end": (
+        config(model_type="gpt_neo", attention_types=[[["global"], 10**9]]),
+        "could not be read",
+    ),
     "layers below 0": (config(num_hidden_layers=-1), "asks for -1 layers"),
     "layers in words": (config(num_hidden_layers="two"), "could not be read"),
     "vocabulary 1e10": (config(vocab_size=10**10), "asks for"),
@@ -201,6 +226,7 @@ REFUSED: dict[str, tuple[Damage, str]] = {
     "attention of a list": (config(attn_implementation=["evil/kernel"]), "can name a repository of code"),
     "tokenizer that doubles": (replacing(40), "times as long"),
     "tokenizer that backtracks": (split("(a+)+$"), "a library gave up"),
+    "tokenizer that adds without end": (adding(1000, 1000), "adds 1,000,000 ids to every text"),
     "tokenizer of half a regex": (split("("), "could not be read"),
     "tokenizer cut off": (written("tokenizer.json", "{"), "could not be read"),
     "tokenizer a mile deep": (written("tokenizer.json", "[" * 100_000), "could not be read"),
@@ -215,6 +241,10 @@ REFUSED: dict[str, tuple[Damage, str]] = {
     "template that loops": (template(LOOP), "chat template fails (TimeoutError: it did not end within 0.3 s)"),
     "template that powers": (template("{{ 9 ** (9 ** 9) }}"), "chat template fails"),
     "template without measure": (template("{{ 'a' * 9999999 }}"), "writes 9,999,999 characters"),
+    "template of 10 GB": (template("{{ 'x' * 10**10 }}"), "chat template fails (MemoryError"),
+    "template of a long list": (template("{{ ([1] * 10**9) | sum }}"), "chat template fails (MemoryError"),
+    "template that repeats": (template("{{ messages[0].content * 99000 }}"), "chat template writes"),
+    "template that says much": (template("{{ raise_exception('one\\ntwo\\nthree') }}"), "conversation: one"),
     "template that calls itself": (template("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"), "template fails"),
     "template that divides by 0": (template("{{ 1 / 0 }}"), "chat template fails (ZeroDivisionError"),
     "template that reads files": (template("{% include '/etc/passwd' %}"), "chat template fails"),

@@ -4,6 +4,7 @@ Enters: a model folder, its settings, its tokenizer's file. Leaves: nothing, or 
 code of the folder, and reads no pickled file, for reading one runs what its maker likes.
 """
 
+import itertools
 import json
 import math
 import signal
@@ -25,6 +26,10 @@ _PACKED = 8
 """Weights that one stored element may hold at most: four bits each."""
 _ATTENTIONS = ("eager", "sdpa", "flex_attention", "flash_attention_2", "flash_attention_3", "flash_attention_4")
 """What settings may ask for. Any other word can name a repository of kernels, which is code that runs."""
+_MODULES = 64
+"""Modules that a model may have for each stored tensor: layers by any name are counted, not read from settings."""
+_MOST_ADDED = 10_000
+"""Ids that a tokenizer may add to every text."""
 _MOST_GROWTH = 1e4
 """Times that a tokenizer may lengthen a text before it cuts it."""
 
@@ -82,8 +87,18 @@ def check_sizes(folder: Path, config: Any) -> None:
         raise CorruptModel(
             f"{folder}: its config.json asks for {layers:,} layers, and its files hold {tensors} tensors"
         )
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, **DATA)
+    made = itertools.count()
+
+    def count(*_: object) -> None:
+        if next(made) > _MODULES * (1 + tensors):
+            raise CorruptModel(f"{folder}: its config.json asks for more layers than {tensors} stored tensors can fill")
+
+    hook = torch.nn.modules.module.register_module_module_registration_hook(count)
+    try:
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config, **DATA)
+    finally:
+        hook.remove()
     if (asked := sum(weight.numel() for weight in model.parameters())) > _PACKED * stored:
         raise CorruptModel(f"{folder}: its config.json asks for {asked:,} weights, and its files hold {stored:,}")
 
@@ -112,6 +127,15 @@ def check_tokenizer(folder: Path) -> None:
             growth *= max(1.0, len(str(rule.get("content"))) / len(pattern or "x"))
     if growth > _MOST_GROWTH:
         raise CorruptModel(f"{path}: its rules make a text up to {growth:.0e} times as long")
+    added = 0
+    for rule in _parts(tree.get("post_processor")):
+        known = rule.get("special_tokens")
+        for form in ("single", "pair"):
+            for piece in _parts(rule.get(form) if isinstance(known, dict) else None):
+                token = known.get(str(piece.get("id")))  # type: ignore[union-attr]
+                added += len(token["ids"]) if isinstance(token, dict) and isinstance(token.get("ids"), list) else 0
+    if added > _MOST_ADDED:
+        raise CorruptModel(f"{path}: its post-processor adds {added:,} ids to every text")
 
 
 def check_config(folder: Path) -> None:
@@ -149,6 +173,30 @@ def _read(path: Path) -> Mapping[str, Any]:
     except (ValueError, RecursionError) as error:
         problem = str(error)
     raise CorruptModel(f"{path}: its files could not be read: should be one JSON object: {problem[:100]}")
+
+
+_LIMITED = threading.Lock()
+
+
+@contextmanager
+def memory_bound(most: int) -> Iterator[None]:
+    """A `MemoryError` where the process asks for more bytes than these, on top of what it has. On Linux."""
+    try:
+        import resource
+
+        pages = int(Path("/proc/self/statm").read_text().split()[5])
+    except (ImportError, OSError):
+        yield
+        return
+    with _LIMITED:  # threads share the limit
+        soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        bound = pages * resource.getpagesize() + most
+        given = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
+        resource.setrlimit(resource.RLIMIT_DATA, (min([bound, *given]), hard))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 @contextmanager

@@ -27,12 +27,24 @@ from text2grad.errors import (
     panicked,
 )
 from text2grad.models.cache import ALIASES, check_complete, from_gguf, from_wheel, set_end_tokens
-from text2grad.models.checks import DATA, WEIGHTS, check_config, check_files, check_sizes, check_tokenizer
+from text2grad.models.checks import (
+    DATA,
+    WEIGHTS,
+    check_config,
+    check_files,
+    check_sizes,
+    check_tokenizer,
+    memory_bound,
+    within,
+)
 from text2grad.runs import no_space_named
 
 _HUB_ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
 ADAPTER = "adapter_config.json"
 DTYPES = ("float32", "bfloat16", "float16", "float64")
+ADAPTER_SECONDS = 20.0
+ADAPTER_MEMORY, CONFIG_MEMORY = 2 << 30, 2 << 30
+"""Bytes that reading an adapter may take beside eight times its files, and that reading settings may take."""
 _HUB_ANSWERS_WITHIN = 10
 """Seconds; the hub's own library goes on trying for half a minute per file before it says that there is no network."""
 
@@ -50,7 +62,8 @@ def load_model(name: str, *, device: str = "cpu", dtype: str = "float32") -> tup
         return _with_adapter(name, *load_model(base, device=device, dtype=dtype))
     tokenizer, place, options = _tokenizer(name)
     if Path(place).is_dir():
-        settings = _read(AutoConfig.from_pretrained, place, name, options)
+        with memory_bound(CONFIG_MEMORY):
+            settings = _read(AutoConfig.from_pretrained, place, name, options)
         _read(check_sizes, Path(place), name, {"config": settings})
     options |= {**WEIGHTS, "dtype": kind, "output_loading_info": True}
     model, loading = _read(AutoModelForCausalLM.from_pretrained, place, name, options)
@@ -79,7 +92,10 @@ def adapted_base(name: str) -> str | None:
 def _with_adapter(name: str, model: Any, tokenizer: Any) -> tuple[Any, Any]:
     from peft import PeftModel
 
-    adapted = _read(lambda place: PeftModel.from_pretrained(model, place), str(Path(name).expanduser()), name, {})
+    # Its settings hold patterns, layers to repeat and ranks: as much as they like.
+    size = sum(file.stat().st_size for file in Path(name).expanduser().iterdir())
+    with within(ADAPTER_SECONDS + size / 2e7, "it"), memory_bound(ADAPTER_MEMORY + 8 * size):
+        adapted = _read(lambda place: PeftModel.from_pretrained(model, place), str(Path(name).expanduser()), name, {})
     return adapted.merge_and_unload().eval(), tokenizer
 
 
