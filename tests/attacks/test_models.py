@@ -7,6 +7,8 @@ import random
 import re
 import shutil
 import struct
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,9 @@ from safetensors.torch import load_file, save_file
 
 from tests.models.gguf_files import tiny_gguf
 from text2grad.cli import main
-from text2grad.models import chat
+from text2grad.models import chat, load
 from text2grad.models.checks import within
+from text2grad.models.load import load_model
 
 PROMPT = ["--prompt", "Say " + "a" * 40 + "b, please.", "device=cpu", "max_new_tokens=4"]
 Damage = Callable[[Path], object]
@@ -271,6 +274,32 @@ def test_a_hostile_folder_ends_in_one_line(
     assert not (here / "PWNED").exists()
 
 
+ADAPTERS: dict[str, dict[str, Any]] = {
+    "rank 1e9": {"r": 10**9},
+    "layers again and again": {"layer_replication": [[0, 1]] * 100_000},
+    "pattern that backtracks": {"target_modules": r"(.*.*.*.*.*)*(.*)*(.*)*X"},
+    "rank by a pattern that backtracks": {"rank_pattern": {r"(.*.*.*.*.*)*(.*)*(.*)*X": 4}},
+}
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_a_hostile_adapter_ends_in_one_line(
+    here: Path, name: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from peft import LoraConfig, get_peft_model
+
+    base, _ = load_model("model")
+    get_peft_model(base, LoraConfig(r=2, target_modules=["q_proj"])).save_pretrained(here / "adapter")
+    changed("adapter_config.json", base_model_name_or_path="model")(here / "adapter")
+    assert main(["generate", "adapter", *PROMPT]) == 0
+    changed("adapter_config.json", **ADAPTERS[name])(here / "adapter")
+    monkeypatch.setattr(load, "ADAPTER_SECONDS", 2.0)
+    capfd.readouterr()
+    assert main(["generate", "adapter", *PROMPT]) == 2
+    (line,) = capfd.readouterr().err.strip().splitlines()
+    assert "adapter: its files could not be read" in line
+
+
 def cached(folder: Path, home: str, blobs: str) -> Path:
     """The folder's files as the hub's cache keeps them: links from a snapshot to blobs."""
     snapshot = folder.parent / home / "snapshots" / "0a1b"
@@ -375,6 +404,16 @@ def test_every_reader_is_told_to_run_no_code() -> None:
     safe = ("**where", "weights_only=True", "RewardModel.from_pretrained", "PeftModel", "`from_pretrained`")
     assert [(name, line) for name, line in calls if not any(word in line for word in safe)] == []
     assert len(calls) >= 3
+
+
+@pytest.mark.parametrize("damage", [remote, remote_tokenizer])
+def test_a_piped_yes_runs_no_code_of_the_folder(here: Path, damage: Damage) -> None:
+    """A process of its own: what asks may read the real standard input."""
+    damage(here / "model")
+    words = [sys.executable, "-m", "text2grad", "generate", "model", *PROMPT]
+    done = subprocess.run(words, input="y\n" * 9, capture_output=True, text=True, cwd=here, check=False)
+    assert done.returncode == 2 and "custom code" in done.stderr
+    assert not (here / "PWNED").exists()
 
 
 def test_a_timer_that_ran_before_runs_on() -> None:
