@@ -18,6 +18,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.models.gguf_files import tiny_gguf
+from tests.models.test_load import load_from_hub
 from text2grad.cli import main
 from text2grad.models import chat, load
 from text2grad.models.checks import within
@@ -323,6 +324,25 @@ def cached(folder: Path, home: str, blobs: str) -> Path:
 def test_links_of_the_hubs_cache_stay_within_their_repository(here: Path, home: str, blobs: str, fits: bool) -> None:
     snapshot = cached(here / "model", home, blobs)
     assert main(["generate", str(snapshot), *PROMPT]) == (0 if fits else 2)
+
+
+HUB: dict[str, tuple[Damage, str]] = {
+    "nothing": (lambda _: None, "loaded "),
+    "width 1e9": (config(hidden_size=10**9), "0a1b: its config.json asks for"),
+    "attention of others": (config(attn_implementation="evil/kernel"), "can name a repository of code"),
+    "tokenizer that doubles": (replacing(40), "times as long"),
+}
+
+
+@pytest.mark.parametrize("name", HUB)
+def test_a_hostile_model_of_the_hub_is_refused_like_a_folder(here: Path, name: str) -> None:
+    """In the hub's cache, without the network."""
+    damage, told = HUB[name]
+    damage(here / "model")
+    cached(here / "model", "hub/models--a--b", "../../blobs")
+    (here / "hub/models--a--b/refs").mkdir()
+    (here / "hub/models--a--b/refs/main").write_text("0a1b")
+    assert told in load_from_hub("a/b", "http://127.0.0.1:9", here, HF_HUB_OFFLINE="1")
 
 
 FLAWS: dict[str, Damage] = {

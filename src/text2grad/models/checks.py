@@ -21,7 +21,7 @@ DATA = {"trust_remote_code": False}
 """For every `from_pretrained`: without it transformers asks on standard input whether the folder's code may run."""
 WEIGHTS = {**DATA, "use_safetensors": True}
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5", ".msgpack")
-_INDEX = "model.safetensors.index.json"
+INDEX = "model.safetensors.index.json"
 _PACKED = 8
 """Weights that one stored element may hold at most: four bits each."""
 _ATTENTIONS = ("eager", "sdpa", "flex_attention", "flash_attention_2", "flash_attention_3", "flash_attention_4")
@@ -43,12 +43,12 @@ def check_files(folder: Path) -> None:
         if file.is_file() and not _belongs(file.resolve(), folder.resolve()):
             raise CorruptModel(f"{file}: should lie in this folder, and is a link that leads out of it")
     names = {file.name for file in files if file.is_file()}
-    for shard in _shards(folder) if _INDEX in names else ():
+    for shard in shards(folder) if INDEX in names else ():
         if shard not in names or not shard.endswith(".safetensors"):
-            raise CorruptModel(f"{folder / _INDEX}: should name .safetensors files of this folder, got {shard[:80]!r}")
+            raise CorruptModel(f"{folder / INDEX}: should name .safetensors files of this folder, got {shard[:80]!r}")
     pickled = sorted(name for name in names if name.endswith(_PICKLED) and name != "training_args.bin")
     # What libraries read first. Any other .safetensors file beside a pickled one would not keep them from it.
-    first = {"adapter_model.safetensors"} if "adapter_config.json" in names else {"model.safetensors", _INDEX}
+    first = {"adapter_model.safetensors"} if "adapter_config.json" in names else {"model.safetensors", INDEX}
     if pickled and not first & names:
         raise CorruptModel(
             f"{folder}: has its weights in {pickled[0]}, and a pickled file can run any code when it is read; take "
@@ -63,11 +63,11 @@ def _belongs(file: Path, folder: Path) -> bool:
     return file.is_relative_to(folder) or (cached and file.is_relative_to(repository / "blobs"))
 
 
-def _shards(folder: Path) -> set[str]:
+def shards(folder: Path) -> set[str]:
     """The files of the weights, as the folder's index names them."""
-    if not (folder / _INDEX).exists():
+    if not (folder / INDEX).exists():
         return {"model.safetensors"}
-    listed = _read(folder / _INDEX).get("weight_map")
+    listed = _read(folder / INDEX).get("weight_map")
     return set(map(str, listed.values())) if isinstance(listed, dict) else {str(listed)}
 
 
@@ -78,7 +78,7 @@ def check_sizes(folder: Path, config: Any) -> None:
     from transformers import AutoModelForCausalLM
 
     stored, tensors = 0, 0
-    for shard in _shards(folder):
+    for shard in shards(folder):
         with safe_open(folder / shard, "pt") as weights:
             shapes = [weights.get_slice(name).get_shape() for name in weights.keys()]  # noqa: SIM118
         stored, tensors = stored + sum(map(math.prod, shapes)), tensors + len(shapes)

@@ -29,12 +29,14 @@ from text2grad.errors import (
 from text2grad.models.cache import ALIASES, check_complete, from_gguf, from_wheel, set_end_tokens
 from text2grad.models.checks import (
     DATA,
+    INDEX,
     WEIGHTS,
     check_config,
     check_files,
     check_sizes,
     check_tokenizer,
     memory_bound,
+    shards,
     within,
 )
 from text2grad.runs import no_space_named
@@ -61,10 +63,11 @@ def load_model(name: str, *, device: str = "cpu", dtype: str = "float32") -> tup
     if (base := adapted_base(name)) is not None:
         return _with_adapter(name, *load_model(base, device=device, dtype=dtype))
     tokenizer, place, options = _tokenizer(name)
-    if Path(place).is_dir():
+    folder = Path(place) if Path(place).is_dir() else _fetched_weights(name, options)
+    if folder is not None:
         with memory_bound(CONFIG_MEMORY):
-            settings = _read(AutoConfig.from_pretrained, place, name, options)
-        _read(check_sizes, Path(place), name, {"config": settings})
+            settings = _read(AutoConfig.from_pretrained, str(folder), name, {**DATA})
+        _read(check_sizes, folder, name, {"config": settings})
     options |= {**WEIGHTS, "dtype": kind, "output_loading_info": True}
     model, loading = _read(AutoModelForCausalLM.from_pretrained, place, name, options)
     check_complete(loading, name)
@@ -224,9 +227,36 @@ def _tokenizer(name: str) -> tuple[Any, str, dict[str, Any]]:
     options: dict[str, Any] = {**DATA}
     if not Path(place).is_dir():
         options["local_files_only"] = not _ask_hub(name)
+        if (snapshot := _fetched(name, options, "config.json", "tokenizer.json")) is not None:
+            check_config(snapshot)
+            check_tokenizer(snapshot)
     tokenizer = _read(AutoTokenizer.from_pretrained, place, name, options)
     _read(lambda _: tokenizer.decode(tokenizer("The crane, 12 m.").input_ids), place, name, {})  # does it work at all?
     return tokenizer, place, options
+
+
+def _fetched(name: str, options: dict[str, Any], *files: str) -> Path | None:
+    """The folder of the hub's cache with those of these files that the hub has; None where it has none of them."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError
+
+    def fetch(place: str, file: str) -> Path | None:
+        try:
+            return Path(hf_hub_download(place, file, local_files_only=options["local_files_only"])).parent
+        except EntryNotFoundError:
+            return None
+
+    folders = [_read(fetch, name, name, {"file": file}) for file in files]
+    return next(filter(None, folders), None)
+
+
+def _fetched_weights(name: str, options: dict[str, Any]) -> Path | None:
+    """The folder of the hub's cache with all the weights; None where they are not stored as a model's are."""
+    folder = _fetched(name, options, INDEX) or _fetched(name, options, "model.safetensors")
+    if folder is not None:
+        _fetched(name, options, *(shard for shard in shards(folder) if "/" not in shard))
+        check_files(folder)
+    return folder
 
 
 def _ask_hub(name: str) -> bool:
