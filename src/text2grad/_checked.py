@@ -32,6 +32,8 @@ Real = Annotated[float, Strict()]
 """A finite number; whole numbers pass."""
 Rate = Annotated[Real, Gt(0), Le(1e30)]
 """A learning rate; larger ones overflow the optimizer's 32 bits."""
+Decay = Annotated[Real, Ge(0), Le(1e3)]
+"""A weight decay. Each step multiplies weights by 1 − learning rate × decay; with larger ones they run away."""
 
 
 def _encodable(text: str) -> str:

@@ -127,7 +127,7 @@ def module_of(name: str) -> str:
 def _failed(message: str) -> int:
     if os.environ.get("TEXT2GRAD_DEBUG"):
         traceback.print_exc()
-    print(secrets.hidden(message), file=sys.stderr)
+    print(secrets.hidden(message, message=True), file=sys.stderr)
     return 2
 
 

@@ -7,8 +7,11 @@ import base64
 import re
 from urllib.parse import unquote
 
-SHORTEST = 8
-"""Characters of a text that is taken for a secret; for servers without a key people type `x` or `none`."""
+SHORTEST = 4
+"""Characters of a text that is taken for a secret; for servers without a key people type `x`."""
+LONG = 8
+"""Characters from which on a secret is known wherever it stands, and by a piece of it; a shorter one as a whole word
+only."""
 _KNOWN: set[str] = set()
 _IN_WORD = re.compile(r"(?i)((?:api[-_]?key|password)[\"']?\s*[=:]\s*[\"']?|[?&]key=)([^\s\"'&,}]+)")
 _LIKE_KEY = re.compile(r"\bsk-[\w-]{8,}")
@@ -26,21 +29,25 @@ def remember(*secrets: str | None) -> None:
     _KNOWN.update(secret for secret in secrets if secret and len(secret) >= SHORTEST)
 
 
-def hidden(text: str) -> str:
-    """The text without any known secret, and without what is left of one that was cut off at either end.
+def hidden(text: str, *, message: bool = False) -> str:
+    """The text without any known secret, and without what is left of one that was cut off at either end. A short one
+    that is a plain word or a number (`none`, `1234`) is left out of a `message` only: data hold such words.
 
     >>> remember("sk-0123456789")
     >>> hidden("the key sk-0123456789 is wrong; you sent sk-012345")
     'the key *** is wrong; you sent ***'
     """
-    known = sorted(_KNOWN, key=len, reverse=True)
+    known = sorted((secret for secret in _KNOWN if len(secret) >= LONG), key=len, reverse=True)
     # Whole ones first: what is left of one secret may stand in the middle of another.
     for secret in known:
         text = text.replace(secret, "***")
     for secret in known:
-        if secret[:SHORTEST] in text or secret[-SHORTEST:] in text:
-            for size in range(len(secret) - 1, SHORTEST - 1, -1):
+        if secret[:LONG] in text or secret[-LONG:] in text:
+            for size in range(len(secret) - 1, LONG - 1, -1):
                 text = text.replace(secret[:size], "***").replace(secret[-size:], "***")
+    for secret in _KNOWN.difference(known):
+        if secret in text and (message or not (secret.isalpha() or secret.isdigit())):
+            text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "***", text)
     return text
 
 

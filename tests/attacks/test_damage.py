@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -62,10 +63,13 @@ def test_four_hundred_flipped_bits_are_four_hundred_refusals() -> None:
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "a bit of the state": lambda folder: _flip(folder / "state.pt"),
     "a bit of the checksums": lambda folder: _flip(folder / "checksums.json"),
-    "no checksums": lambda folder: (folder / "checksums.json").unlink(),
     "no state": lambda folder: (folder / "state.pt").unlink(),
     "checksums of a number": lambda folder: (folder / "checksums.json").write_text("5"),
+    "checksums a mile deep": lambda folder: (folder / "checksums.json").write_text("[" * 100_000),
+    "checksums in a pipe": lambda folder: _pipe(folder / "checksums.json"),
+    "a state in a pipe": lambda folder: _pipe(folder / "state.pt"),
     "another file": lambda folder: (folder / "more.bin").write_bytes(b"x"),
+    "another file, which is a pipe": lambda folder: os.mkfifo(folder / "more"),
 }
 
 
@@ -73,6 +77,11 @@ def _flip(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
+
+
+def _pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
 
 
 @pytest.mark.parametrize("name", DAMAGES)
@@ -86,6 +95,16 @@ def test_a_damaged_checkpoint_ends_in_one_line_and_the_one_before_resumes(
     assert len(told) == 1 and "is damaged, for " in told[0] and "delete this checkpoint folder" in told[0]
     assert main(["export", "run", "out"]) == 2
     assert "is damaged, for " in capfd.readouterr().err and not Path("out").exists()
+    shutil.rmtree(newest())
+    assert main(TRAIN) == 0
+
+
+@pytest.mark.usefixtures("there")
+def test_a_checkpoint_without_checksums_is_called_one_of_an_earlier_version(capfd: pytest.CaptureFixture[str]) -> None:
+    (newest() / "checksums.json").unlink()
+    assert main(TRAIN) == 2
+    told = capfd.readouterr().err.strip().splitlines()
+    assert len(told) == 1 and "is of an earlier version of text2grad" in told[0] and "damaged" not in told[0]
     shutil.rmtree(newest())
     assert main(TRAIN) == 0
 
@@ -112,15 +131,46 @@ def _template(folder: Path) -> None:
     path.write_text(path.read_text() + " ")
 
 
-@pytest.mark.parametrize("change", [_weight, _merge, _template])
+def _setting(**values: Any) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+    return change
+
+
+ROPE = {"rope_theta": 9999.0, "rope_type": "default"}
+SETTINGS = [_setting(rms_norm_eps=1e-4), _setting(hidden_act="gelu"), _setting(rope_parameters=ROPE)]
+
+
+@pytest.mark.parametrize("change", [_weight, _merge, _template, *SETTINGS])
 @pytest.mark.usefixtures("there")
 def test_another_starting_model_is_refused(change: Any, capfd: pytest.CaptureFixture[str]) -> None:
     change(Path("model"))
     assert main(TRAIN) == 2
     told = capfd.readouterr().err.strip().splitlines()
-    assert len(told) == 1 and "other weights, or another tokenizer or chat template" in told[0]
+    assert len(told) == 1 and "other weights or settings, or another tokenizer or chat template" in told[0]
     assert main(["export", "run", "out"]) == 2
     assert "was started from another model" in capfd.readouterr().err and not Path("out").exists()
+
+
+@pytest.mark.usefixtures("there")
+def test_a_run_of_an_earlier_version_resumes_by_its_weights_alone() -> None:
+    """It wrote down the first half of the fingerprint."""
+    path = Path("run/run.json")
+    tree = json.loads(path.read_text())
+    assert len(tree["model"]) == 128
+    path.write_text(json.dumps(tree | {"model": tree["model"][:64]}))
+    assert main(TRAIN) == 0 and main(["export", "run", "out"]) == 0
+
+
+def test_weights_in_buffers_are_part_of_the_fingerprint() -> None:
+    tokenizer = tiny_tokenizer()
+    model = tiny_model(tokenizer, hidden_size=16, layers=1)
+    model.register_buffer("shift", torch.tensor([1.0]))
+    before = fingerprint(model, tokenizer)
+    model.get_buffer("shift").fill_(2.0)
+    assert fingerprint(model, tokenizer) != before
 
 
 def test_the_fingerprint_stays_while_the_tokenizer_is_used() -> None:

@@ -22,11 +22,17 @@ ODD: dict[str, tuple[list[str], str]] = {
         "update.learning_rate: should be less than",
     ),
     "a rate of the head": (["reward-model", "run", "data=x", "head_learning_rate=1e300"], "head_learning_rate: should"),
+    "a decay beyond 32 bits": ([*TRAIN, "run", "update.weight_decay=1e300"], "update.weight_decay: should be less"),
+    "a decay of another stage": (["sft", "run", "data=x", "update.weight_decay=1e300"], "weight_decay: should be less"),
     "a run 2,000 folders down": ([*TRAIN, DEEP], "nested too deeply"),
     "data 2,000 folders down": ([*TRAIN, "run", f"data={DEEP}"], "there is no such file"),
     "a model 2,000 folders down": (["generate", DEEP, "--prompt", "p"], "there is no such folder"),
     "settings 2,000 folders down": ([*TRAIN, "run", "--config", DEEP], "there is no such file"),
     "an output 2,000 folders down": (["align", "in.jsonl", DEEP], "nested too deeply"),
+    "a cache 2,000 folders down": (
+        [*TRAIN, "run", "critic=openai:m", "critics.openai.api_key=x", f"critics.openai.cache={DEEP}/x.sqlite"],
+        "should be a cache of replies",
+    ),
     "an annotation 2,000 folders down": (["annotate", "in.jsonl", DEEP, "--critic", "reference"], "too deeply"),
     "a report of 2,000 folders": (["report", DEEP], "nothing of that name"),
     "a name of 3,000 letters": ([*TRAIN, "a" * 3000], "File name too long"),
@@ -49,23 +55,32 @@ def test_odd_words_end_in_one_line(name: str, capfd: pytest.CaptureFixture[str])
 
 
 @pytest.mark.usefixtures("here")
-def test_a_huge_completion_hides_no_other_and_the_page_stays_light() -> None:
+def test_weights_that_run_away_are_told_in_one_line(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main([*TRAIN, "run", "update.weight_decay=1e3", "update.learning_rate=1e30", "--quiet"]) == 2
+    (line,) = capfd.readouterr().err.strip().splitlines()
+    assert "log-probs are not finite: the weights have run away. Lower update.learning_rate" in line
+
+
+@pytest.mark.parametrize(("size", "count", "shown"), [(5_000_000, 1, 0), (5_000_000, 6, 0), (1_900_000, 6, 2)])
+@pytest.mark.usefixtures("here")
+def test_huge_completions_hide_no_other_and_the_page_stays_light(size: int, count: int, shown: int) -> None:
+    """A page has 8 MB for completions: a quarter for one at most, a half for all huge ones together."""
     assert main([*TRAIN, "run", "guard.nothing_learned=warn", "--quiet"]) == 0
     path = Path("run/rollouts.jsonl")
     first, *rest = path.read_text().splitlines()
     row = json.loads(first)
-    size = 5_000_000
     row["completion"] |= {"text": "x" * size, "token_ids": [1], "offsets": [[0, size]]}
     for key in ("logprobs", "token_rewards", "advantages", "logprobs_after", "values", "verdicts"):
         if row.get(key):
             row[key] = row[key][:1]
     row["alignment"] = {"spans": [], "missed": []}
-    path.write_text("\n".join([json.dumps(row), *rest]) + "\n")
+    path.write_text("\n".join([*[json.dumps(row)] * count, *rest]) + "\n")
     assert main(["report", "run", "--out", "page.html"]) == 0
     page = Path("page.html").read_text()
-    assert len(page) < 1_000_000
+    assert len(page) < 1_000_000 + shown * size
     (run,) = data_of(page)["runs"]
-    assert (len(run["during"]), run["duringTotal"]) == (len(rest), len(rest) + 1)
+    assert len(rest) > 2
+    assert (len(run["during"]), run["duringTotal"]) == (shown + len(rest), count + len(rest))
 
 
 FILL = """

@@ -7,6 +7,8 @@ import random
 import re
 import shutil
 import struct
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,9 +18,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.models.gguf_files import tiny_gguf
+from tests.models.test_load import load_from_hub
 from text2grad.cli import main
-from text2grad.models import chat
+from text2grad.models import chat, load
 from text2grad.models.checks import within
+from text2grad.models.load import load_model
 
 PROMPT = ["--prompt", "Say " + "a" * 40 + "b, please.", "device=cpu", "max_new_tokens=4"]
 Damage = Callable[[Path], object]
@@ -120,6 +124,19 @@ def replacing(times: int) -> Damage:
     return changed("tokenizer.json", normalizer={"type": "Sequence", "normalizers": [rule] * times})
 
 
+def adding(pieces: int, ids: int) -> Damage:
+    """A post-processor of few bytes that puts many ids before every text."""
+    piece, token = {"SpecialToken": {"id": "x", "type_id": 0}}, {"id": "x", "ids": [0] * ids, "tokens": ["a"] * ids}
+    text = [{"Sequence": {"id": "A", "type_id": 0}}]
+    rule = {
+        "type": "TemplateProcessing",
+        "single": [piece] * pieces + text,
+        "pair": text,
+        "special_tokens": {"x": token},
+    }
+    return changed("tokenizer.json", post_processor=rule)
+
+
 def split(regex: str) -> Damage:
     rule = {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
     return changed("tokenizer.json", pre_tokenizer=rule)
@@ -177,6 +194,18 @@ REFUSED: dict[str, tuple[Damage, str]] = {
     "key heads 1e9": (config(num_key_value_heads=10**9), "asks for"),
     "head size 0": (config(head_dim=0), "could not be read"),
     "layers 1e7": (config(num_hidden_layers=10**7), "asks for 10,000,000 layers"),
+    "layers by another name": (
+        config(model_type="opt", num_hidden_layers=10**7, ffn_dim=8, word_embed_proj_dim=16),
+        "asks for 10,000,000 layers",
+    ),
+    "decoder layers 1e7": (
+        config(model_type="bart", d_model=16, decoder_layers=10**7, decoder_ffn_dim=8, decoder_attention_heads=2),
+        "asks for more layers than",
+    ),
+    "attention types without end": (
+        config(model_type="gpt_neo", attention_types=[[["global"], 10**9]]),
+        "could not be read",
+    ),
     "layers below 0": (config(num_hidden_layers=-1), "asks for -1 layers"),
     "layers in words": (config(num_hidden_layers="two"), "could not be read"),
     "vocabulary 1e10": (config(vocab_size=10**10), "asks for"),
@@ -201,6 +230,7 @@ REFUSED: dict[str, tuple[Damage, str]] = {
     "attention of a list": (config(attn_implementation=["evil/kernel"]), "can name a repository of code"),
     "tokenizer that doubles": (replacing(40), "times as long"),
     "tokenizer that backtracks": (split("(a+)+$"), "a library gave up"),
+    "tokenizer that adds without end": (adding(1000, 1000), "adds 1,000,000 ids to every text"),
     "tokenizer of half a regex": (split("("), "could not be read"),
     "tokenizer cut off": (written("tokenizer.json", "{"), "could not be read"),
     "tokenizer a mile deep": (written("tokenizer.json", "[" * 100_000), "could not be read"),
@@ -215,6 +245,10 @@ REFUSED: dict[str, tuple[Damage, str]] = {
     "template that loops": (template(LOOP), "chat template fails (TimeoutError: it did not end within 0.3 s)"),
     "template that powers": (template("{{ 9 ** (9 ** 9) }}"), "chat template fails"),
     "template without measure": (template("{{ 'a' * 9999999 }}"), "writes 9,999,999 characters"),
+    "template of 10 GB": (template("{{ 'x' * 10**10 }}"), "chat template fails (MemoryError"),
+    "template of a long list": (template("{{ ([1] * 10**9) | sum }}"), "chat template fails (MemoryError"),
+    "template that repeats": (template("{{ messages[0].content * 99000 }}"), "chat template writes"),
+    "template that says much": (template("{{ raise_exception('one\\ntwo\\nthree') }}"), "conversation: one"),
     "template that calls itself": (template("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"), "template fails"),
     "template that divides by 0": (template("{{ 1 / 0 }}"), "chat template fails (ZeroDivisionError"),
     "template that reads files": (template("{% include '/etc/passwd' %}"), "chat template fails"),
@@ -241,6 +275,32 @@ def test_a_hostile_folder_ends_in_one_line(
     assert not (here / "PWNED").exists()
 
 
+ADAPTERS: dict[str, dict[str, Any]] = {
+    "rank 1e9": {"r": 10**9},
+    "layers again and again": {"layer_replication": [[0, 1]] * 100_000},
+    "pattern that backtracks": {"target_modules": r"(.*.*.*.*.*)*(.*)*(.*)*X"},
+    "rank by a pattern that backtracks": {"rank_pattern": {r"(.*.*.*.*.*)*(.*)*(.*)*X": 4}},
+}
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_a_hostile_adapter_ends_in_one_line(
+    here: Path, name: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from peft import LoraConfig, get_peft_model
+
+    base, _ = load_model("model")
+    get_peft_model(base, LoraConfig(r=2, target_modules=["q_proj"])).save_pretrained(here / "adapter")
+    changed("adapter_config.json", base_model_name_or_path="model")(here / "adapter")
+    assert main(["generate", "adapter", *PROMPT]) == 0
+    changed("adapter_config.json", **ADAPTERS[name])(here / "adapter")
+    monkeypatch.setattr(load, "ADAPTER_SECONDS", 2.0)
+    capfd.readouterr()
+    assert main(["generate", "adapter", *PROMPT]) == 2
+    (line,) = capfd.readouterr().err.strip().splitlines()
+    assert "adapter: its files could not be read" in line
+
+
 def cached(folder: Path, home: str, blobs: str) -> Path:
     """The folder's files as the hub's cache keeps them: links from a snapshot to blobs."""
     snapshot = folder.parent / home / "snapshots" / "0a1b"
@@ -264,6 +324,25 @@ def cached(folder: Path, home: str, blobs: str) -> Path:
 def test_links_of_the_hubs_cache_stay_within_their_repository(here: Path, home: str, blobs: str, fits: bool) -> None:
     snapshot = cached(here / "model", home, blobs)
     assert main(["generate", str(snapshot), *PROMPT]) == (0 if fits else 2)
+
+
+HUB: dict[str, tuple[Damage, str]] = {
+    "nothing": (lambda _: None, "loaded "),
+    "width 1e9": (config(hidden_size=10**9), "0a1b: its config.json asks for"),
+    "attention of others": (config(attn_implementation="evil/kernel"), "can name a repository of code"),
+    "tokenizer that doubles": (replacing(40), "times as long"),
+}
+
+
+@pytest.mark.parametrize("name", HUB)
+def test_a_hostile_model_of_the_hub_is_refused_like_a_folder(here: Path, name: str) -> None:
+    """In the hub's cache, without the network."""
+    damage, told = HUB[name]
+    damage(here / "model")
+    cached(here / "model", "hub/models--a--b", "../../blobs")
+    (here / "hub/models--a--b/refs").mkdir()
+    (here / "hub/models--a--b/refs/main").write_text("0a1b")
+    assert told in load_from_hub("a/b", "http://127.0.0.1:9", here, HF_HUB_OFFLINE="1")
 
 
 FLAWS: dict[str, Damage] = {
@@ -345,6 +424,16 @@ def test_every_reader_is_told_to_run_no_code() -> None:
     safe = ("**where", "weights_only=True", "RewardModel.from_pretrained", "PeftModel", "`from_pretrained`")
     assert [(name, line) for name, line in calls if not any(word in line for word in safe)] == []
     assert len(calls) >= 3
+
+
+@pytest.mark.parametrize("damage", [remote, remote_tokenizer])
+def test_a_piped_yes_runs_no_code_of_the_folder(here: Path, damage: Damage) -> None:
+    """A process of its own: what asks may read the real standard input."""
+    damage(here / "model")
+    words = [sys.executable, "-m", "text2grad", "generate", "model", *PROMPT]
+    done = subprocess.run(words, input="y\n" * 9, capture_output=True, text=True, cwd=here, check=False)
+    assert done.returncode == 2 and "custom code" in done.stderr
+    assert not (here / "PWNED").exists()
 
 
 def test_a_timer_that_ran_before_runs_on() -> None:

@@ -462,3 +462,11 @@ def test_tests_in_one_process_are_out_of_training_unless_asked_for() -> None:
     assert CodeSettings().in_process is False
     report = Sandbox().run("class Box:\n    def size(self): return 1", ["assert Box().size() == 1"])
     assert report.results == () and "in_process=true" in str(report.unusable)
+
+
+def test_an_index_error_ends_the_iteration_of_a_tests_own_class(sandbox: Sandbox) -> None:
+    """Not stopped: docs/sandbox.md lists it. A length that is checked finds it."""
+    program = "def item(index):\n    raise IndexError\n"
+    row = "class Row:\n    def __getitem__(self, index):\n        return item(index)\n"
+    report = sandbox.run(program, [f"{row}assert all(Row())", f"{row}assert len(list(Row())) == 3"])
+    assert [result.passed for result in report.results] == [True, False]

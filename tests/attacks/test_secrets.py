@@ -9,7 +9,7 @@ import pytest
 
 from tests.attacks.conftest import SMALL
 from tests.conftest import Start
-from text2grad import config
+from text2grad import config, secrets
 from text2grad.cli import main
 from text2grad.feedback.settings import OpenAISettings
 from text2grad.secrets import hidden, hidden_word, remember, without_password
@@ -74,6 +74,32 @@ def test_a_servers_error_is_shown_without_the_key(
     assert main([*TRAIN, f"critics.openai.api_key={KEY}", "critics.openai.retries=0"]) == 2
     told = "".join(capfd.readouterr())
     assert "gave up after 1 try at http://" in told and KEY[:8] not in told
+
+
+@pytest.mark.parametrize("key", ["abcd", "1234", "s3cr-t", "secret7", "hunter"])
+@pytest.mark.usefixtures("here", "forgetful")
+def test_a_servers_error_is_shown_without_a_short_key(
+    fault_server: Start, key: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fault_server("always-echo-error")
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    assert main([*TRAIN, "critics.openai.retries=0"]) == 2
+    told = "".join(capfd.readouterr())
+    assert "gave up after 1 try" in told and "bad header ***" in told and f" {key} " not in told
+
+
+@pytest.fixture
+def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is remembered here is a plain word in other tests."""
+    monkeypatch.setattr(secrets, "_KNOWN", set())
+
+
+@pytest.mark.usefixtures("forgetful")
+def test_a_short_secret_is_hidden_as_a_whole_word_and_no_word_of_the_data_is() -> None:
+    remember("pw7", "s3cr-t", "fake", "1234")
+    said = "pw7, s3cr-t, xs3cr-t, s3cr-ts: a fake of 1234, faked in 12345"
+    assert hidden(said) == said.replace(" s3cr-t,", " ***,")
+    assert hidden(said, message=True) == "pw7, ***, xs3cr-t, s3cr-ts: a *** of ***, faked in 12345"
 
 
 @pytest.mark.parametrize(

@@ -51,15 +51,21 @@ def _asking(seconds: str) -> Exception:
     return Asked()
 
 
-@pytest.mark.parametrize("faults", ["half-pair-3", "half-pair", "always-half-pair"])
-def test_half_a_surrogate_pair_costs_its_own_row_at_most(fault_server: Start, faults: str) -> None:
+@pytest.mark.parametrize(
+    ("faults", "lost", "requests"),
+    [("half-pair-3", {3}, 7), ("half-pair", set(), 12), ("always-half-pair", {*range(len(COMPLETIONS))}, 12)],
+)
+def test_half_a_surrogate_pair_costs_its_own_row_at_most(
+    fault_server: Start, faults: str, lost: set[int], requests: int
+) -> None:
+    """Each is asked for a second time, and then is not scored."""
     fault_server(faults)
-    found, _ = judge(quick())
-    lost = {index for index, critique in enumerate(found) if critique is None or critique.score != 0.75}
-    assert lost == {3} if faults == "half-pair-3" else lost <= {*range(len(COMPLETIONS))}
-    for critique in found:
-        if critique is not None:
-            critique.feedback.encode()
+    found, critic = judge(quick())
+    assert {index for index, critique in enumerate(found) if critique is None} == lost
+    assert {(critique.score, critique.feedback) for critique in found if critique} <= {
+        (0.75, "It begins well and ends badly.")
+    }
+    assert critic.budget.requests == requests
 
 
 @pytest.mark.parametrize("faults", ["always-no-header", "always-plain-header"])

@@ -10,12 +10,13 @@ from typing import Any, Literal
 from jinja2 import TemplateError
 
 from text2grad.errors import ConfigError, InvalidData, ModelError, first_line
-from text2grad.models.checks import within
+from text2grad.models.checks import memory_bound, within
 from text2grad.types import Message
 
 TEMPLATE_SECONDS = 10.0
-MOST_WRITTEN = 100_000
-"""Characters that a template may write per character of the conversation; some bring long instructions of their own."""
+TEMPLATE_MEMORY = 1 << 30
+MOST_WRITTEN, MOST_PER_CHARACTER = 200_000, 20
+"""Characters that a template may write of its own, for some bring long instructions, and per character that is said."""
 Format = Literal["auto", "chat", "plain"]
 """chat: through the template, a text as one user turn. plain: the text as it is. auto: chat where the tokenizer has a
 template."""
@@ -60,7 +61,7 @@ def _ids(tokenizer: Any, prompt: str | Sequence[Message], form: Format) -> list[
     try:
         text = rendered(tokenizer, said, add_generation_prompt=True)
     except TemplateError as problem:
-        raise InvalidData(f"the model's chat template refuses this conversation: {problem}") from None
+        raise InvalidData(f"the model's chat template refuses this conversation: {first_line(problem)}") from None
     return list(tokenizer(text, add_special_tokens=False).input_ids)
 
 
@@ -68,13 +69,14 @@ def rendered(tokenizer: Any, said: Sequence[dict[str, str]], **options: Any) -> 
     """A conversation as the chat template writes it. A template is somebody else's program: one that does not end, or
     writes without measure, is stopped."""
     try:
-        with within(TEMPLATE_SECONDS, "it"):
+        with within(TEMPLATE_SECONDS, "it"), memory_bound(TEMPLATE_MEMORY):
             text = tokenizer.apply_chat_template(said, tokenize=False, **options)
     except TemplateError:
         raise
     except Exception as problem:  # noqa: BLE001 - whatever the template does
         raise ModelError(f"the model's chat template fails ({first_line(problem, named=True)})") from None
-    if not isinstance(text, str) or len(text) > MOST_WRITTEN * (1 + sum(len(turn["content"]) for turn in said)):
+    most = MOST_WRITTEN + MOST_PER_CHARACTER * sum(len(turn["content"]) for turn in said)
+    if not isinstance(text, str) or len(text) > most:
         raise ModelError(f"the model's chat template writes {len(text):,} characters for a conversation that is short")
     return text
 

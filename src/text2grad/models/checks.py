@@ -4,6 +4,7 @@ Enters: a model folder, its settings, its tokenizer's file. Leaves: nothing, or 
 code of the folder, and reads no pickled file, for reading one runs what its maker likes.
 """
 
+import itertools
 import json
 import math
 import signal
@@ -20,11 +21,15 @@ DATA = {"trust_remote_code": False}
 """For every `from_pretrained`: without it transformers asks on standard input whether the folder's code may run."""
 WEIGHTS = {**DATA, "use_safetensors": True}
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5", ".msgpack")
-_INDEX = "model.safetensors.index.json"
+INDEX = "model.safetensors.index.json"
 _PACKED = 8
 """Weights that one stored element may hold at most: four bits each."""
 _ATTENTIONS = ("eager", "sdpa", "flex_attention", "flash_attention_2", "flash_attention_3", "flash_attention_4")
 """What settings may ask for. Any other word can name a repository of kernels, which is code that runs."""
+_MODULES = 64
+"""Modules that a model may have for each stored tensor: layers by any name are counted, not read from settings."""
+_MOST_ADDED = 10_000
+"""Ids that a tokenizer may add to every text."""
 _MOST_GROWTH = 1e4
 """Times that a tokenizer may lengthen a text before it cuts it."""
 
@@ -38,12 +43,12 @@ def check_files(folder: Path) -> None:
         if file.is_file() and not _belongs(file.resolve(), folder.resolve()):
             raise CorruptModel(f"{file}: should lie in this folder, and is a link that leads out of it")
     names = {file.name for file in files if file.is_file()}
-    for shard in _shards(folder) if _INDEX in names else ():
+    for shard in shards(folder) if INDEX in names else ():
         if shard not in names or not shard.endswith(".safetensors"):
-            raise CorruptModel(f"{folder / _INDEX}: should name .safetensors files of this folder, got {shard[:80]!r}")
+            raise CorruptModel(f"{folder / INDEX}: should name .safetensors files of this folder, got {shard[:80]!r}")
     pickled = sorted(name for name in names if name.endswith(_PICKLED) and name != "training_args.bin")
     # What libraries read first. Any other .safetensors file beside a pickled one would not keep them from it.
-    first = {"adapter_model.safetensors"} if "adapter_config.json" in names else {"model.safetensors", _INDEX}
+    first = {"adapter_model.safetensors"} if "adapter_config.json" in names else {"model.safetensors", INDEX}
     if pickled and not first & names:
         raise CorruptModel(
             f"{folder}: has its weights in {pickled[0]}, and a pickled file can run any code when it is read; take "
@@ -58,11 +63,11 @@ def _belongs(file: Path, folder: Path) -> bool:
     return file.is_relative_to(folder) or (cached and file.is_relative_to(repository / "blobs"))
 
 
-def _shards(folder: Path) -> set[str]:
+def shards(folder: Path) -> set[str]:
     """The files of the weights, as the folder's index names them."""
-    if not (folder / _INDEX).exists():
+    if not (folder / INDEX).exists():
         return {"model.safetensors"}
-    listed = _read(folder / _INDEX).get("weight_map")
+    listed = _read(folder / INDEX).get("weight_map")
     return set(map(str, listed.values())) if isinstance(listed, dict) else {str(listed)}
 
 
@@ -73,7 +78,7 @@ def check_sizes(folder: Path, config: Any) -> None:
     from transformers import AutoModelForCausalLM
 
     stored, tensors = 0, 0
-    for shard in _shards(folder):
+    for shard in shards(folder):
         with safe_open(folder / shard, "pt") as weights:
             shapes = [weights.get_slice(name).get_shape() for name in weights.keys()]  # noqa: SIM118
         stored, tensors = stored + sum(map(math.prod, shapes)), tensors + len(shapes)
@@ -82,8 +87,18 @@ def check_sizes(folder: Path, config: Any) -> None:
         raise CorruptModel(
             f"{folder}: its config.json asks for {layers:,} layers, and its files hold {tensors} tensors"
         )
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, **DATA)
+    made = itertools.count()
+
+    def count(*_: object) -> None:
+        if next(made) > _MODULES * (1 + tensors):
+            raise CorruptModel(f"{folder}: its config.json asks for more layers than {tensors} stored tensors can fill")
+
+    hook = torch.nn.modules.module.register_module_module_registration_hook(count)
+    try:
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config, **DATA)
+    finally:
+        hook.remove()
     if (asked := sum(weight.numel() for weight in model.parameters())) > _PACKED * stored:
         raise CorruptModel(f"{folder}: its config.json asks for {asked:,} weights, and its files hold {stored:,}")
 
@@ -112,6 +127,15 @@ def check_tokenizer(folder: Path) -> None:
             growth *= max(1.0, len(str(rule.get("content"))) / len(pattern or "x"))
     if growth > _MOST_GROWTH:
         raise CorruptModel(f"{path}: its rules make a text up to {growth:.0e} times as long")
+    added = 0
+    for rule in _parts(tree.get("post_processor")):
+        known = rule.get("special_tokens")
+        for form in ("single", "pair"):
+            for piece in _parts(rule.get(form) if isinstance(known, dict) else None):
+                token = known.get(str(piece.get("id")))  # type: ignore[union-attr]
+                added += len(token["ids"]) if isinstance(token, dict) and isinstance(token.get("ids"), list) else 0
+    if added > _MOST_ADDED:
+        raise CorruptModel(f"{path}: its post-processor adds {added:,} ids to every text")
 
 
 def check_config(folder: Path) -> None:
@@ -149,6 +173,30 @@ def _read(path: Path) -> Mapping[str, Any]:
     except (ValueError, RecursionError) as error:
         problem = str(error)
     raise CorruptModel(f"{path}: its files could not be read: should be one JSON object: {problem[:100]}")
+
+
+_LIMITED = threading.Lock()
+
+
+@contextmanager
+def memory_bound(most: int) -> Iterator[None]:
+    """A `MemoryError` where the process asks for more bytes than these, on top of what it has. On Linux."""
+    try:
+        import resource
+
+        pages = int(Path("/proc/self/statm").read_text().split()[5])
+    except (ImportError, OSError):
+        yield
+        return
+    with _LIMITED:  # threads share the limit
+        soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        bound = pages * resource.getpagesize() + most
+        given = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
+        resource.setrlimit(resource.RLIMIT_DATA, (min([bound, *given]), hard))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 @contextmanager

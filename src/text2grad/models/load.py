@@ -11,7 +11,7 @@ import difflib
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,12 +27,26 @@ from text2grad.errors import (
     panicked,
 )
 from text2grad.models.cache import ALIASES, check_complete, from_gguf, from_wheel, set_end_tokens
-from text2grad.models.checks import DATA, WEIGHTS, check_config, check_files, check_sizes, check_tokenizer
+from text2grad.models.checks import (
+    DATA,
+    INDEX,
+    WEIGHTS,
+    check_config,
+    check_files,
+    check_sizes,
+    check_tokenizer,
+    memory_bound,
+    shards,
+    within,
+)
 from text2grad.runs import no_space_named
 
 _HUB_ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
 ADAPTER = "adapter_config.json"
 DTYPES = ("float32", "bfloat16", "float16", "float64")
+ADAPTER_SECONDS = 20.0
+ADAPTER_MEMORY, CONFIG_MEMORY = 2 << 30, 2 << 30
+"""Bytes that reading an adapter may take beside eight times its files, and that reading settings may take."""
 _HUB_ANSWERS_WITHIN = 10
 """Seconds; the hub's own library goes on trying for half a minute per file before it says that there is no network."""
 
@@ -49,9 +63,11 @@ def load_model(name: str, *, device: str = "cpu", dtype: str = "float32") -> tup
     if (base := adapted_base(name)) is not None:
         return _with_adapter(name, *load_model(base, device=device, dtype=dtype))
     tokenizer, place, options = _tokenizer(name)
-    if Path(place).is_dir():
-        settings = _read(AutoConfig.from_pretrained, place, name, options)
-        _read(check_sizes, Path(place), name, {"config": settings})
+    folder = Path(place) if Path(place).is_dir() else _fetched_weights(name, options)
+    if folder is not None:
+        with memory_bound(CONFIG_MEMORY):
+            settings = _read(AutoConfig.from_pretrained, str(folder), name, {**DATA})
+        _read(check_sizes, folder, name, {"config": settings})
     options |= {**WEIGHTS, "dtype": kind, "output_loading_info": True}
     model, loading = _read(AutoModelForCausalLM.from_pretrained, place, name, options)
     check_complete(loading, name)
@@ -79,7 +95,10 @@ def adapted_base(name: str) -> str | None:
 def _with_adapter(name: str, model: Any, tokenizer: Any) -> tuple[Any, Any]:
     from peft import PeftModel
 
-    adapted = _read(lambda place: PeftModel.from_pretrained(model, place), str(Path(name).expanduser()), name, {})
+    # Its settings hold patterns, layers to repeat and ranks: as much as they like.
+    size = sum(file.stat().st_size for file in Path(name).expanduser().iterdir())
+    with within(ADAPTER_SECONDS + size / 2e7, "it"), memory_bound(ADAPTER_MEMORY + 8 * size):
+        adapted = _read(lambda place: PeftModel.from_pretrained(model, place), str(Path(name).expanduser()), name, {})
     return adapted.merge_and_unload().eval(), tokenizer
 
 
@@ -96,13 +115,10 @@ def published_dtype(name: str) -> Any:
 
 
 def fingerprint(model: Any, tokenizer: Any) -> str:
-    """sha256 of every weight, the tokenizer and its chat template; the same on every device."""
-    import torch
-
+    """sha256 of every weight, the tokenizer and its chat template, then one of what the settings say and of the weights
+    that live in buffers; the same on every device. A run of an earlier version has written down the first alone."""
     digest = hashlib.sha256()
-    for name, weight in model.named_parameters():
-        digest.update(f"{name} {tuple(weight.shape)} {weight.dtype}".encode())
-        digest.update(weight.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    _digest_tensors(digest, model.named_parameters())
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         parts: Any = sorted(tokenizer.get_vocab().items())
@@ -111,7 +127,33 @@ def fingerprint(model: Any, tokenizer: Any) -> str:
         parts = json.loads(backend.to_str()) | {"truncation": None, "padding": None}
     told = [parts, tokenizer.special_tokens_map, getattr(tokenizer, "chat_template", None)]
     digest.update(json.dumps(told, sort_keys=True, default=str).encode())
-    return digest.hexdigest()
+    more = hashlib.sha256()
+    stored = model.state_dict().keys()  # without those that are computed from the settings
+    _digest_tensors(more, ((name, buffer) for name, buffer in model.named_buffers() if name in stored))
+    said = {key: value for key, value in model.config.to_diff_dict().items() if key not in _NOT_COMPUTED}
+    ends = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    more.update(json.dumps([said, ends], sort_keys=True, default=str).encode())
+    return digest.hexdigest() + more.hexdigest()
+
+
+_NOT_COMPUTED = (
+    "_name_or_path",
+    "architectures",
+    "auto_map",
+    "dtype",
+    "torch_dtype",
+    "transformers_version",
+    "use_cache",
+)
+"""Settings that change no number that a model computes from its weights, or that loading sets."""
+
+
+def _digest_tensors(digest: Any, tensors: Iterable[tuple[str, Any]]) -> None:
+    import torch
+
+    for name, tensor in tensors:
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
 
 
 def read_pair(from_pretrained: Any, name: str) -> tuple[Any, Any]:
@@ -185,9 +227,36 @@ def _tokenizer(name: str) -> tuple[Any, str, dict[str, Any]]:
     options: dict[str, Any] = {**DATA}
     if not Path(place).is_dir():
         options["local_files_only"] = not _ask_hub(name)
+        if (snapshot := _fetched(name, options, "config.json", "tokenizer.json")) is not None:
+            check_config(snapshot)
+            check_tokenizer(snapshot)
     tokenizer = _read(AutoTokenizer.from_pretrained, place, name, options)
     _read(lambda _: tokenizer.decode(tokenizer("The crane, 12 m.").input_ids), place, name, {})  # does it work at all?
     return tokenizer, place, options
+
+
+def _fetched(name: str, options: dict[str, Any], *files: str) -> Path | None:
+    """The folder of the hub's cache with those of these files that the hub has; None where it has none of them."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError
+
+    def fetch(place: str, file: str) -> Path | None:
+        try:
+            return Path(hf_hub_download(place, file, local_files_only=options["local_files_only"])).parent
+        except EntryNotFoundError:
+            return None
+
+    folders = [_read(fetch, name, name, {"file": file}) for file in files]
+    return next(filter(None, folders), None)
+
+
+def _fetched_weights(name: str, options: dict[str, Any]) -> Path | None:
+    """The folder of the hub's cache with all the weights; None where they are not stored as a model's are."""
+    folder = _fetched(name, options, INDEX) or _fetched(name, options, "model.safetensors")
+    if folder is not None:
+        _fetched(name, options, *(shard for shard in shards(folder) if "/" not in shard))
+        check_files(folder)
+    return folder
 
 
 def _ask_hub(name: str) -> bool:

@@ -27,6 +27,8 @@ PAIRS_SHARE = 0.4
 """Share of those bytes, at most, for the held-out prompts before and after training."""
 LARGEST_SHARE = 0.25
 """Share of the bytes, at most, for one completion, or one before and after; larger ones are left out, and counted."""
+LARGE_SHARE, LARGE_SUM = 0.05, 0.5
+"""Completions with more than the first share of the bytes get at most the second together: the rest is for others."""
 LONGEST_TEXT = 20_000
 """Characters of a prompt that are shown; what is cut off is counted."""
 _STREAMS = (
@@ -92,6 +94,7 @@ class _Shelf:
     file: BinaryIO
     shown: Shown
     used: int = 0
+    large: int = 0
     prompts: set[str] = field(default_factory=set)
 
     def take(self, groups: Sequence[Sequence[int]], budget: float) -> list[list[dict[str, Any]]]:
@@ -103,11 +106,12 @@ class _Shelf:
                 continue
             prompts = {row["prompt"] for row in rows} - self.prompts
             size = sum(_size({**row, "prompt": 0}) for row in rows) + sum(map(_size, prompts))
-            if size > budget * LARGEST_SHARE:
+            large = self.large + size if size > budget * LARGE_SHARE else 0
+            if size > budget * LARGEST_SHARE or large > budget * LARGE_SUM:
                 continue  # it would hide the others
             if self.used + size > budget:
                 break
-            self.used += size
+            self.used, self.large = self.used + size, max(self.large, large)
             self.prompts |= prompts
             taken[index] = rows
         return [taken[index] for index in sorted(taken)]

@@ -84,17 +84,24 @@ def file_digest(path: Path) -> str:
 
 def check_checkpoint(folder: Path) -> None:
     """Refuse a checkpoint of which a bit has changed since it was written."""
-    try:
-        sums: dict[str, str] = json.loads((folder / CHECKSUMS).read_bytes())
-        there = {file.name: file_digest(file) for file in folder.iterdir() if file.name != CHECKSUMS}
-        damaged = sorted(name for name in {*sums, *there} if sums.get(name) != there.get(name))
-    except (OSError, ValueError, TypeError, AttributeError):
-        damaged = [CHECKSUMS]
-    if damaged:
+    remedy = "delete this checkpoint folder to resume from the one before it"
+    files = {file.name: file for file in folder.iterdir()}
+    if CHECKSUMS not in files:
         raise RunError(
-            f"{folder}: is damaged, for {', '.join(damaged)} is not what was written; delete this checkpoint folder to "
-            f"resume from the one before it"
+            f"{folder}: has no {CHECKSUMS}, so it is of an earlier version of text2grad, or the file was lost; resume "
+            f"with that version, or {remedy}"
         )
+    # What is no file, such as a pipe, would be waited for.
+    damaged = sorted(name for name, file in files.items() if not file.is_file())
+    if not damaged:
+        try:
+            sums: dict[str, str] = json.loads(files.pop(CHECKSUMS).read_bytes())
+            there = {name: file_digest(file) for name, file in files.items()}
+            damaged = sorted(name for name in {*sums, *there} if sums.get(name) != there.get(name))
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+            damaged = [CHECKSUMS]
+    if damaged:
+        raise RunError(f"{folder}: is damaged, for {', '.join(damaged)} is not what was written; {remedy}")
 
 
 def cache_folder() -> Path:

@@ -175,10 +175,11 @@ class Run(Closable):
             there = self._recorded()
             if "model" not in there:
                 write_atomic(self.path / "run.json", encode_row(there | {"model": fingerprint}))
-            elif there["model"] != fingerprint:
+            elif not same_model(there["model"], fingerprint):
                 raise RunError(
-                    f"{self.path} was started from a model with other weights, or another tokenizer or chat template; "
-                    f"resume with that one (from Python: loaded afresh, not the trained one), or choose another folder"
+                    f"{self.path} was started from a model with other weights or settings, or another tokenizer or "
+                    f"chat template; resume with that one (from Python: loaded afresh, not the trained one), or choose "
+                    f"another folder"
                 )
 
         self.on_main(settle)
@@ -433,3 +434,8 @@ def resume_command(command: str, folder: Path, launched: str = "") -> str:
     named = str(folder) if folder.is_absolute() else f"./{folder}" if re.search(r"=|^-", str(folder)) else str(folder)
     words = f"text2grad {command} {shlex.quote(named)} --config {shlex.quote(f'{named}/config.yaml')}"
     return f"{words} {launched}" if launched else words
+
+
+def same_model(recorded: object, now: str) -> bool:
+    """Whether a fingerprint that a run has written down is of this model; an earlier version wrote its first half."""
+    return recorded in (now, now[:64])

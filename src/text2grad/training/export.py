@@ -11,6 +11,7 @@ from text2grad.models.load import fingerprint, load_model, published_dtype
 from text2grad.models.parallel import Processes
 from text2grad.models.policy import Policy
 from text2grad.runs import aside
+from text2grad.runs.run import same_model
 from text2grad.training.saving import card_of, writers_of
 from text2grad.training.state import TrainingState
 
@@ -18,7 +19,7 @@ from text2grad.training.state import TrainingState
 def export(folder: Path, checkpoint: Path, settings: Any, stage: str, target: Path, *, adapter: bool) -> int:
     """Write the model; the number of the update that it is from. Works on the CPU."""
     model, tokenizer = load_model(settings.model)
-    if json.loads((folder / "run.json").read_bytes()).get("model") != fingerprint(model, tokenizer):
+    if not same_model(json.loads((folder / "run.json").read_bytes()).get("model"), fingerprint(model, tokenizer)):
         raise RunError(f"{folder} was started from another model than {settings.model} is now; put that one back")
     model.saves_as = published_dtype(settings.model)
     world = Processes("cpu")

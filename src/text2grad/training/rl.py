@@ -15,6 +15,7 @@ From Python: `Trainer(settings, folder, model=…, tokenizer=…, examples=…, 
 `text2grad train`. A run is a function of its settings: after a kill it resumes and ends as if nothing had happened.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -25,7 +26,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from text2grad.errors import ConfigError
+from text2grad.errors import ConfigError, RunError
 from text2grad.evaluation.evaluator import Evaluator
 from text2grad.evaluation.metrics import RUNNING, describe, metric_infos
 from text2grad.feedback.critics.protocol import Critic
@@ -300,6 +301,11 @@ class Trainer(Closable):
         with clock("forward"), memory_named("reading completions", "update.micro_batch"), evaluating(self.policy):
             after, moved = self.sizes.within_memory(
                 lambda size: locality.look_back(self.policy, batch, advantages, wanted, size, world)
+            )
+        if not all(map(math.isfinite, (number for _, logprobs in after.values() for number in logprobs))):
+            raise RunError(
+                "after this update log-probs are not finite: the weights have run away. Lower update.learning_rate or "
+                "update.weight_decay, and start in another folder"
             )
         changed = [
             replace(rollout, advantages=tuple(after[rollout.index][0]), logprobs_after=tuple(after[rollout.index][1]))

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from text2grad._checked import Flag, Int, Rate, Real
+from text2grad._checked import Decay, Flag, Int, Rate, Real
 from text2grad.config import Renamed, settings
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.settings import CriticSettings, Scoring
@@ -190,7 +190,7 @@ class SupervisedSettings:
     """The learning rate after the warm-up, over the updates of the run."""
     warmup: Annotated[Int, Ge(0)] = 0
     """Updates over which the learning rate rises from 0 to its peak."""
-    weight_decay: Annotated[Real, Ge(0)] = 0.0
+    weight_decay: Decay = 0.0
     """Of AdamW."""
     beta2: Annotated[Real, Gt(0), Lt(1)] = 0.999
     """Of AdamW."""

@@ -42,7 +42,8 @@ class ResponseCache(Closable):
                 raise CriticError(f"{self.path}: was written by another version of text2grad; name another file")
             if version == 0:
                 self._base.execute(f"PRAGMA user_version={_SCHEMA_VERSION}")
-        except (sqlite3.Error, OSError) as problem:
+        # A path of a thousand folders is too deep for `mkdir`.
+        except (sqlite3.Error, OSError, RecursionError) as problem:
             if hasattr(self, "_base"):
                 self._base.close()
             if self._full():
@@ -51,8 +52,8 @@ class ResponseCache(Closable):
                     f"space there, or name another file with critics.openai.cache; then run the same command again"
                 ) from problem
             raise CriticError(
-                f"{self.path}: should be a cache of replies, or a place where one can be made: {problem}. Name another "
-                f"file, or delete this one if it is not needed"
+                f"{str(self.path)[:300]}: should be a cache of replies, or a place where one can be made: {problem}. "
+                f"Name another file, or delete this one if it is not needed"
             ) from problem
 
     def get(self, key: str) -> dict[str, Any] | None:

@@ -256,7 +256,7 @@ class OpenAICritic:
             self.budget.settle(number, None if _may_be_paid(problem) else Cost(0, 0))
             if isinstance(problem, ValueError | RecursionError) and not isinstance(problem, UnicodeEncodeError):
                 # Cut off, a gateway's page, bytes: the server's fault.
-                words = f"{type(problem).__name__}: {hidden(str(problem))[:100]}"
+                words = f"{type(problem).__name__}: {hidden(str(problem), message=True)[:100]}"
                 raise CriticError(f"the server's body is not JSON: {words}") from None
             raise
         try:
@@ -298,7 +298,7 @@ class OpenAICritic:
 
     def _safe(self, problem: BaseException) -> str:
         """A server's message may quote the key back; ours does not."""
-        return hidden(f"{type(problem).__name__}: {problem}")[:300]
+        return hidden(f"{type(problem).__name__}: {problem}", message=True)[:300]
 
 
 def _check(status: int) -> str:
@@ -375,7 +375,8 @@ def _contents(body: Any) -> dict[str, Any]:
         text = choice["message"].get("content") or ""
         finish = choice.get("finish_reason")
     except (LookupError, TypeError, AttributeError):
-        raise CriticError(f"the reply should hold choices[0].message.content, got {hidden(repr(body))[:80]}") from None
+        shown = hidden(repr(body), message=True)[:80]
+        raise CriticError(f"the reply should hold choices[0].message.content, got {shown}") from None
     usage = body.get("usage") if isinstance(body, dict) else None
     counts = usage if isinstance(usage, dict) else {}
     return {
