@@ -84,6 +84,8 @@ EXTRAS = {
     "openai": "api",
     "pyarrow": "parquet",
     "trl": "trl",
+    "rouge_score": "eval",
+    "sacrebleu": "eval",
 }
 """Module → the extra of pyproject.toml that brings it."""
 NEEDS = {
@@ -91,6 +93,7 @@ NEEDS = {
     "api": "the openai package",
     "parquet": "pyarrow",
     "trl": "TRL",
+    "eval": "rouge-score and sacrebleu",
 }
 """Extra → what to call it."""
 

@@ -15,7 +15,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from math import sqrt
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
@@ -28,6 +27,7 @@ from text2grad.feedback.critics.words import sentences_of, words_of
 from text2grad.feedback.people import Rejected
 from text2grad.feedback.settings import CriticSettings, SupportSettings
 from text2grad.feedback.text import Text
+from text2grad.report.differences import wilson
 from text2grad.runs.folder import write_atomic
 from text2grad.tasks.defacto import read_defacto
 from text2grad.tasks.qa_feedback import read_qa_feedback
@@ -215,17 +215,6 @@ def counts(numbers: dict[str, Any], of: Sequence[int] | None = None) -> dict[str
     return {"pairs": len(scored), "above": above, "ties": ties, "unscored": len(both) - len(scored)}
 
 
-def interval(above: int, of: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share.
-
-    >>> [round(end, 3) for end in interval(8, 10)]
-    [0.49, 0.943]
-    """
-    z, share = 1.96, above / of
-    middle, half = share + z * z / (2 * of), z * sqrt(share * (1 - share) / of + z * z / (4 * of * of))
-    return (middle - half) / (1 + z * z / of), (middle + half) / (1 + z * z / of)
-
-
 def tables(found: dict[str, Any]) -> str:
     """What docs/critics.md shows between its marks."""
     lines: list[str] = []
@@ -240,7 +229,7 @@ def tables(found: dict[str, Any]) -> str:
         for critic, label in CRITICS.items():
             got, before = counts(held_out[critic]), found[name]["tuned_on"][critic]["counts"]
             long = counts(held_out[critic], not_shorter(held_out))
-            low, high = interval(got["above"], got["pairs"])
+            low, high = wilson(got["above"], got["pairs"])
             poor = held_out[critic]["poor"]
             cells = [
                 f"{got['above'] / got['pairs']:.1%}",

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from studies.economy.run import PENALTY, PER_UPDATE, SIZES, learned
 from studies.reward_model.drawing import Mark, Panel, Picture, Place, Row, Trace
-from studies.words.tables import FACTS, SCORE, Runs, curve, final, interval, paired, read
+from studies.words.tables import FACTS, SCORE, Runs, curve, final, paired, read
+
+from text2grad.report.differences import over_seeds
 
 MARK = "<!-- below: written by tables.py from results.json -->"
 TRUE, RLOO = "true critic", "true critic, scalar rloo"
@@ -82,7 +84,7 @@ def difference(runs: Runs, arm: str) -> str:
     """Mean of the paired differences in final score, with its 95 % interval."""
     if arm == TRUE or len(found := paired(runs, arm, TRUE, final, SCORE)) < 2:
         return ""
-    mean, low, high = interval(found)
+    mean, low, high = over_seeds(found)
     return f"{mean:+.3f} ({low:+.3f} to {high:+.3f})"
 
 

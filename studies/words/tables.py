@@ -9,6 +9,8 @@ from typing import Any
 
 from studies.reward_model.drawing import Panel, Picture, Place, Row, Trace
 
+from text2grad.report.differences import over_seeds
+
 MARK = "<!-- below: written by tables.py from the JSON files beside it -->"
 README = Path(__file__).parents[2] / "README.md"
 START, END = "<!-- words: written by studies/words/tables.py -->", "<!-- /words -->"
@@ -24,8 +26,6 @@ SHORT = {
 """Arms of the README's table, in its words."""
 SCORE, FACTS = "held_out/true_score", "held_out/facts_right"
 RIVALS = ("scalar rloo", "scalar grpo", "scalar gae")
-T_975 = {1: 12.71, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 10: 2.228, 11: 2.201}
-"""Student's t: 95 % of it lies within ± this, by degrees of freedom."""
 Runs = dict[str, dict[int, dict[int, dict[str, float]]]]
 """Arm → seed → update → metrics."""
 
@@ -60,15 +60,6 @@ def area(run: dict[int, dict[str, float]], key: str) -> float:
     places = sorted(run)
     pieces = [(b - a) * (run[a][key] + run[b][key]) / 2 for a, b in pairwise(places)]
     return sum(pieces) / (places[-1] - places[0])
-
-
-def interval(differences: Sequence[float]) -> tuple[float, float, float]:
-    """Mean of paired differences, and the ends of its 95 % interval."""
-    mean = statistics.mean(differences)
-    if len(differences) < 2:
-        return mean, float("-inf"), float("inf")
-    half = T_975[len(differences) - 1] * statistics.stdev(differences) / len(differences) ** 0.5
-    return mean, mean - half, mean + half
 
 
 def paired(runs: Runs, arm: str, other: str, measure: Any, key: str) -> list[float]:
@@ -115,7 +106,7 @@ def _compared(runs: Runs, arm: str, rival: str, key: str) -> str:
     if len(differences) < 2:
         return "–"
     factor, unit = (100, " points") if key == FACTS else (1, "")
-    mean, low, high = (factor * number for number in interval(differences))
+    mean, low, high = (factor * number for number in over_seeds(differences))
     digits = 1 if key == FACTS else 3
     return f"{mean:+.{digits}f}{unit} ({low:+.{digits}f} to {high:+.{digits}f})"
 

@@ -154,3 +154,33 @@ def test_the_table_comes_before_the_files(
     assert main(["evaluate", model, *SMALL, "--out", "results.json", "--quiet"]) != 0
     out, err = capsys.readouterr()
     assert "Score" in out and "the disk is full" in err
+
+
+def test_the_model_writes_again_in_sight_of_the_critique(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", model, *SMALL, "reflect=true", "--rollouts", "again.jsonl", "--out", "r.json"]) == 0
+    assert "written again" in capsys.readouterr().out
+    rows = [row for row in read_jsonl("again.jsonl") if row["part"] == "reflection"]
+    first = [row for row in read_jsonl("again.jsonl") if row["part"] == "greedy"]
+    assert [row["example"] for row in rows] == [row["example"] for row in first], (
+        "judged as answers to the first prompt"
+    )
+    # It has read its prompt, its own completion and the critique.
+    assert all(len(row["prompt_ids"]) > len(other["prompt_ids"]) for row, other in zip(rows, first, strict=True))
+    read = json.loads(Path("r.json").read_text())
+    assert read["metrics"]["reflection/score"] == pytest.approx(sum(read["each"]["reflection"]["score"]) / 3)
+
+
+def test_a_judge_compares_with_another_models_texts(
+    model: str, fault_server: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["evaluate", model, *SMALL, "--rollouts", "other.jsonl", "--quiet"]) == 0
+    changed = [json.loads(line) for line in Path("other.jsonl").read_text().splitlines()]
+    for row in changed:
+        row["completion"]["text"] = "clearly better"
+    Path("other.jsonl").write_text("".join(json.dumps(row) + "\n" for row in changed))
+    fault_server("prefers-better")
+    read = results(model, "against=other.jsonl", "--judge", "openai:m")
+    assert (read["judge"]["win_rate"], read["judge"]["losses"]) == (0.0, 3)
+    assert "openai:m, against other.jsonl: wins 0.0%" in capsys.readouterr().out
+    assert main(["evaluate", model, *SMALL, "--judge", "openai:m", "--quiet"]) == 2
+    assert "there is nothing to compare example" in capsys.readouterr().err

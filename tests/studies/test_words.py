@@ -10,6 +10,7 @@ from studies.words.arms import ARMS
 from studies.words.critics import CRITICS, all_or_nothing, changed, deleted, flipped, moved
 from studies.words.run import HERE, jobs_of, tuning
 
+from text2grad.report.differences import over_seeds
 from text2grad.tasks.bulletin_critic import bulletin
 from text2grad.types import Critique
 
@@ -47,7 +48,7 @@ def test_every_arm_names_a_critic_and_jobs_come_seed_by_seed() -> None:
 
 def test_intervals_and_areas_by_hand() -> None:
     # Differences 1, 2, 3: mean 2, deviation 1, standard error 1/√3; t for two degrees of freedom is 4.303.
-    mean, low, high = tables.interval([1.0, 2.0, 3.0])
+    mean, low, high = over_seeds([1.0, 2.0, 3.0])
     assert (mean, high - mean, mean - low) == pytest.approx((2.0, 4.303 / 3**0.5, 4.303 / 3**0.5))
     # From 0 to 1 over two updates, then 1 for another two: 1 + 2 of 4.
     assert tables.area({0: {"x": 0.0}, 2: {"x": 1.0}, 4: {"x": 1.0}}, "x") == 0.75

@@ -168,7 +168,7 @@ def test_it_stops_when_the_held_out_loss_rises_and_stays_stopped(tmp_path: Path)
 def test_the_best_of_a_supervised_run_has_a_card_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = start(tmp_path, settings(updates=2, evaluate_every=1), held_out=EXAMPLES[:1])
     losses = iter((3.0, 1.0, 2.0))
-    monkeypatch.setattr(made, "evaluate", lambda: {"held_out/loss": next(losses)})
+    monkeypatch.setattr(made, "evaluate", lambda _: ({"held_out/loss": next(losses)}, []))
     made.train()
     card = (tmp_path / "run" / "best" / "README.md").read_text()
     assert "weights after update 1. Of all updates they have the lowest held-out loss; `model/` holds" in card
@@ -294,3 +294,17 @@ def test_from_the_shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "seed: 0 there, 1 now" in capsys.readouterr().err
     assert main(["sft", str(run)]) == 2
     assert "data=FILE.jsonl" in capsys.readouterr().err
+
+
+def test_held_out_examples_are_completed_and_judged_where_that_is_asked(tmp_path: Path) -> None:
+    options = settings(updates=4, evaluate_every=2, evaluate_examples=2, evaluate_each=True, metrics=("support",))
+    start(tmp_path, options, held_out=EXAMPLES[:3]).train()
+    plain = start(tmp_path / "plain", settings(updates=4, evaluate_every=2), held_out=EXAMPLES[:3])
+    plain.train()
+    rows = [row for row in metrics_of(tmp_path) if "held_out/score" in row]
+    assert [row["update"] for row in rows] == [0, 2, 4]
+    each = rows[-1]["held_out/each"]
+    assert each["id"] == ["e0", "e1"] and len(each["text"]) == len(each["unsupported"]) == 2
+    assert rows[-1]["held_out/score"] == pytest.approx(sum(each["score"]) / 2)
+    assert weights_of(tmp_path) == weights_of(tmp_path / "plain"), "looking changes nothing"
+    assert not any("held_out/score" in row for row in metrics_of(tmp_path / "plain"))

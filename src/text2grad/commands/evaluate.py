@@ -20,6 +20,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "words", nargs="*", metavar="MODEL key=value", help="alias, model or run folder, .gguf file or hub id; settings"
     )
+    parser.add_argument("--judge", metavar="openai:MODEL", help="the same as judge=openai:MODEL")
     parser.add_argument("--out", metavar="FILE", help="write the results here as JSON")
     parser.add_argument("--rollouts", metavar="FILE", help="write every completion with its critique here as JSONL")
     parsing.add_unsafe(parser)
@@ -30,6 +31,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     models, overrides = parsing.split_overrides(args.words)
+    overrides += [f"judge={args.judge}"] if args.judge else []
     settings = parsing.resolve(args, EvaluateSettings, overrides)
     if settings is None:
         return 0
@@ -42,7 +44,12 @@ def run(args: argparse.Namespace) -> int:
     for file in filter(None, (args.out, args.rollouts)):
         check_target(file)
     if args.launch or args.processes is not None:
-        files = [word for flag in ("out", "rollouts") if (name := getattr(args, flag)) for word in (f"--{flag}", name)]
+        files = [
+            word
+            for flag in ("judge", "out", "rollouts")
+            if (name := getattr(args, flag))
+            for word in (f"--{flag}", name)
+        ]
         return launching.launch(args, "evaluate", [*files, *parsing.flags_again(args)])
     from text2grad.evaluation.evaluate import evaluate
 
@@ -89,6 +96,7 @@ def print_table(results: "Results") -> None:
     table.add_column("metric")
     titles = {
         "greedy": "greedy",
+        "reflection": "written again",
         "samples": f"{max(settings.samples, settings.best_of)} samples",
         "best_of": f"best of {settings.best_of}",
     }
@@ -100,3 +108,14 @@ def print_table(results: "Results") -> None:
         title = results.infos[f"greedy/{key}"].title
         table.add_row(title, *("" if number is None else f"{number:.4g}" for number in numbers))
     Console().print(table)
+    if results.judged is not None:
+        said = results.judged.to_json()
+        rate = (
+            "no pair could be read"
+            if said["win_rate"] is None
+            else (f"wins {said['win_rate']:.1%} ({said['low']:.1%} to {said['high']:.1%})")
+        )
+        print(
+            f"{said['judge']}, against {settings.against}: {rate}; {said['wins']} won, {said['ties']} tied, "
+            f"{said['losses']} lost, {said['unreadable']} not readable"
+        )

@@ -3,10 +3,11 @@
     results = evaluate("runs/mine", EvaluateSettings(task="bulletin", samples=4, best_of=4))
     results.metrics["best_of/score"]
 
-The rows of metrics are `greedy/…`, `samples/…` and `best_of/…`; `infos` says how to read each.
+The rows of metrics are `greedy/…`, `reflection/…`, `samples/…` and `best_of/…`; `infos` says how to read each.
 """
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -17,7 +18,9 @@ import numpy as np
 from text2grad import config
 from text2grad.errors import ConfigError
 from text2grad.evaluation.evaluator import Evaluation, Evaluator
-from text2grad.evaluation.metrics import check_metrics, metric_infos
+from text2grad.evaluation.judge import Verdicts, against
+from text2grad.evaluation.metrics import check_metrics, each_of, metric_infos
+from text2grad.evaluation.named import metrics_named
 from text2grad.evaluation.settings import EvaluateSettings
 from text2grad.feedback.critics.named import critic_named, refuse_people
 from text2grad.feedback.critics.protocol import Critic, name_of
@@ -61,8 +64,13 @@ class Results:
     critic: str
     settings: EvaluateSettings
     parts: Mapping[str, Evaluation]
-    """`greedy`, and `samples` and `best_of` where they were asked for."""
+    """`greedy`, and `reflection`, `samples` and `best_of` where they were asked for."""
     infos: Mapping[str, MetricInfo]
+    measures: tuple[Metric, ...] = ()
+    judged: Verdicts | None = None
+    """What the judge says of the greedy completions, where one was asked."""
+    seconds: float = 0.0
+    """That writing and judging took."""
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -77,6 +85,9 @@ class Results:
             "critic": self.critic,
             "metrics": self.metrics,
             "info": {key: info.to_json() for key, info in self.infos.items() if key in self.metrics},
+            "each": {name: each_of(part.rollouts, self.measures) for name, part in self.parts.items()},
+            "judge": None if self.judged is None else self.judged.to_json(),
+            "seconds": self.seconds,
             "settings": config.plain(self.settings),
         }
 
@@ -94,7 +105,7 @@ def evaluate(
     already. `device`: of this process, where it is another than the setting says. With several processes all of them
     call this, and each gets the results."""
     task = task_of(settings)
-    metrics = (*task.metrics, SCORE_ERROR)
+    metrics = (*task.metrics, *metrics_named(settings.metrics), SCORE_ERROR)
     check_metrics(metrics)
     split = settings.split or ("validation" if "validation" in task.splits else "train")
     examples = task.examples(split)
@@ -110,11 +121,13 @@ def evaluate(
         if writer is None:
             place = device or settings.device
             writer = Writer.load(model, settings.sampling, settings.format, place, settings.dtype)
-        total = len(examples) * (1 + sampled)
+        total, began = len(examples) * (1 + settings.reflect + sampled), time.perf_counter()
         with Display("evaluate", total, 0, show=show and world.is_main) as display:
             writer.on_progress = _counted(display, world.size)
             evaluator = Evaluator(examples, judge, metrics=metrics, chooser=chooser, world=world)
             parts = {"greedy": evaluator.greedy(writer, "greedy")}
+            if settings.reflect:
+                parts["reflection"] = evaluator.reflection(parts["greedy"], writer.reflected)
             if sampled:
                 samples = evaluator.samples(writer, sampled, seed=settings.seed)
                 parts |= {"samples": samples} if settings.samples else {}
@@ -122,7 +135,10 @@ def evaluate(
     if world.is_main:
         _complain(parts["greedy"].rollouts, judge.critic, examples)
     infos = {key: info for part in parts for key, info in metric_infos(metrics, part).items()}
-    return Results(model, split, len(examples), name_of(judge.critic), settings, parts, infos)
+    seconds, said = time.perf_counter() - began, None
+    if settings.judge is not None and world.is_main:
+        said = against(settings.judge, settings, parts["greedy"].rollouts)
+    return Results(model, split, len(examples), name_of(judge.critic), settings, parts, infos, metrics, said, seconds)
 
 
 def _counted(display: Display, processes: int) -> Callable[[int], None]:

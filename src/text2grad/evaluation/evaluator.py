@@ -82,6 +82,18 @@ class Evaluator:
         best = [candidates[start + int(np.argmax(worth[start : start + count]))] for start in starts]
         return self._measured(best, prefix)
 
+    def reflection(
+        self, first: Evaluation, again: Callable[[Sequence[Rollout]], list[Rollout]], prefix: str = "reflection"
+    ) -> Evaluation:
+        """Every completion of `first` written again in sight of its critique, by `again`; judged like any other."""
+        mine = first.rollouts[self.world.rank :: self.world.size]
+        places = [(rollout.group, rollout.index) for rollout in mine]
+        written = [
+            replace(rollout, group=group, index=index)
+            for (group, index), rollout in zip(places, again(mine), strict=True)
+        ]
+        return self._evaluated(written, prefix)
+
     def _written(self, write: Write, count: int, seed: int | None) -> list[Rollout]:
         """This process's share, not judged; the completions of an example stay together."""
         groups = range(self.world.rank, len(self.examples), self.world.size)

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from text2grad.errors import InvalidData, Text2GradError
 from text2grad.feedback.critics.protocol import DEBUG, described
 from text2grad.feedback.critics.words import prompt_text
 from text2grad.feedback.text import PIECE
-from text2grad.tasks.task import Metric
+from text2grad.tasks.task import Mean, Metric
 from text2grad.types import MetricInfo, Rollout
 
 GRAM = 4
@@ -140,6 +141,20 @@ def _number(metric: Metric, rollouts: Sequence[Rollout]) -> float | None:
             f"{number}"
         )
     return number
+
+
+def each_of(rollouts: Sequence[Rollout], metrics: Iterable[Metric] = ()) -> dict[str, list[Any]]:
+    """What is known of every completion by itself: `id`, `text`, and the numbers whose mean is a metric, under the
+    metric's key. None: nothing to measure."""
+    values: dict[str, list[Any]] = {
+        "id": [rollout.example.id for rollout in rollouts],
+        "text": [rollout.completion.text for rollout in rollouts],
+        "score": [rollout.score for rollout in rollouts],
+        "length": [len(rollout.completion.token_ids) for rollout in rollouts],
+    }
+    return values | {
+        metric.key: metric.measure.each(rollouts) for metric in metrics if isinstance(metric.measure, Mean)
+    }
 
 
 def check_metrics(metrics: Iterable[Metric]) -> None:

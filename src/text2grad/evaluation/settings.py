@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt
 
-from text2grad._checked import Int, Real
+from text2grad._checked import Flag, Int, Real
 from text2grad.config import settings
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.settings import CriticSettings
@@ -49,6 +49,15 @@ class EvaluateSettings(ModelSettings):
     """Also pick the best of so many samples of each example; 0: do not."""
     best_of_critic: str | None = None
     """Who picks it; null: the critic that scores. Another one shows what its choice is worth."""
+    reflect: Flag = False
+    """Also let the model see each greedy completion with its critique, and write once more."""
+    metrics: tuple[str, ...] = ()
+    """What is measured beside the score and the task's own metrics: rouge, bleu, support, similarity:MODEL, or your own
+    as package.module:object."""
+    judge: str | None = None
+    """openai:MODEL compares every greedy completion with another text, in both orders; settings: critics.openai."""
+    against: str = "reference"
+    """What the judge compares with: the reference, or what another model wrote, as a file of evaluate --rollouts."""
     seed: Annotated[Int, Ge(0)] = 0
     """Of the samples."""
     sampling: SamplingSettings = field(default_factory=SamplingSettings)
@@ -60,7 +69,18 @@ class EvaluateSettings(ModelSettings):
 
     COMMON: ClassVar = (
         *("task", "data", "held_out", "columns", "task_options", "split", "examples", "critic", "samples", "best_of"),
-        *("best_of_critic", "seed", "device", "dtype", "format", "sampling.max_new_tokens"),
+        *(
+            "best_of_critic",
+            "reflect",
+            "metrics",
+            "judge",
+            "against",
+            "seed",
+            "device",
+            "dtype",
+            "format",
+            "sampling.max_new_tokens",
+        ),
         *("sampling.temperature", "sampling.batch"),
     )
 

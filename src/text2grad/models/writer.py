@@ -150,6 +150,23 @@ class Writer:
             )
         return again
 
+    def reflected(self, rollouts: Sequence[Rollout]) -> list[Rollout]:
+        """Each completion written again, greedily, by a policy that sees it and its critique. One that has no critique,
+        or does not fit the model's positions with it, comes back as it is."""
+        chat = self.form != "plain" and bool(getattr(self.tokenizer, "chat_template", None))
+        again, places = list(rollouts), []
+        for place, rollout in enumerate(rollouts):
+            if rollout.critique is None:
+                continue
+            example = replace(rollout.example, prompt=_asked_again(rollout, chat))
+            if self.room is None or len(self._ids(example, None)) <= self.room:
+                again[place] = replace(rollout, example=example)
+                places.append(place)
+        written = self([again[place].example for place in places])
+        for place, rollout in zip(places, written, strict=True):
+            again[place] = replace(rollout, example=rollouts[place].example)
+        return again
+
     def _sample(self, prompts: list[list[int]], seed: Seed | None) -> list[Any]:
         # Where weights are gathered from other processes, all decode equally many; what is too much is thrown away.
         spare = self.world.all_max(len(prompts)) - len(prompts) if self.sharded else 0
@@ -190,6 +207,21 @@ class Writer:
             if int(ids_B) in self.end_ids:
                 return
             feed_BP, cache = ids_B[:, None], output.past_key_values
+
+
+REFLECT = "A reviewer says: {feedback}\n\nWrite it again, without these faults. Write nothing else."
+
+
+def _asked_again(rollout: Rollout, chat: bool) -> str | tuple[Message, ...]:
+    """The prompt, the completion and its critique, as a conversation where the model knows them, else as a text."""
+    assert rollout.critique is not None
+    critique, prompt, text = rollout.critique, rollout.example.prompt, rollout.completion.text
+    omitted = [f"It does not mention {part}." for part in critique.omissions if part not in critique.feedback]
+    said = REFLECT.format(feedback=" ".join([critique.feedback.strip(), *omitted]))
+    if not chat and isinstance(prompt, str):
+        return f"{prompt}{text}\n\n{said}\n\n"
+    turns = (Message("user", prompt),) if isinstance(prompt, str) else tuple(prompt)
+    return (*turns, Message("assistant", text), Message("user", said))
 
 
 def pieces(tokenizer: Any, tokens: Iterable[int]) -> Iterator[str]:

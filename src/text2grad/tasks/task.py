@@ -74,14 +74,22 @@ class Metric:
         return MetricInfo(self.title, self.help, self.better)
 
 
-def mean_of(measure: Callable[[Example, str], float]) -> Callable[[Sequence[Rollout]], float | None]:
-    """The mean over all completions of a number about one completion's text, as `Metric.measure` takes it."""
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """A `Metric.measure` that is the mean of a number about each completion, so that two models can be compared example
+    by example."""
 
-    def mean(rollouts: Sequence[Rollout]) -> float | None:
-        numbers = [measure(rollout.example, rollout.completion.text) for rollout in rollouts]
+    each: Callable[[Sequence[Rollout]], list[float | None]]
+    """One number for each rollout; None where there is nothing to measure, which leaves it out of the mean."""
+
+    def __call__(self, rollouts: Sequence[Rollout]) -> float | None:
+        numbers = [number for number in self.each(rollouts) if number is not None]
         return float(np.mean(numbers)) if numbers else None
 
-    return mean
+
+def mean_of(measure: Callable[[Example, str], float | None]) -> Mean:
+    """The mean over all completions of a number about one completion's text, as `Metric.measure` takes it."""
+    return Mean(lambda rollouts: [measure(rollout.example, rollout.completion.text) for rollout in rollouts])
 
 
 @dataclass(frozen=True, slots=True)

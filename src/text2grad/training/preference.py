@@ -21,6 +21,7 @@ import torch
 from text2grad.errors import ConfigError, InvalidData
 from text2grad.evaluation.evaluator import Evaluator
 from text2grad.evaluation.metrics import RUNNING, describe, metric_infos
+from text2grad.evaluation.named import metrics_named
 from text2grad.feedback.critics.protocol import Critic
 from text2grad.feedback.judge import RewardFunction, columns_of
 from text2grad.models.memory import memory_named
@@ -110,14 +111,18 @@ class DPOTrainer(Closable):
             raise ConfigError(f"pairs=samples wants completions of at least 2, got {settings.completions}")
         data = load_data(settings, examples, held_out)
         self.examples, self.held_out = data.examples, data.held_out
-        self.metrics = (*data.task.metrics, *metrics)
+        self.metrics = (*data.task.metrics, *metrics_named(settings.metrics), *metrics)
         self.reward_function: RewardFunction | None = None
+        self.held_out_reward: RewardFunction | None = None
         digests = data.digests
         self.spending = Spending(settings.critics.openai.budget)
         if settings.pairs == "samples":
             named = critic if critic is not None else settings.critic or data.task.critic
             self.reward_function = reward_function_of(named, settings, budget=self.spending.budget)
-            digests = digests | critic_digests(named)
+            self.held_out_reward, other = self.reward_function, settings.evaluate_critic
+            if other is not None:
+                self.held_out_reward = reward_function_of(other, settings, budget=self.spending.budget)
+            digests = digests | critic_digests(named, other)
         from_python = data.from_python or critic is not None or bool(metrics)
         session = start(
             settings,
@@ -174,7 +179,7 @@ class DPOTrainer(Closable):
         self.skipped, self.stream = encoder.skipped, Stream(self.pairs, settings.seed)
 
     def _sample_with(self, reward_function: RewardFunction) -> None:
-        """Pairs from the policy's own samples, and an evaluation by the same critic."""
+        """Pairs from the policy's own samples, and an evaluation by the same critic, or another."""
         settings, world = self.settings, self.world
         self.writer = Writer(
             self.policy, self.tokenizer, settings.sampling, settings.format, world=world, sharded=world.sharded
@@ -192,12 +197,14 @@ class DPOTrainer(Closable):
         for example in (*self.examples, *held_out):
             self.writer.prompt(example)
         if held_out:
-            self.evaluator = Evaluator(held_out, reward_function, metrics=self.metrics, world=world)
+            judge = self.held_out_reward or reward_function
+            other = None if judge is reward_function else reward_function
+            self.evaluator = Evaluator(held_out, judge, metrics=self.metrics, training_critic=other, world=world)
 
     def train(self) -> Outcome:
         """From where the folder stands to the end; once."""
         run, options = self.run, self.settings.update
-        critics = () if self.reward_function is None else (self.reward_function.critic,)
+        critics = [judge.critic for judge in (self.reward_function, self.held_out_reward) if judge is not None]
         with closing(self), run.working(self.state, self.updates), self.spending.of(run, *critics):
             if run.done == 0 and not run.over:
                 measured, held_out = self.evaluate(0)
@@ -259,7 +266,8 @@ class DPOTrainer(Closable):
     def evaluate(self, step: int) -> tuple[dict[str, Any], list[Rollout]]:
         """Held-out pairs: loss and accuracy. Or held-out examples, completed greedily and judged."""
         if self.evaluator is not None:
-            return evaluate_once(self.run, step, self.evaluator, self.writer, self.settings.log.rollouts)
+            most, each = self.settings.log.rollouts, self.settings.evaluate_each
+            return evaluate_once(self.run, step, self.evaluator, self.writer, most, each=each)
         if not self.held_pairs:
             return {}, []
         batch, size = self._batch(self.held_pairs[self.world.rank :: self.world.size]), self.settings.update.micro_batch
@@ -283,8 +291,8 @@ class DPOTrainer(Closable):
     def close(self) -> None:
         """Let go of the run folder and of the critic; `train` does so by itself."""
         self.run.close()
-        if self.reward_function is not None:
-            self.reward_function.close()
+        for judge in filter(None, (self.reward_function, self.held_out_reward)):
+            judge.close()
 
     def _batch(self, pairs: Sequence[Pair]) -> Batch:
         """Chosen and rejected in turn, with the reference's log-probs."""

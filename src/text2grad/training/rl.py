@@ -29,6 +29,7 @@ from torch import Tensor
 from text2grad.errors import ConfigError, RunError
 from text2grad.evaluation.evaluator import Evaluator
 from text2grad.evaluation.metrics import RUNNING, describe, metric_infos
+from text2grad.evaluation.named import metrics_named
 from text2grad.feedback.critics.protocol import Critic
 from text2grad.models.memory import memory_named
 from text2grad.models.modes import evaluating
@@ -91,7 +92,7 @@ class Trainer(Closable):
         self.settings = settings
         data = load_data(settings, examples, held_out)
         self.examples, self.held_out = data.examples, data.held_out
-        self.metrics = (*data.task.metrics, *metrics)
+        self.metrics = (*data.task.metrics, *metrics_named(settings.metrics), *metrics)
         named = critic if critic is not None else settings.critic or data.task.critic
         self.spending = Spending(settings.critics.openai.budget)
         made = partial(
@@ -334,7 +335,8 @@ class Trainer(Closable):
         if self.evaluator is None:
             return {}, []
         most = self.settings.log.rollouts
-        return evaluate_once(self.run, step, self.evaluator, self.writer, most, self.held_out_reward.explain)
+        explain, each = self.held_out_reward.explain, self.settings.evaluation.each
+        return evaluate_once(self.run, step, self.evaluator, self.writer, most, explain, each=each)
 
     def close(self) -> None:
         """Let go of the run folder and of the critics; `train` does so by itself."""

@@ -14,6 +14,7 @@ import numpy as np
 from text2grad._checked import shorten
 from text2grad.errors import RunError, first_line
 from text2grad.evaluation.evaluator import Evaluator, judged
+from text2grad.evaluation.metrics import each_of
 from text2grad.feedback.judge import RewardFunction
 from text2grad.feedback.rewards import kind_of, verdict_sum
 from text2grad.models.sampling import Seed
@@ -126,9 +127,11 @@ def evaluate_once(
     writer: Writer,
     most: int,
     explain: Callable[[list[Rollout]], list[Rollout]] = list,
+    *,
+    each: bool = False,
 ) -> tuple[dict[str, Any], list[Rollout]]:
     """Held-out examples, completed greedily and judged: metrics, and at most so many rollouts to log, explained. Kept
-    until the next checkpoint: a resume does not pay for them again."""
+    until the next checkpoint: a resume does not pay for them again. `each`: with the numbers of every completion."""
     reward, world, kept = evaluator.reward_function, run.world, run.kept(step, "evaluation")
     if kept is not None:
         with _usable(run, f"the evaluation at update {step}"):
@@ -136,7 +139,10 @@ def evaluate_once(
             restore_random_states(kept["random"][world.rank])
             return {**kept["metrics"]}, [Rollout.from_json(row) for row in kept["rollouts"]]
     evaluation = evaluator.greedy(writer)
-    metrics, logged = dict(evaluation.metrics), explain(evaluation.rollouts[:most]) if world.is_main else []
+    metrics: dict[str, Any] = dict(evaluation.metrics)
+    if each:
+        metrics["held_out/each"] = each_of(evaluation.rollouts, evaluator.metrics)
+    logged = explain(evaluation.rollouts[:most]) if world.is_main else []
     kept = {"metrics": metrics, "rollouts": [rollout.to_json() for rollout in logged], "reason": reward.reason}
     run.keep(step, kept | {"random": world.all_gather(random_states())}, "evaluation")
     return metrics, logged

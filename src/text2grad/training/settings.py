@@ -58,6 +58,9 @@ class EvaluationSettings:
     """How many of the first held-out examples are completed, greedily."""
     critic: str | None = None
     """Judge them by another critic than the one that is trained on; null: the same."""
+    each: Flag = False
+    """Also write each completion's text and numbers to metrics.jsonl, under `held_out/each`; `text2grad compare` asks
+    for it."""
 
 
 @settings
@@ -165,6 +168,9 @@ class TrainSettings(RunSettings):
     """How a batch changes the weights."""
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     """The held-out set."""
+    metrics: tuple[str, ...] = ()
+    """What is measured on it beside the score and the task's own metrics: rouge, bleu, support, similarity:MODEL, or
+    your own as package.module:object."""
     guard: GuardSettings = field(default_factory=GuardSettings)
     """When a run looks as if it exploits its critic."""
     log: LogSettings = field(default_factory=LogSettings)
@@ -241,6 +247,23 @@ class SFTSettings(SupervisedRunSettings):
     save_best: Flag = True
     """Also write RUN/best, the weights of the best held-out evaluation, where the last are not the best. Checkpoints
     hold a second copy of the trained weights for it. Not with --launch fsdp2."""
+    evaluate_examples: Annotated[Int, Ge(0)] = 0
+    """How many of the first held-out examples are also completed, greedily, and judged; 0: only their loss counts."""
+    evaluate_critic: str | None = None
+    """Who judges them; null: the task's own critic, or `reference`."""
+    evaluate_each: Flag = False
+    """Also write each completion's text and numbers to metrics.jsonl, under `held_out/each`."""
+    metrics: tuple[str, ...] = ()
+    """What is measured on them beside the score and the task's own metrics: rouge, bleu, support, similarity:MODEL, or
+    your own as package.module:object."""
+    sampling: SamplingSettings = field(default_factory=SamplingSettings)
+    """How completions are sampled."""
+    scoring: Scoring = field(default_factory=Scoring)
+    """How spans become token rewards; of these only the score counts here."""
+    critics: CriticSettings = field(default_factory=CriticSettings)
+    """Settings of the critics."""
+    align: AlignSettings = field(default_factory=AlignSettings)
+    """How quotes are located; see `text2grad align --help`."""
 
 
 @settings
@@ -281,20 +304,14 @@ class DPOSettings(SFTSettings):
     """With pairs=file: stop after this many evaluations in a row above the lowest held-out loss. 0: never."""
     evaluate_examples: Annotated[Int, Gt(0)] = 64
     """With pairs=samples: how many of the first held-out examples are completed, greedily."""
+    evaluate_critic: str | None = None
+    """Who judges them; null: the critic of the pairs."""
     checkpoint_every: Annotated[Int, Gt(0)] = 50
     """Updates between checkpoints."""
-    sampling: SamplingSettings = field(default_factory=SamplingSettings)
-    """How completions are sampled."""
-    scoring: Scoring = field(default_factory=Scoring)
-    """How spans become token rewards; of these only the score counts here."""
     update: SupervisedSettings = field(default_factory=lambda: SupervisedSettings(learning_rate=5e-5))
     """How a batch changes the weights; `batch` counts pairs, or prompts that are sampled."""
     log: DPOLogSettings = field(default_factory=DPOLogSettings)
     """What is written beside the metrics."""
-    critics: CriticSettings = field(default_factory=CriticSettings)
-    """Settings of the critics."""
-    align: AlignSettings = field(default_factory=AlignSettings)
-    """How quotes are located; see `text2grad align --help`."""
 
 
 @settings

@@ -6,15 +6,20 @@ Only completions are trained, their end token included: never a prompt, never an
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from text2grad.errors import InvalidData
+from text2grad.evaluation.evaluator import Evaluator
+from text2grad.evaluation.metrics import metric_infos
+from text2grad.evaluation.named import metrics_named
 from text2grad.models.chat import Format, completion_ids, end_ids, prompt_ids, turn_end
 from text2grad.models.memory import memory_named
 from text2grad.models.modes import evaluating
 from text2grad.models.policy import Policy
+from text2grad.models.writer import Writer
 from text2grad.optim import update as optim_update
 from text2grad.optim.batch import Batch, blank, collate_ids
 from text2grad.optim.reduce import masked_mean
@@ -23,6 +28,7 @@ from text2grad.runs import Closable
 from text2grad.runs.run import Outcome
 from text2grad.tasks.examples import Stream
 from text2grad.training.losswatch import LossWatch
+from text2grad.training.rollouts import evaluate_once
 from text2grad.training.saving import BestWeights, writers_for
 from text2grad.training.settings import SFTSettings
 from text2grad.training.setup import (
@@ -31,17 +37,23 @@ from text2grad.training.setup import (
     learning,
     load_data,
     make_optimizer,
+    reward_function_of,
     set_rate,
     share_of,
     start,
 )
+from text2grad.training.spending import Spending
 from text2grad.training.state import Part, TrainingState
-from text2grad.types import Example, Message, MetricInfo
+from text2grad.types import Example, Message, MetricInfo, Rollout
 
 METRICS = {
     **optim_update.METRICS,
     "held_out/loss": MetricInfo("Held-out loss", "Mean loss per token of the held-out completions.", "lower"),
 }
+
+
+LOGGED = 16
+"""Held-out completions per evaluation that go to rollouts.jsonl."""
 
 
 class Encoded(NamedTuple):
@@ -70,6 +82,16 @@ class SFTTrainer(Closable):
         self.settings = settings
         data = load_data(settings, examples, held_out)
         self.examples, self.held_out = data.examples, data.held_out
+        self.metrics = (*data.task.metrics, *metrics_named(settings.metrics))
+        self.spending = Spending(settings.critics.openai.budget)
+        self.evaluator: Evaluator | None = None
+        if self.held_out and settings.evaluate_examples:
+            critic = settings.evaluate_critic or data.task.critic
+            self.evaluator = Evaluator(
+                self.held_out[: settings.evaluate_examples],
+                reward_function_of(critic, settings, budget=self.spending.budget),
+                metrics=self.metrics,
+            )
         session = start(
             settings,
             folder,
@@ -77,7 +99,7 @@ class SFTTrainer(Closable):
             model=model,
             tokenizer=tokenizer,
             data=data.digests,
-            metrics=METRICS,
+            metrics=METRICS if self.evaluator is None else METRICS | metric_infos(self.metrics),
             callbacks=[partial(callback, self) for callback in callbacks],
             show=show,
             resume_with=resume_with or (None if data.from_python else ""),
@@ -101,28 +123,42 @@ class SFTTrainer(Closable):
         self.watch = LossWatch("held_out/loss", settings.patience)
         self.best = BestWeights(self.policy, wanted=settings.save_best and not self.world.sharded)
         parts: dict[str, Part] = {"watch": self.watch, "best": self.best}
+        if self.evaluator is not None:
+            self.evaluator.world = self.world
+            self.writer = Writer(
+                self.policy,
+                self.tokenizer,
+                settings.sampling,
+                settings.format,
+                world=self.world,
+                sharded=self.world.sharded,
+            )
         self.state = TrainingState(self.policy, self.optimizer, self.world, parts)
 
     def train(self) -> Outcome:
         """From where the folder stands to the end; once."""
         run, options = self.run, self.settings.update
-        with run.working(self.state, self.updates):
+        critics = () if self.evaluator is None else (self.evaluator.reward_function.critic,)
+        with closing(self), run.working(self.state, self.updates), self.spending.of(run, *critics):
             if run.done == 0 and not run.over:
-                metrics = {"update": 0, **self._counts(), **self.evaluate()}
+                measured, held_out = self.evaluate(0)
+                metrics = {"update": 0, **self._counts(), **measured}
                 self.watch.start(metrics)
-                run.log(metrics)
+                run.log(metrics | self.spending.metrics(run), held_out=held_out)
             for step in run.steps():
                 clock = Clock("update")
                 rate = set_rate(self.optimizer, step, self.updates, options)
                 with clock("update"):
                     rows = share_of(self.stream, step, options.batch, self.world)
                     metrics = {"update": step, **self.update(rows), **rate}
+                held_out = []
                 if step % self.settings.evaluate_every == 0 or step == self.updates:
                     with clock("evaluate"):
-                        metrics |= self.evaluate()
+                        measured, held_out = self.evaluate(step)
+                    metrics |= measured
                 if self.watch.after(metrics, run, options.learning_rate):
                     self.best.keep(step)
-                run.log(metrics | clock.metrics())
+                run.log(metrics | clock.metrics() | self.spending.metrics(run), held_out=held_out)
             return run.finish(partial(writers_for, self))
 
     def update(self, rows: Sequence[Encoded]) -> dict[str, float]:
@@ -137,18 +173,25 @@ class SFTTrainer(Closable):
                 world=self.world,
             )
 
-    def evaluate(self) -> dict[str, float]:
-        """The mean loss per token of the held-out examples."""
+    def evaluate(self, step: int) -> tuple[dict[str, Any], list[Rollout]]:
+        """The mean loss per token of the held-out examples; their greedy completions, judged, where that is asked."""
+        measured: dict[str, Any] = {}
+        held_out: list[Rollout] = []
+        if self.evaluator is not None:
+            each = self.settings.evaluate_each
+            measured, held_out = evaluate_once(self.run, step, self.evaluator, self.writer, LOGGED, each=each)
         if not self.held_rows:
-            return {}
+            return measured, held_out
         batch = self._batch(self.held_rows[self.world.rank :: self.world.size])
         with memory_named("reading held-out examples", "update.micro_batch"), evaluating(self.policy):
             logprobs_BT, _ = self.policy.logprobs_and_values(batch, self.settings.update.micro_batch, self.world)
-        return {"held_out/loss": float(masked_mean(-logprobs_BT, batch.mask_BT, self.world))}
+        return {"held_out/loss": float(masked_mean(-logprobs_BT, batch.mask_BT, self.world)), **measured}, held_out
 
     def close(self) -> None:
-        """Let go of the run folder; `train` does so by itself."""
+        """Let go of the run folder and of the critic; `train` does so by itself."""
         self.run.close()
+        if self.evaluator is not None:
+            self.evaluator.reward_function.close()
 
     def _batch(self, rows: Sequence[Encoded]) -> Batch:
         if not rows:

@@ -54,7 +54,7 @@ class Server:
             writer.close()
 
     async def answer(self, request: dict[str, Any], key: str, writer: asyncio.StreamWriter) -> bool:
-        question = request["messages"][1]["content"]
+        question = request["messages"][min(1, len(request["messages"]) - 1)]["content"]
         turn = 0 if self.chance else self.seen.get(question, -1) + 1
         if not self.chance:
             self.seen[question] = turn
@@ -62,6 +62,8 @@ class Server:
             with Path(self.log).open("a") as file:
                 print(json.dumps({"turn": turn, "messages": len(request["messages"]), "most": self.most}), file=file)
         always = [name.removeprefix("always-") for name in self.faults if name.startswith("always-")]
+        if self.faults and self.faults[0].startswith("prefers-"):
+            return await self.send(writer, 200, self.prefer(question, self.faults[0].removeprefix("prefers-")))
         fault = always[0] if always else self.faults[turn] if turn < len(self.faults) else ""
         if self.chance:
             fault = random.choice(self.faults) if random.random() < self.chance else ""
@@ -114,6 +116,13 @@ class Server:
             reply["choices"][0]["message"]["content"] = json.dumps({"critique": "Odd \ud83d.", "score": 0.5})
         kinds = {"no-header": None, "plain-header": "text/plain"}
         return await self.send(writer, 200, reply, kind=kinds.get(fault, "application/json"))
+
+    def prefer(self, question: str, word: str) -> dict[str, Any]:
+        """A judge of pairs: of the answers the one with the word, or the `first`; with `nothing`, words of no use."""
+        first, second = re.findall(r"Answer [AB]:\n(.*?)\n\n", question, re.DOTALL)
+        better = "A" if word == "first" or word in first else "B" if word in second else "tie"
+        text = "Both have their merits." if word == "nothing" else json.dumps({"better": better})
+        return {"choices": [{"finish_reason": "stop", "message": {"role": "assistant", "content": text}}]}
 
     def reply(self, question: str, fault: str) -> dict[str, Any]:
         completion = re.findall(r"<completion \w+>\n(.*?)\n</completion", question, re.DOTALL)[-1]

@@ -13,9 +13,9 @@ import random
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from email.utils import parsedate_to_datetime
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from weakref import WeakValueDictionary
 
 from text2grad.errors import BudgetSpent, CriticError, MissingExtra
@@ -28,6 +28,7 @@ from text2grad.feedback.settings import OpenAISettings
 from text2grad.runs import cache_folder
 from text2grad.secrets import hidden, remember, without_password
 
+T = TypeVar("T")
 PASSING = {408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529}
 """Statuses of failures that may pass."""
 _CUT = ("length", "max_tokens", "content_filter", "error", "abort")
@@ -107,15 +108,37 @@ class OpenAICritic:
             self.told()
             return reply
 
-        tasks = [asyncio.create_task(judge(index)) for index in range(len(completions))]
+        critiques = Critiques()
+        for reply in await self._all([judge(index) for index in range(len(completions))]):
+            critiques.add(reply.critique, reply.reason)
+        return critiques
+
+    async def answers(self, chats: Sequence[list[dict[str, str]]]) -> list[str | None]:
+        """What the model replies to these conversations, as it is; None where the server refuses one of several."""
+        if not self._open:
+            async with self:
+                return await self.answers(chats)
+
+        async def answer(chat: list[dict[str, str]]) -> str | None:
+            question = self.question("", "", {}) | {"messages": chat}
+            async with self._slots:
+                try:
+                    return str((await self._reply(question))["text"])
+                except _Refused:
+                    if not self._answered:
+                        raise
+                    return None
+
+        return await self._all([answer(chat) for chat in chats])
+
+    async def _all(self, work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+        """The results of all, in order; the first failure ends the rest, and what is under way is waited for."""
+        tasks = [asyncio.create_task(each) for each in work]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION) if tasks else ((), ())
             if (problem := next(filter(None, (task.exception() for task in done)), None)) is not None:
                 raise problem
-            critiques = Critiques()
-            for task in tasks:
-                critiques.add(task.result().critique, task.result().reason)
-            return critiques
+            return [task.result() for task in tasks]
         finally:
             await _stop(tasks)
             await self._drain()
