@@ -32,6 +32,8 @@ COMMANDS = {
     "sft": "supervised start of a policy, from given completions",
     "train": "reinforcement learning of a policy, from critiques",
     "dpo": "preference learning: of two completions the better one becomes likelier",
+    "trl": "TRL's GRPO or SDPO with the same data, critic and evaluation",
+    "compare": "a table of arms and seeds by one command, with intervals",
     "evaluate": "metrics of any model on a task: greedy, samples, best of n",
     "generate": "see what a model writes: for a prompt, a file or standard input",
     "doctor": "what is missing on this machine, and the command to get it",

@@ -30,6 +30,16 @@ _FACTS = ("text2grad", "torch", "transformers", "python", "platform", "device", 
 
 
 @dataclass(frozen=True)
+class Table:
+    """A table of a comparison, at the top of the page."""
+
+    title: str
+    note: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
 class Page:
     html: bytes
     comparison: Comparison
@@ -40,9 +50,18 @@ class Page:
     before_after: BeforeAfter | None = None
 
 
-def build(runs: Sequence[Run], budget: int = BYTES) -> Page:
-    arms = arms_of(runs)
-    comparison = compare(arms)
+def build(
+    runs: Sequence[Run],
+    budget: int = BYTES,
+    *,
+    arms: Sequence[Arm] = (),
+    comparison: Comparison | None = None,
+    tables: Sequence[Table] = (),
+) -> Page:
+    """The page of these runs. A planned comparison brings its arms, what it found, and its tables; else runs that
+    differ only in the seed are an arm, and the sentences follow from the curves."""
+    arms = arms or arms_of(runs)
+    comparison = comparison or compare(arms)
     shown = [read_completions(run.rollouts, budget // len(runs)) for run in runs]
     panels = panels_of(arms, comparison.key)
     before_after = before_and_after(arms, {run.path: rows for run, rows in zip(runs, shown, strict=True)})
@@ -61,6 +80,7 @@ def build(runs: Sequence[Run], budget: int = BYTES) -> Page:
         script=Markup(script),
         data=Markup(embedded(_data(runs, shown))),
         comparison=comparison,
+        tables=tables,
         main=_main(arms, comparison),
         before_after=before_after,
         panels=panels,
@@ -125,7 +145,7 @@ def _scales(shown: Sequence[Shown]) -> dict[str, float]:
 
 
 def _main(arms: Sequence[Arm], comparison: Comparison) -> Chart | None:
-    if not comparison.key:
+    if not any(arm.series(comparison.key) for arm in arms):
         return None
     chart = chart_of(arms, comparison.key, infos_of(arms)[comparison.key])
     note = f"{chart.title} per update. {chart.note} {_drawing([chart])}".strip()

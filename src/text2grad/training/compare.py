@@ -1,0 +1,487 @@
+"""A whole table by one command: arms × seeds, each run an ordinary command in a process of its own.
+
+Enters: `CompareSettings`. Leaves: FOLDER/ARM/seed-N, one run folder each, and an exit status. This module plans, starts
+and watches; it computes nothing itself and imports no torch. A run resumes by its own command, so a comparison that was
+killed goes on where it was when it is started again. What came out is read by `training/compared.py`.
+"""
+
+import ctypes
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Annotated, Any
+
+from annotated_types import Ge, Gt
+
+from text2grad import config
+from text2grad._checked import Int, Real
+from text2grad.config import settings
+from text2grad.errors import ConfigError
+from text2grad.evaluation.settings import EvaluateSettings
+from text2grad.models.load import check_there
+from text2grad.plugins import find_plugin
+from text2grad.runs import write_atomic
+from text2grad.tasks.task import task_of
+from text2grad.training.settings import DPOSettings, SFTSettings, TrainSettings
+from text2grad.training.spending import check_critic, estimate
+from text2grad.training.trl_settings import TRLSettings
+
+_OF_ARM = ("command", "start", "seeds", "n")
+"""Keys of an arm that are not settings of its command."""
+_FULL = re.compile("out of memory|can't allocate memory|not enough memory|CUBLAS_STATUS_ALLOC_FAILED", re.IGNORECASE)
+_TURN = 0.1
+"""Seconds between two looks at the processes."""
+
+
+@settings
+class CompareSettings:
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Settings of all runs whose command has them: model, task, data, held_out, sampling, policy, …"""
+    arms: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Name → `command` (sft, train, dpo, grpo, sdpo, base, best_of_n, reflection), `start` (the arm whose model it
+    starts from), `seeds` (its own list, or `shared`: one run that stands for every seed), `n` (of best_of_n), and
+    settings of the command."""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    """Of every arm that names no other."""
+    baseline: str = ""
+    """The arm that the others are compared with; empty: the first."""
+    updates: Annotated[Int, Gt(0)] = 100
+    """Budget of each run that samples (train, dpo, grpo, sdpo); sft has its own epochs or updates."""
+    prompts: Annotated[Int, Gt(0)] = 16
+    """Prompts per update of these."""
+    completions: Annotated[Int, Gt(0)] = 4
+    """Completions per prompt of these."""
+    examples: Annotated[Int, Gt(0)] = 64
+    """Held-out examples that every evaluation completes."""
+    evaluations: Annotated[Int, Gt(0)] = 15
+    """Evaluations per run at least, beside the one before the first update."""
+    critic: str | None = None
+    """Who judges the held-out completions of every arm; null: the task's own critic."""
+    metrics: tuple[str, ...] = ()
+    """What else is measured on them: rouge, bleu, support, similarity:MODEL, or your own as package.module:object."""
+    primary: str = "score"
+    """The metric of the headline and of the large chart."""
+    judge: str | None = None
+    """openai:MODEL compares the last held-out completions of every arm with the baseline's, in both orders."""
+    workers: Annotated[Int, Gt(0)] = 1
+    """Runs side by side at most."""
+    memory: Annotated[Real, Ge(0)] = 0.0
+    """GiB that one run takes, on the GPU or else of the machine: no run begins while less is free. 0: not looked at. A
+    run that ends for want of memory is tried again alone."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What stands behind a `command` of an arm."""
+
+    command: str
+    settings: type
+    part: str = "held_out"
+    """Where its metrics are: of a run, or this part of an evaluation."""
+
+    @property
+    def samples(self) -> bool:
+        """Whether the budget of completions is for it."""
+        return self.command in ("train", "dpo", "trl")
+
+
+KINDS = {
+    "sft": Kind("sft", SFTSettings),
+    "train": Kind("train", TrainSettings),
+    "dpo": Kind("dpo", DPOSettings),
+    "grpo": Kind("trl", TRLSettings),
+    "sdpo": Kind("trl", TRLSettings),
+    "base": Kind("evaluate", EvaluateSettings, "greedy"),
+    "best_of_n": Kind("evaluate", EvaluateSettings, "best_of"),
+    "reflection": Kind("evaluate", EvaluateSettings, "reflection"),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One run of an arm."""
+
+    arm: str
+    seed: int
+    kind: Kind
+    settings: Any
+    words: tuple[str, ...]
+    """What is typed behind `text2grad`."""
+    folder: Path
+    shared: bool = False
+    """It stands for every seed."""
+    start: "Job | None" = None
+    """The run whose model it starts from."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.arm}, seed {self.seed}"
+
+    @property
+    def log(self) -> Path:
+        return self.folder.with_name(f"{self.folder.name}.log")
+
+    @property
+    def mark(self) -> Path:
+        """Holds the words of the command, once it has ended well."""
+        return self.folder.with_name(f"{self.folder.name}.done")
+
+    @property
+    def done(self) -> bool:
+        with suppress(OSError, ValueError):
+            return bool(json.loads(self.mark.read_bytes()) == list(self.words))
+        return False
+
+    @property
+    def completions(self) -> int:
+        """Sampled per update, to learn from."""
+        each = self.settings.completions if self.kind.samples else 0
+        return (
+            each * (self.settings.update.batch if self.kind.command == "dpo" else self.settings.prompts) if each else 0
+        )
+
+    def last_line(self) -> str:
+        with suppress(OSError):
+            lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
+            return lines[-1][:300] if lines else "it wrote nothing"
+        return "it has no log"
+
+
+# ------------------------------------------------------------------------------------------------------------ the plan
+
+
+def plan(options: CompareSettings, folder: Path) -> list[Job]:
+    """Every run, a start before those that need it. Whatever is wrong in any arm is found here."""
+    if not options.arms:
+        raise ConfigError("arms: a comparison wants at least one, as in `arms: {scalar: {command: train, …}}`")
+    if options.baseline and options.baseline not in options.arms:
+        raise ConfigError(f"baseline: there is no arm {options.baseline!r}; there are {', '.join(options.arms)}")
+    _check_common(options)
+    jobs: dict[tuple[str, int], Job] = {}
+
+    def made(name: str, above: tuple[str, ...] = ()) -> list[Job]:
+        if name in above:
+            raise ConfigError(f"arms: {' starts from '.join((*above, name))}, which has no beginning")
+        if name not in options.arms:
+            raise ConfigError(f"arms.{above[-1]}.start: there is no arm {name!r}; there are {', '.join(options.arms)}")
+        tree = options.arms[name]
+        starts = {job.seed: job for job in made(tree["start"], (*above, name))} if tree.get("start") else {}
+        for seed in _seeds(options, name, tree):
+            if (name, seed) not in jobs:
+                start = starts.get(seed) or next((job for job in starts.values() if job.shared), None)
+                if starts and start is None:
+                    raise ConfigError(f"arms.{name}: {tree['start']} has no run of seed {seed}, nor a shared one")
+                jobs[name, seed] = _job(options, name, seed, start, folder)
+        return [job for (arm, _), job in jobs.items() if arm == name]
+
+    for name in options.arms:
+        if not re.fullmatch(r"[\w.+-]+", name) or name.startswith("."):
+            raise ConfigError(f"arms: the name {name!r} becomes a folder: use letters, digits, _, -, + and dots")
+        made(name)
+    return list(jobs.values())
+
+
+def _check_common(options: CompareSettings) -> None:
+    """A setting that no command of this comparison knows is a mistake; one that only some know is theirs."""
+    kinds = {_kind(name, tree) for name, tree in options.arms.items()}
+    for key in config.flat(options.settings):
+        if key != "model" and not any(_known(kind.settings, key) for kind in kinds):
+            config.load(next(iter(kinds)).settings, None, [f"{key}={config.inline(None)}"])
+            raise ConfigError(f"settings: no command of these arms has a setting `{key}`")
+
+
+def _kind(name: str, tree: Mapping[str, Any]) -> Kind:
+    kind: Kind = find_plugin(str(tree.get("command", "train")), KINDS, f"arms.{name}.command")
+    return kind
+
+
+@cache
+def _keys(cls: type) -> frozenset[str]:
+    return frozenset(leaf.key for leaf in config.describe(cls))
+
+
+def _known(cls: type, key: str) -> bool:
+    """Whether it is a setting, or lies in one that is a mapping."""
+    parts = key.split(".")
+    return any(".".join(parts[:count]) in _keys(cls) for count in range(1, len(parts) + 1))
+
+
+def _seeds(options: CompareSettings, name: str, tree: Mapping[str, Any]) -> Sequence[int]:
+    seeds = tree.get("seeds", options.seeds)
+    if seeds == "shared":
+        return options.seeds[:1]
+    if not isinstance(seeds, list | tuple) or not seeds or not all(isinstance(seed, int) for seed in seeds):
+        raise ConfigError(f"arms.{name}.seeds: should be a list of numbers, or `shared`, got {seeds!r}")
+    return seeds
+
+
+def _job(options: CompareSettings, name: str, seed: int, start: Job | None, folder: Path) -> Job:
+    tree, place = options.arms[name], folder.resolve() / name / f"seed-{seed}"
+    kind = _kind(name, tree)
+    own = config.flat({key: value for key, value in tree.items() if key not in _OF_ARM})
+    common = {key: value for key, value in config.flat(options.settings).items() if _known(kind.settings, key)}
+    chosen = {**common, **_derived(options, tree, kind), **own, "seed": seed}
+    model = str(options.settings.get("model", "smollm2-135m")) if start is None else str(start.folder / "model")
+    model = str(own.get("model", model))
+    if kind.command == "evaluate":
+        chosen.pop("model", None)  # its model is a word of its own, not a setting
+    else:
+        chosen["model"] = model
+    words = [f"{key}={config.inline(value)}" for key, value in chosen.items()]
+    try:
+        made: Any = config.load(kind.settings, None, words)
+        if kind.command == "sft":
+            words.append(f"evaluate_every={_every(options, _sft_updates(made))}")
+            made = config.load(kind.settings, None, words)
+    except ConfigError as problem:
+        raise ConfigError(f"arms.{name}: {problem}") from None
+    if kind.command == "evaluate":
+        words = [model, *words, "--out", str(place / "evaluation.json"), "--quiet"]
+    else:
+        words = [str(place), *words, "--quiet"]
+    shared = tree.get("seeds") == "shared"
+    return Job(name, seed, kind, made, (kind.command, *words), place, shared, start)
+
+
+def _derived(options: CompareSettings, tree: Mapping[str, Any], kind: Kind) -> dict[str, Any]:
+    """What the budget and the evaluation mean to a command, in its own words."""
+    every, judged = _every(options, options.updates), options.critic
+    budget: dict[str, Any] = {"updates": options.updates, "completions": options.completions}
+    spare: dict[str, Any] = {"save_best": False, "keep_checkpoints": 1}
+    derived: dict[str, Any]
+    if kind.command in ("train", "trl"):
+        evaluation: dict[str, Any] = {"every": every, "examples": options.examples, "critic": judged, "each": True}
+        derived = {**budget, "prompts": options.prompts, **spare, "log.hindsight": 0}
+        derived |= {f"evaluation.{key}": value for key, value in evaluation.items()}
+        derived |= {"trainer": tree["command"]} if kind.command == "trl" else {}
+    elif kind.command in ("dpo", "sft"):
+        derived = {"evaluate_examples": options.examples, "evaluate_critic": judged, "evaluate_each": True, **spare}
+        if kind.command == "dpo":
+            derived |= {**budget, "pairs": "samples", "update.batch": options.prompts, "evaluate_every": every}
+    else:
+        derived = {"examples": options.examples, "critic": judged}
+        count = int(tree.get("n", 4))
+        derived |= {"best_of": count, "samples": count} if kind.part == "best_of" else {}
+        derived |= {"reflect": True} if kind.part == "reflection" else {}
+    return derived | {"metrics": list(options.metrics)}
+
+
+def _every(options: CompareSettings, updates: int) -> int:
+    return max(1, updates // options.evaluations)
+
+
+def _sft_updates(made: Any) -> int:
+    return int(made.updates or math.ceil(made.epochs * len(task_of(made).examples("train")) / made.update.batch))
+
+
+def dry_run(jobs: Sequence[Job]) -> Iterator[str]:
+    """What each arm will do and cost, and the whole. Reads the data, looks for models and critics, asks nobody."""
+    totals = [0, 0, 0, 0, 0]
+    for arm in dict.fromkeys(job.arm for job in jobs):
+        runs = [job for job in jobs if job.arm == arm]
+        job, made = runs[0], runs[0].settings
+        task = task_of(made)
+        if job.start is None:
+            check_there(job.words[1] if job.kind.command == "evaluate" else made.model)
+        critic = getattr(made, "critic", None) or getattr(made, "evaluate_critic", None) or task.critic
+        examples = task.examples("train") if "train" in task.splits else task.held_out()
+        check_critic(critic, made.critics, examples)
+        held_out = len(task.held_out()[: _examples(made)])
+        updates = _sft_updates(made) if job.kind.command == "sft" else getattr(made, "updates", 0)
+        completions, calls = updates * job.completions, updates * job.completions
+        if job.kind.command == "evaluate":
+            completions = held_out * {"greedy": 1, "best_of": made.best_of, "reflection": 2}[job.kind.part]
+            calls = held_out * {"greedy": 0, "best_of": made.best_of, "reflection": 1}[job.kind.part]
+        every = getattr(made, "evaluate_every", 0) or (made.evaluation.every if hasattr(made, "evaluation") else 1)
+        numbers = [1, updates, completions, calls, completions * made.sampling.max_new_tokens]
+        totals = [total + len(runs) * number for total, number in zip(totals, numbers, strict=True)]
+        looks = 1 + math.ceil(updates / every)
+        yield f"{arm}: {_work([len(runs), *numbers[1:]])} each; {looks} x {held_out} held-out examples are evaluated"
+        if job.kind.samples:
+            lines = estimate(_as_train(job, every), examples, task.held_out(), critic)[1:]
+            yield from (f"  each run: {line}" for line in lines)
+    yield f"in all: {_work(totals)}, evaluations apart"
+
+
+def _work(numbers: Sequence[int]) -> str:
+    """
+    >>> _work([2, 100, 6400, 6400, 409600])
+    '2 runs, 100 updates, 6,400 completions, 6,400 critic calls, at most 409,600 sampled tokens'
+    """
+    nouns = ("run", "update", "completion", "critic call", "sampled token")
+    said = [f"{number:,} {noun}{'s'[: number != 1]}" for number, noun in zip(numbers, nouns, strict=True)]
+    return ", ".join([*said[:-1], f"at most {said[-1]}"])
+
+
+def _examples(made: Any) -> int:
+    if hasattr(made, "evaluation"):
+        return int(made.evaluation.examples)
+    return int(getattr(made, "evaluate_examples", 0) or getattr(made, "examples", 0))
+
+
+def _as_train(job: Job, every: int) -> Any:
+    """A run that samples, in the words of `train`, as `estimate` reads them."""
+    made = job.settings
+    if job.kind.command != "dpo":
+        return made
+    held_out = SimpleNamespace(examples=made.evaluate_examples, every=every, critic=made.evaluate_critic)
+    budget = {"updates": made.updates, "prompts": made.update.batch, "completions": made.completions}
+    apart = {
+        "reward": "scalar",
+        "log": SimpleNamespace(hindsight=0),
+        "critics": made.critics,
+        "sampling": made.sampling,
+    }
+    return SimpleNamespace(evaluation=held_out, **budget, **apart)
+
+
+# ------------------------------------------------------------------------------------------------------ the processes
+
+
+@dataclass
+class Outcomes:
+    """How the runs ended."""
+
+    failed: dict[str, str] = field(default_factory=dict)
+    """Name of a run → the last line that it wrote."""
+    interrupted: int = 0
+    """The signal that ended the comparison."""
+
+
+class Scheduler:
+    """Starts what may be started, and waits."""
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        workers: int,
+        memory: float,
+        *,
+        tell: Callable[[str], None] = print,
+        ended: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`memory`: GiB of a run; 0: not looked at. `ended`: called when a run has ended."""
+        self.waiting = [job for job in jobs if not job.done]
+        self.workers, self.memory, self.tell, self.ended = workers, memory, tell, ended
+        self.running: dict[Job, subprocess.Popen[bytes]] = {}
+        self.alone: set[str] = set()
+        """Runs that have failed for want of memory, and run alone now."""
+        self.outcomes = Outcomes()
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self.threads = str(max(1, cores // workers))
+        self.capacity = free_memory() if memory else 0.0
+
+    def run(self) -> Outcomes:
+        before = {number: signal.signal(number, self._interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            while (self.waiting and not self.outcomes.interrupted) or self.running:
+                for job in [job for job, process in self.running.items() if process.poll() is not None]:
+                    self._end(job, self.running.pop(job).returncode)
+                while not self.outcomes.interrupted and (ready := self._next()) is not None:
+                    self._begin(ready)
+                time.sleep(_TURN)
+        finally:
+            for process in self.running.values():
+                process.kill()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        return self.outcomes
+
+    def _next(self) -> Job | None:
+        """A run that can begin now. One that has to run alone waits until nothing else runs, and comes last."""
+        for job in [job for job in self.waiting if job.start and job.start.name in self.outcomes.failed]:
+            self.waiting.remove(job)
+            self.outcomes.failed[job.name] = f"not begun, because {job.start.name} failed"  # type: ignore[union-attr]
+        if self.alone & {job.name for job in self.running} or len(self.running) >= self.workers:
+            return None
+        ready = [job for job in self.waiting if job.start is None or job.start.done]
+        together = [job for job in ready if job.name not in self.alone]
+        if together and (not self.running or self._room()):
+            return together[0]
+        return ready[0] if ready and not together and not self.running else None
+
+    def _room(self) -> bool:
+        """Whether there is memory for one more. Runs that have just begun have not taken theirs yet, so those that run
+        count in full, too."""
+        return not self.memory or (
+            self.memory * (len(self.running) + 1) <= self.capacity and free_memory() >= self.memory
+        )
+
+    def _begin(self, job: Job) -> None:
+        self.waiting.remove(job)
+        job.folder.parent.mkdir(parents=True, exist_ok=True)
+        if job.kind.command == "evaluate":
+            job.folder.mkdir(exist_ok=True)
+        self.tell(f"begins: {job.name}" + (" (alone)" if job.name in self.alone else ""))
+        environment = {"OMP_NUM_THREADS": self.threads} | os.environ
+        with job.log.open("ab") as log:
+            self.running[job] = subprocess.Popen(
+                [sys.executable, "-m", "text2grad", *job.words],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                process_group=0,
+                preexec_fn=_dies_with(os.getpid()),
+            )
+
+    def _end(self, job: Job, status: int) -> None:
+        if status == 0:
+            write_atomic(job.mark, json.dumps(job.words).encode())
+            self.tell(f"done: {job.name}")
+        elif self.outcomes.interrupted:
+            return
+        elif job.name not in self.alone and (status == -signal.SIGKILL or _FULL.search(job.last_line())):
+            self.alone.add(job.name)
+            self.waiting.append(job)
+            self.tell(f"out of memory: {job.name}; it is tried again alone")
+        else:
+            self.outcomes.failed[job.name] = job.last_line()
+            self.tell(f"failed (status {status}): {job.name}: {job.last_line()}; see {job.log}")
+        self.ended()
+
+    def _interrupt(self, number: int, _: object) -> None:
+        """The runs save a checkpoint after their update, and end; a second signal ends them at once."""
+        for process in self.running.values():
+            process.kill() if self.outcomes.interrupted else process.terminate()
+        if not self.outcomes.interrupted:
+            self.tell("stopping: every run saves its state after its update; the same command goes on from there")
+        self.outcomes.interrupted = number
+
+
+def _dies_with(parent: int) -> Callable[[], None] | None:
+    """Called in a child before its program begins: it is killed when this process is, so that the run's folder is free
+    for the next one. Linux alone can do that; elsewhere a run that is left over ends by itself."""
+    if sys.platform != "linux":
+        return None
+    library, dies = ctypes.CDLL(None), 1  # PR_SET_PDEATHSIG
+
+    def ask() -> None:
+        library.prctl(dies, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return ask
+
+
+def free_memory() -> float:
+    """GiB that are free: on the GPU with the most, else of the machine."""
+    with suppress(OSError, ValueError, subprocess.SubprocessError):
+        words = ["nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits"]
+        said = subprocess.run(words, capture_output=True, text=True, timeout=30, check=True).stdout.split()
+        return max(map(float, said)) / 1024
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return float(next(line.split()[1] for line in lines if line.startswith("MemAvailable"))) / 2**20
+    return math.inf

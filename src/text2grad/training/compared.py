@@ -1,0 +1,315 @@
+"""What a comparison found: run folders → results.json, comparison.json and report.html. No torch.
+
+Enters: the jobs of `training/compare.py`, finished or not. Leaves: rows `{"arm", "seed", "update", "metrics", "cost"}`,
+one per evaluation; the last metrics of each arm with their spread over seeds; paired differences to the baseline with
+95 % intervals, over seeds and examples where each example has a value, else over seeds (`report/differences.py`).
+"""
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from text2grad.evaluation.judge import Verdicts, judge_pairs
+from text2grad.feedback.critics.words import prompt_text
+from text2grad.report.arms import Arm
+from text2grad.report.differences import Interval, over_seeds, over_seeds_and_examples
+from text2grad.report.folders import Run, read_runs
+from text2grad.report.page import Table, build
+from text2grad.report.words import Comparison, infos_of, number, signed
+from text2grad.runs import read_jsonl, write_atomic
+from text2grad.tasks.task import task_of
+from text2grad.training.compare import CompareSettings, Job
+from text2grad.types import MetricInfo
+
+Row = dict[str, Any]
+HELD_OUT = "held_out/"
+ALWAYS = ("length", "copied", "repetition")
+"""Metrics without a direction that are shown all the same: a score that rises with them may be a trick."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What one run has left so far."""
+
+    job: Job
+    run: Run
+    rows: list[Row]
+    each: Mapping[str, list[Any]]
+    """Of the last evaluation: `id`, `text`, and numbers, one for each held-out example."""
+
+    @property
+    def last(self) -> Mapping[str, float]:
+        metrics: Mapping[str, float] = self.rows[-1]["metrics"]
+        return metrics
+
+
+def read(job: Job) -> Found | None:
+    """None: nothing has been evaluated yet."""
+    if job.kind.command == "evaluate":
+        return _read_evaluation(job)
+    if not (job.folder / "metrics.jsonl").is_file():
+        return None
+    (run,) = read_runs([job.folder])
+    rows: list[Row] = []
+    each: Mapping[str, list[Any]] = {}
+    completions, tokens, seconds = 0, 0.0, 0.0
+    for logged in read_jsonl(job.folder / "metrics.jsonl"):
+        if logged["update"]:
+            completions += job.completions
+            tokens += job.completions * logged.get("length/mean", 0.0)
+        seconds += sum(value for key, value in logged.items() if key.startswith("time/") and key != "time/evaluate")
+        metrics = {
+            key.removeprefix(HELD_OUT): value
+            for key, value in logged.items()
+            if key.startswith(HELD_OUT) and isinstance(value, int | float)
+        }
+        if "length" not in metrics:  # no completion was measured
+            continue
+        cost = {"completions": completions, "tokens": round(tokens), "critic_calls": completions, "seconds": seconds}
+        rows.append(_row(job, logged["update"], metrics, cost))
+        each = logged.get("held_out/each", {})
+    return Found(job, run, rows, each) if rows else None
+
+
+def _read_evaluation(job: Job) -> Found | None:
+    path, part = job.folder / "evaluation.json", job.kind.part
+    if not path.is_file():
+        return None
+    stored = json.loads(path.read_bytes())
+    metrics = {key.removeprefix(f"{part}/"): value for key, value in stored["metrics"].items() if key.startswith(part)}
+    examples, each = stored["examples"], stored["each"]
+    lengths = {name: sum(values["length"]) for name, values in each.items()}
+    count = job.settings.best_of
+    made = {"greedy": 1, "reflection": 2, "best_of": count}[part] * examples
+    tokens = {"reflection": lengths.get("reflection", 0) + lengths["greedy"], "best_of": lengths.get("samples", 0)}
+    calls = {"greedy": 0, "reflection": examples, "best_of": count * examples}[part]
+    cost = {"completions": made, "tokens": tokens.get(part, lengths["greedy"]), "critic_calls": calls}
+    infos = {
+        HELD_OUT + key.removeprefix(f"{part}/"): MetricInfo.from_json(info)
+        for key, info in stored["info"].items()
+        if key.startswith(f"{part}/")
+    }
+    drawn = {0: {HELD_OUT + key: value for key, value in metrics.items()}}
+    run = Run(job.folder, f"{job.arm}/seed-{job.seed}", drawn, declared=infos, facts={"seed": job.seed})
+    return Found(job, run, [_row(job, 0, metrics, cost | {"seconds": stored["seconds"]})], each[part])
+
+
+def _row(job: Job, update: int, metrics: Mapping[str, float], cost: Mapping[str, float]) -> Row:
+    return {"arm": job.arm, "seed": job.seed, "update": update, "metrics": dict(metrics), "cost": dict(cost)}
+
+
+class Compared:
+    """The whole table."""
+
+    def __init__(self, options: CompareSettings, jobs: Sequence[Job], failed: Mapping[str, str] | None = None) -> None:
+        self.options, self.jobs, self.failed = options, jobs, dict(failed or {})
+        self.found = [found for job in jobs if (found := read(job)) is not None]
+        self.baseline = options.baseline or next(iter(options.arms))
+        self.wins: dict[tuple[str, int], Verdicts] = {}
+        """What the judge says of an arm's run against the baseline's of the same seed."""
+
+    @property
+    def rows(self) -> list[Row]:
+        return [row for found in self.found for row in found.rows]
+
+    def of(self, arm: str) -> list[Found]:
+        """Its runs that are finished: one that stopped early has no final metrics."""
+        return [found for found in self.found if found.job.arm == arm and found.job.done]
+
+    @cached_property
+    def arms(self) -> list[Arm]:
+        """All runs, also those under way, for the charts."""
+        runs = {name: [found.run for found in self.found if found.job.arm == name] for name in self.options.arms}
+        return [Arm(name, tuple(some), {}) for name, some in runs.items() if some]
+
+    @cached_property
+    def infos(self) -> dict[str, MetricInfo]:
+        """Of the metrics that are compared, by key; the primary one first."""
+        infos = {key.removeprefix(HELD_OUT): info for key, info in infos_of(self.arms).items() if HELD_OUT in key}
+        shown = {key: info for key, info in infos.items() if info.better != "neither" or key in ALWAYS}
+        return dict(sorted(shown.items(), key=lambda item: item[0] != self.options.primary))
+
+    def final(self, arm: str, key: str) -> dict[int, float]:
+        """Seed → the last value."""
+        return {found.job.seed: found.last[key] for found in self.of(arm) if key in found.last}
+
+    def difference(self, arm: str, key: str) -> tuple[Interval, int, int] | None:
+        """(arm − baseline, seeds, examples that it is taken over; 0 examples: of the metrics as a whole)."""
+        pairs = self.pairs(arm)
+        tables = [values for ours, theirs in pairs if (values := _apart(ours.each, theirs.each, key)) is not None]
+        if pairs and len(tables) == len(pairs) and len({tuple(values) for values in tables}) == 1:
+            matrix = [list(values.values()) for values in tables]
+            return over_seeds_and_examples(matrix), len(matrix), len(matrix[0])
+        apart = [ours.last[key] - theirs.last[key] for ours, theirs in pairs if key in ours.last and key in theirs.last]
+        return (over_seeds(apart), len(apart), 0) if apart else None
+
+    def pairs(self, arm: str) -> list[tuple[Found, Found]]:
+        """An arm's runs and the baseline's, by seed; a shared run stands for every seed of the other."""
+        ours, theirs = self.of(arm), self.of(self.baseline)
+        return [
+            (one, other)
+            for one in ours
+            for other in theirs
+            if one.job.seed == other.job.seed or one.job.shared or other.job.shared
+        ]
+
+    def ask_judge(self) -> None:
+        """Compare the last completions of every arm with the baseline's. Replies are cached: nothing is paid twice."""
+        assert self.options.judge is not None
+        for arm in self.options.arms:
+            for ours, theirs in self.pairs(arm) if arm != self.baseline else ():
+                texts = dict(zip(theirs.each["id"], theirs.each["text"], strict=True))
+                made = ours.job.settings
+                prompts = {example.id: prompt_text(example.prompt) for example in task_of(made).held_out()}
+                said = judge_pairs(
+                    self.options.judge,
+                    made.critics.openai,
+                    [prompts[name] for name in ours.each["id"]],
+                    ours.each["text"],
+                    [texts[name] for name in ours.each["id"]],
+                )
+                self.wins[arm, theirs.job.seed] = said
+                rate = said.to_json()["win_rate"]
+                ours.rows[-1]["metrics"] |= {} if rate is None else {"win_rate": rate}
+
+    # ------------------------------------------------------------------------------------------------ what is written
+
+    def to_json(self) -> dict[str, Any]:
+        """comparison.json."""
+        arms = {}
+        for arm in self.options.arms:
+            final = {key: self.final(arm, key) for key in self.infos}
+            differences = {key: self.difference(arm, key) for key in self.infos if arm != self.baseline}
+            arms[arm] = {
+                "seeds": [found.job.seed for found in self.of(arm)],
+                "final": {
+                    key: {"mean": statistics.mean(some.values()), "seeds": some} for key, some in final.items() if some
+                },
+                "difference": {
+                    key: {"mean": found[0].mean, "low": _end(found[0].low), "high": _end(found[0].high)}
+                    | {"seeds": found[1], "examples": found[2]}
+                    for key, found in differences.items()
+                    if found is not None
+                },
+                "judge": {seed: said.to_json() for (name, seed), said in self.wins.items() if name == arm},
+                "cost": self._cost(arm),
+            }
+        return {"baseline": self.baseline, "primary": self.options.primary, "arms": arms, "failed": self.failed}
+
+    def _cost(self, arm: str) -> dict[str, float]:
+        """Mean over its finished runs, at their end; what its start cost is not in it."""
+        costs = [found.rows[-1]["cost"] for found in self.of(arm)]
+        return {key: statistics.mean(cost[key] for cost in costs) for key in (costs[0] if costs else ())}
+
+    def write(self, folder: Path) -> None:
+        if self.options.judge is not None and not self.wins:
+            self.ask_judge()
+        write_atomic(folder / "results.json", json.dumps(self.rows, ensure_ascii=False, indent=0).encode() + b"\n")
+        write_atomic(
+            folder / "comparison.json", json.dumps(self.to_json(), ensure_ascii=False, indent=1).encode() + b"\n"
+        )
+        if self.found:
+            runs = [found.run for found in self.found]
+            page = build(runs, arms=self.arms, comparison=self.words(), tables=self.tables())
+            write_atomic(folder / "report.html", page.html)
+
+    def words(self) -> Comparison:
+        """The top of the page."""
+        key, title = self.options.primary, self._title(self.options.primary)
+        said = []
+        for arm in self.options.arms:
+            if arm != self.baseline and (found := self.difference(arm, key)) is not None:
+                over = f"{found[1]} seed{'s'[: found[1] != 1]}" + (f", {found[2]} examples" if found[2] else "")
+                said.append(f"{arm} − {self.baseline}: {_interval(found[0])} ({title}, 95 %, {over}).")
+        said += [f"{name} failed: {line}" for name, line in self.failed.items()]
+        missing = [job.name for job in self.jobs if not job.done and job.name not in self.failed]
+        said += [f"Not finished: {', '.join(missing)}."] if missing else []
+        headline = f"{len(self.options.arms)} arms: {title} compared with {self.baseline}"
+        return Comparison(HELD_OUT + key, headline, tuple(said))
+
+    def tables(self) -> list[Table]:
+        """Final metrics, differences, cost."""
+        keys = [key for key in self.infos if any(self.final(arm, key) for arm in self.options.arms)]
+        titles = [self._title(key) for key in keys]
+        final = [
+            [arm, str(len(self.of(arm))), *(_spread(self.final(arm, key)) for key in keys)] for arm in self.options.arms
+        ]
+        apart = [
+            [arm, *("–" if (found := self.difference(arm, key)) is None else _interval(found[0]) for key in keys)]
+            for arm in self.options.arms
+            if arm != self.baseline
+        ]
+        costs = {arm: self._cost(arm) for arm in self.options.arms}
+        spent = [[arm, *(f"{value:,.0f}" for value in cost.values())] for arm, cost in costs.items() if cost]
+        note = "Over seeds and held-out examples where every example has a value, else over seeds by Student's t."
+        tables = [
+            Table("Final metrics", "Mean ± standard deviation over the seeds.", ["arm", "runs", *titles], final),
+            Table(
+                f"Difference to {self.baseline}",
+                f"Paired by seed, with its 95 % interval. {note}",
+                ["arm", *titles],
+                apart,
+            ),
+            Table(
+                "Cost",
+                "Of one run, without its start and its evaluations; of best_of_n and reflection, of the evaluation.",
+                ["arm", "completions", "sampled tokens", "critic calls", "seconds"],
+                spent,
+            ),
+        ]
+        if self.wins:
+            tables.append(
+                Table(
+                    f"Win rate against {self.baseline}",
+                    f"By {self.options.judge}, pairwise, in both orders.",
+                    ["arm", "win rate", "wins", "ties", "losses", "not readable"],
+                    self._win_rows(),
+                )
+            )
+        return [table for table in tables if table.rows]
+
+    def _win_rows(self) -> list[list[str]]:
+        rows = []
+        for arm in dict.fromkeys(name for name, _ in self.wins):
+            said = [verdicts for (name, _), verdicts in self.wins.items() if name == arm]
+            counts = Verdicts("", [value for each in said for value in each.each]).to_json()
+            whole = [each.counted for each in said]
+            found = over_seeds_and_examples(whole) if len(set(map(len, whole))) == 1 and whole[0] else None
+            share = "–" if found is None else f"{found.mean:.1%} ({max(found.low, 0):.1%} to {min(found.high, 1):.1%})"
+            rows.append([arm, share, *(str(counts[key]) for key in ("wins", "ties", "losses", "unreadable"))])
+        return rows
+
+    def _title(self, key: str) -> str:
+        return self.infos[key].title.removeprefix("Held-out ").strip() if key in self.infos else key
+
+
+def _apart(ours: Mapping[str, list[Any]], theirs: Mapping[str, list[Any]], key: str) -> dict[str, float] | None:
+    """Example → the difference of its values; None where an example lacks one, or the two have other examples."""
+    if key not in ours or key not in theirs or ours["id"] != theirs["id"]:
+        return None
+    pairs = list(zip(ours[key], theirs[key], strict=True))
+    if any(a is None or b is None for a, b in pairs):
+        return None
+    return {name: a - b for name, (a, b) in zip(ours["id"], pairs, strict=True)}
+
+
+def _end(value: float) -> float | None:
+    """JSON has no infinity."""
+    return value if abs(value) < float("inf") else None
+
+
+def _interval(found: Interval) -> str:
+    if _end(found.low) is None:
+        return f"{signed(found.mean)} (one seed)"
+    return f"{signed(found.mean)} ({signed(found.low)} to {signed(found.high)})"
+
+
+def _spread(values: Mapping[int, float]) -> str:
+    some = list(values.values())
+    if not some:
+        return "–"
+    return number(some[0]) if len(some) == 1 else f"{number(statistics.mean(some))} ± {number(statistics.stdev(some))}"

@@ -1,0 +1,347 @@
+"""A comparison: planned without torch, run in processes, killed and resumed, with an arm that fails."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from text2grad import config
+from text2grad.cli import main
+from text2grad.errors import ConfigError
+from text2grad.models.tiny import tiny_model, tiny_tokenizer
+from text2grad.report.differences import over_seeds_and_examples
+from text2grad.runs import read_jsonl
+from text2grad.training import compare
+from text2grad.training.compare import CompareSettings, Job, Scheduler, plan
+from text2grad.training.compared import Compared
+
+COMMON = {
+    "model": "model",
+    "data": "train.jsonl",
+    "held_out": "held.jsonl",
+    "device": "cpu",
+    "sampling": {"max_new_tokens": 6},
+    "policy.lora.rank": 2,
+    "update.learning_rate": 1e-2,
+    "checkpoint_every": 2,
+    "guard.nothing_learned": "warn",
+}
+BUDGET: dict[str, Any] = {
+    "updates": 4,
+    "prompts": 2,
+    "completions": 2,
+    "examples": 3,
+    "evaluations": 4,
+    "seeds": [0, 1],
+}
+CRITIC = """
+from text2grad.types import Critique, Quote
+
+def letters(prompts, completions, **columns):
+    return [
+        Critique(f"“{text[:2]}” is short.", quotes=(Quote(text[:2], "poor"),) if text[:2].strip() else (),
+                 score=float(len(set(text))))
+        for text in completions
+    ]
+"""
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("compare")
+    tokenizer = tiny_tokenizer()
+    tiny_model(tokenizer, hidden_size=16, layers=1).save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
+    rows = [{"id": f"e{n}", "prompt": f"Which river {n}?", "reference": f"The Drava {n}."} for n in range(7)]
+    for name, some in (("train", rows[:4]), ("held", rows[4:])):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in some))
+    (folder / "my_critic.py").write_text(CRITIC)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def here(given: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(given)
+    return given
+
+
+def options(arms: dict[str, Any], **more: Any) -> CompareSettings:
+    return config.build(CompareSettings, {"settings": COMMON, **BUDGET, "arms": arms, **more}, "test")
+
+
+def written(arms: dict[str, Any], name: str, **more: Any) -> str:
+    tree = {"settings": COMMON | {"critic": "my_critic:letters"}, **BUDGET, "arms": arms, "workers": 2, **more}
+    Path(f"{name}.yaml").write_text(yaml.safe_dump(tree, sort_keys=False))
+    return f"{name}.yaml"
+
+
+def started(*words: str) -> "subprocess.Popen[bytes]":
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.Popen([sys.executable, "-m", "text2grad", "compare", *words], env=environment)
+
+
+# ------------------------------------------------------------------------------------------------------------- the plan
+
+
+def test_every_arm_has_the_same_budget_and_evaluation_in_its_own_words(tmp_path: Path) -> None:
+    arms = {
+        "sft": {"command": "sft", "epochs": 8, "seeds": "shared", "update.batch": 1},
+        "words": {"start": "sft", "kl.coefficient": 0.01},
+        "pairs": {"command": "dpo", "start": "sft"},
+        "grpo": {"command": "grpo"},
+        "best": {"command": "best_of_n", "n": 3, "seeds": [1]},
+    }
+    jobs = {(job.arm, job.seed): job for job in plan(options(arms, metrics=["support"]), tmp_path)}
+    assert list(jobs) == [
+        ("sft", 0),
+        ("words", 0),
+        ("words", 1),
+        ("pairs", 0),
+        ("pairs", 1),
+        ("grpo", 0),
+        ("grpo", 1),
+        ("best", 1),
+    ]
+    words, pairs, sft, best = jobs["words", 1], jobs["pairs", 0], jobs["sft", 0], jobs["best", 1]
+    assert words.start is sft and words.settings.model == str(tmp_path.resolve() / "sft" / "seed-0" / "model")
+    made = words.settings
+    assert (made.updates, made.prompts, made.completions, made.kl.coefficient, made.seed) == (4, 2, 2, 0.01, 1)
+    assert (made.evaluation.every, made.evaluation.examples, made.evaluation.each) == (1, 3, True)
+    assert (pairs.settings.update.batch, pairs.settings.completions, pairs.settings.pairs) == (2, 2, "samples")
+    assert (pairs.completions, words.completions, sft.completions) == (4, 4, 0)
+    # 4 examples, 8 passes, one at a time: 32 updates, so that 4 evaluations are 8 apart.
+    assert sft.settings.evaluate_every == 8 and sft.settings.evaluate_examples == 3
+    assert (best.settings.best_of, best.settings.examples, best.words[:2]) == (3, 3, ("evaluate", "model"))
+    assert jobs["grpo", 0].settings.trainer == "grpo"
+    assert all(job.settings.metrics == ("support",) for job in jobs.values())
+
+
+@pytest.mark.parametrize(
+    ("arms", "more", "told"),
+    [
+        ({}, {}, "arms: a comparison wants at least one"),
+        ({"a": {"command": "trian"}}, {}, "arms.a.command: there is no 'trian'; did you mean `train`?"),
+        ({"a": {"start": "b"}}, {}, "arms.a.start: there is no arm 'b'"),
+        ({"a": {"start": "b"}, "b": {"start": "a"}}, {}, "a starts from b starts from a"),
+        ({"a": {"start": "b"}, "b": {"seeds": [7]}}, {}, "arms.a: b has no run of seed 0, nor a shared one"),
+        ({"a": {"kl.koefficient": 1}}, {}, "arms.a: overrides: there is no setting `kl.koefficient`"),
+        ({"a": {}}, {"settings": {"modell": "x"}}, "there is no setting `modell`; did you mean `model`?"),
+        ({"a": {}}, {"baseline": "z"}, "baseline: there is no arm 'z'"),
+        ({"../a": {}}, {}, "becomes a folder"),
+    ],
+)
+def test_what_is_wrong_is_found_before_anything_runs(
+    arms: dict[str, Any], more: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=told.replace(".", r"\.").replace("?", r"\?")):
+        plan(options(arms, **more), tmp_path)
+
+
+def test_a_dry_run_says_what_it_costs_and_imports_no_torch(here: Path) -> None:
+    arms = {"scalar": {"reward": "scalar", "advantage.estimator": "rloo"}, "best": {"command": "best_of_n", "n": 5}}
+    file = written(arms, "dry", updates=30)
+    code = (
+        "import sys\nfrom text2grad.cli import main\n"
+        f"status = main(['compare', '--config', {file!r}, '--dry-run'])\n"
+        "print(status, {'torch', 'transformers'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    lines = done.stdout.splitlines()
+    # 30 updates of 2 × 2, each of at most 6 tokens; every second update is evaluated, and the start.
+    assert lines[0] == (
+        "scalar: 2 runs, 30 updates, 120 completions, 120 critic calls, at most 720 sampled tokens each; "
+        "6 x 3 held-out examples are evaluated"
+    ), done.stderr
+    assert lines[1].startswith("best: 2 runs, 0 updates, 15 completions, 15 critic calls")
+    assert lines[2].startswith("in all: 4 runs, 60 updates, 270 completions")
+    assert lines[-1] == "0 set()"
+    assert not (here / "runs").exists()
+
+
+def test_a_run_is_evaluated_fifteen_times_by_default(tmp_path: Path) -> None:
+    tree = {"settings": COMMON, "arms": {"a": {}}, "updates": 100}
+    (job, *_) = plan(config.build(CompareSettings, tree, "test"), tmp_path)
+    assert job.settings.evaluation.every == 6  # 16 times, the end included, and the start
+
+
+# -------------------------------------------------------------------------------------------------------- the processes
+
+
+class Process:
+    """A run that ends when it is told to."""
+
+    def __init__(self, job: Job, log: list[str]) -> None:
+        self.job, self.returncode = job, None
+        log.append(job.name)
+
+    def poll(self) -> int | None:
+        return self.returncode
+
+
+def scheduled(arms: dict[str, Any], tmp_path: Path, ends: dict[str, list[tuple[int, str]]], **more: Any) -> Any:
+    """(order of the starts, most at once, outcomes) of made-up processes; `ends`: (status, last line) of each start."""
+    jobs = plan(options(arms), tmp_path)
+    log: list[str] = []
+    most = 0
+
+    class Made(Scheduler):
+        def _begin(self, job: Job) -> None:
+            nonlocal most
+            self.waiting.remove(job)
+            job.folder.parent.mkdir(parents=True, exist_ok=True)
+            process = Process(job, log)
+            self.running[job] = process  # type: ignore[assignment]
+            most = max(most, len(self.running))
+            status, line = ends.get(job.name, [(0, "")]).pop(0) if ends.get(job.name) else (0, "")
+            job.log.write_text(line)
+            process.returncode = status  # type: ignore[assignment]
+
+    outcomes = Made(jobs, tell=lambda _: None, **more).run()
+    return log, most, outcomes
+
+
+def test_a_run_without_memory_is_tried_again_alone(tmp_path: Path) -> None:
+    ends = {
+        "b, seed 0": [(2, "CUDA out of memory. Tried to allocate 2 GiB"), (0, "")],
+        "c, seed 1": [(-9, ""), (-9, "x")],
+    }
+    log, _, outcomes = scheduled({"a": {}, "b": {}, "c": {}}, tmp_path, ends, workers=6, memory=0.0)
+    assert log[:6] == [f"{arm}, seed {seed}" for arm in "abc" for seed in (0, 1)]
+    assert log[6:] == ["b, seed 0", "c, seed 1"], "each once more, after the others"
+    assert list(outcomes.failed) == ["c, seed 1"]
+
+
+def test_no_more_runs_begin_than_memory_allows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compare, "free_memory", lambda: 7.0)
+    assert scheduled({"a": {}, "b": {}}, tmp_path / "three", {}, workers=4, memory=3.0)[1] == 2
+    assert scheduled({"a": {}, "b": {}}, tmp_path / "none", {}, workers=4, memory=0.0)[1] == 4
+    assert scheduled({"a": {}}, tmp_path / "large", {}, workers=4, memory=9.0)[1] == 1, "one runs in any case"
+
+
+def test_what_starts_from_a_failed_run_is_not_begun(tmp_path: Path) -> None:
+    arms = {"sft": {"command": "sft", "seeds": "shared"}, "rl": {"start": "sft"}, "other": {}}
+    log, _, outcomes = scheduled(arms, tmp_path, {"sft, seed 0": [(2, "no\nsuch file")]}, workers=2, memory=0.0)
+    assert log == ["sft, seed 0", "other, seed 0", "other, seed 1"]
+    assert outcomes.failed["sft, seed 0"] == "such file"
+    assert outcomes.failed["rl, seed 1"] == "not begun, because sft, seed 0 failed"
+
+
+# ------------------------------------------------------------------------------------------------------- with real runs
+
+ARMS: dict[str, Any] = {"scalar": {"reward": "scalar", "advantage.estimator": "rloo"}, "words": {}}
+
+
+def rows_of(folder: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads((folder / "results.json").read_text())
+    for row in rows:
+        assert row["cost"].pop("seconds") >= 0
+    return rows
+
+
+def wait_for(folder: Path, lines: int) -> None:
+    """Until a run of it has logged so many updates."""
+    for _ in range(1200):
+        if any(file.read_bytes().count(b"\n") >= lines for file in folder.glob("*/seed-*/metrics.jsonl")):
+            return
+        time.sleep(0.1)
+    raise AssertionError("no run has begun")
+
+
+@pytest.fixture(scope="module")
+def whole(given: Path) -> Path:
+    """A comparison that nothing disturbed."""
+    before = Path.cwd()
+    os.chdir(given)
+    try:
+        assert started("whole", "--config", written(ARMS, "whole"), "--quiet").wait() == 0
+    finally:
+        os.chdir(before)
+    return given / "whole"
+
+
+def test_a_table_of_arms_and_seeds(whole: Path) -> None:
+    rows = rows_of(whole)
+    assert [(row["arm"], row["seed"], row["update"]) for row in rows] == [
+        (arm, seed, update) for arm in ("scalar", "words") for seed in (0, 1) for update in range(5)
+    ]
+    last = rows[4]
+    logged = list(read_jsonl(whole / "scalar" / "seed-0" / "metrics.jsonl"))
+    assert last["metrics"]["score"] == logged[-1]["held_out/score"]
+    # 4 updates of 2 prompts with 2 completions, each judged once.
+    assert last["cost"]["completions"] == last["cost"]["critic_calls"] == 16
+    assert last["cost"]["tokens"] == round(sum(4 * row["length/mean"] for row in logged[1:]))
+    said = json.loads((whole / "comparison.json").read_text())
+    difference = said["arms"]["words"]["difference"]["score"]
+    each = {
+        arm: [
+            list(read_jsonl(whole / arm / f"seed-{seed}" / "metrics.jsonl"))[-1]["held_out/each"]["score"]
+            for seed in (0, 1)
+        ]
+        for arm in ("scalar", "words")
+    }
+    apart = [[b - a for a, b in zip(*pair, strict=True)] for pair in zip(each["scalar"], each["words"], strict=True)]
+    assert (difference["seeds"], difference["examples"]) == (2, 3)
+    assert (difference["mean"], difference["low"], difference["high"]) == pytest.approx(over_seeds_and_examples(apart))
+    page = (whole / "report.html").read_text()
+    assert page.index("Final metrics") < page.index("Difference to scalar") < page.index("Cost") < page.index("<svg")
+
+
+def test_killed_in_the_middle_it_resumes_and_ends_the_same(whole: Path, here: Path) -> None:
+    file = written(ARMS, "killed")
+    process = started("killed", "--config", file, "--quiet")
+    wait_for(here / "killed", 3)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not list((here / "killed").glob("*/seed-*.done")) or not (here / "killed" / "results.json").exists()
+    assert started("killed", "--config", file, "--quiet").wait() == 0
+    assert rows_of(here / "killed") == rows_of(whole)
+    # Once more: everything is done, and nothing runs.
+    begun = [file.stat().st_mtime_ns for file in sorted((here / "killed").glob("*/*.log"))]
+    assert started("killed", "--config", file, "--quiet").wait() == 0
+    assert begun == [file.stat().st_mtime_ns for file in sorted((here / "killed").glob("*/*.log"))]
+
+
+def test_an_arm_that_fails_is_told_and_costs_no_other(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arms = {
+        "base": {"command": "base", "seeds": "shared"},
+        "broken": {"critic": "nowhere:critic"},
+        "again": {"command": "reflection", "seeds": [0]},
+    }
+    file = written(arms, "failing", seeds=[0])
+    assert main(["compare", "failing", "--config", file, "--quiet"]) == 1
+    told = capsys.readouterr()
+    assert "failed (status 2): broken, seed 0: text2grad train: critic" in told.err
+    assert "broken, seed 0 failed: " in told.out
+    assert [(row["arm"], row["update"]) for row in rows_of(here / "failing")] == [("base", 0), ("again", 0)]
+    said = json.loads((here / "failing" / "comparison.json").read_text())
+    assert "nowhere" in said["failed"]["broken, seed 0"]
+    assert said["arms"]["again"]["cost"]["critic_calls"] == 3
+
+
+def test_the_judge_compares_the_last_completions(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from text2grad.evaluation.judge import Verdicts
+    from text2grad.training import compared
+
+    asked: list[tuple[Sequence[str], Sequence[str]]] = []
+
+    def judge(name: str, _: Any, prompts: Sequence[str], ours: Sequence[str], theirs: Sequence[str]) -> Verdicts:
+        assert list(prompts) == [f"Which river {n}?" for n in (4, 5, 6)]
+        asked.append((ours, theirs))
+        return Verdicts(name, [1.0, 1.0, 1.0])
+
+    monkeypatch.setattr(compared, "judge_pairs", judge)
+    chosen = config.load(CompareSettings, "whole.yaml", ["judge=openai:m"])
+    table = Compared(chosen, plan(chosen, whole))
+    table.ask_judge()
+    assert len(asked) == 2 and asked[0][0] == table.of("words")[0].each["text"]
+    assert asked[0][1] == table.of("scalar")[0].each["text"]
+    assert table.of("words")[0].last["win_rate"] == 1.0
+    assert table.tables()[-1].rows[0][:3] == ["words", "100.0% (100.0% to 100.0%)", "6"]
