@@ -8,6 +8,7 @@ import pytest
 
 from text2grad.cli import main
 from text2grad.errors import InvalidData
+from text2grad.evaluation.named import references_of
 from text2grad.feedback.critics.code import CodeCritic
 from text2grad.runs import read_jsonl
 from text2grad.tasks.annotated import load_annotated
@@ -236,3 +237,45 @@ def test_an_id_that_comes_again_is_numbered(tmp_path: Path, name: str, row: dict
     assert [each["id"] for each in found] == ids
     assert len({each.get("reference") for each in found}) == 1
     load_examples(tmp_path / f"{name}.jsonl")  # which refuses an id that comes twice
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "prompt", "references"),
+    [
+        (
+            "scitldr",
+            {"id": "p", "source": ["We weigh cranes.", "They are heavy."], "targets": ["Cranes weigh much.", "Heavy."]},
+            "Say in one sentence what the paper is about.\n\nAbstract:\nWe weigh cranes. They are heavy.",
+            ["Cranes weigh much.", "Heavy."],
+        ),
+        (
+            "tldr",
+            {"prompt": "SUBREDDIT: r/cranes\n\nPOST: It fell.\n\nTL;DR:", "completion": " a crane fell"},
+            "Summarise the post in a few sentences.\n\nPost:\nSUBREDDIT: r/cranes\n\nPOST: It fell.",
+            ["a crane fell"],
+        ),
+        (
+            "xsum",
+            {"document": "A crane fell.", "summary": "It fell.", "id": "7"},
+            "Summarise the article in one sentence.\n\nArticle:\nA crane fell.",
+            ["It fell."],
+        ),
+    ],
+)
+def test_summaries(
+    name: str,
+    row: dict[str, Any],
+    prompt: str,
+    references: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A bad row is counted and named, and the good ones come through."""
+    (tmp_path / "data.jsonl").write_text(json.dumps(row) + "\n")
+    (example,) = open_task(name, data=str(tmp_path / "data.jsonl")).examples()
+    assert (example.prompt, example.reference) == (prompt, references[0])
+    assert references_of(example) == tuple(references)
+    empty = {key: [] if isinstance(value, list) else "" for key, value in row.items()}
+    (tmp_path / "bad.jsonl").write_text(json.dumps(empty) + "\n" + json.dumps(row) + "\n")
+    assert main(["import", name, str(tmp_path / "bad.jsonl"), str(tmp_path / "out.jsonl")]) == 1
+    assert "1 row in " in (told := capsys.readouterr().err) and "the first is line 1: " in told

@@ -23,6 +23,7 @@ FOR = {
     "train": "train, sft, dpo, reward-model, evaluate, generate, export, demo",
     "api": "critics behind an API (openai:MODEL)",
     "parquet": "data files in Parquet",
+    "eval": "metrics=[rouge, bleu]",
 }
 """Extra → what needs it."""
 

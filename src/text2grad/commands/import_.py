@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from text2grad.tasks.task import Task
     from text2grad.types import Example
 
-NAMES = ("defacto", "humaneval", "kodcode", "mbpp", "pubmedqa", "qa_feedback", "slf5k", "ultrafeedback")
+NAMES = (
+    *("defacto", "humaneval", "kodcode", "mbpp", "pubmedqa", "qa_feedback", "scitldr", "slf5k", "tldr"),
+    *("ultrafeedback", "xsum"),
+)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

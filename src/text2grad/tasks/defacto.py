@@ -9,10 +9,11 @@ file, too: split by `group`.
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from text2grad.errors import InvalidData
+from text2grad.errors import ConfigError, InvalidData
 from text2grad.feedback.align.revision import changed
 from text2grad.feedback.people import Rejected
 from text2grad.tasks.annotated import Annotated, fields, group_of, marked_row, read_each
@@ -36,14 +37,19 @@ def read_defacto(path: str | Path) -> Iterator[dict[str, Any] | Rejected]:
     return read_each(path, "DeFacto", read)
 
 
-def defacto_examples(path: str | Path) -> Iterator[Example]:
+def defacto_examples(path: str | Path, target: str = "correction") -> Iterator[Example]:
     """One example per article. The reference is the summary that people made right: their correction, or the candidate
-    where they found no error. The published `abstract` often says what the article does not, so it is a column."""
+    where they found no error. The published `abstract` often says what the article does not, so it is a column, and
+    what `sft` learns where it is the `target`; what the model is measured by stays the same."""
+    if target not in ("correction", "abstract"):
+        raise ConfigError(f"task_options.target should be correction or abstract, got {target!r}")
 
     def read(_: int, row: dict[str, Any]) -> Example:
         _check(row)
         article, reference = row["article"], row["feedback"].get("summary") if row["has_error"] else row["candidate"]
         columns = {"group": group_of(article), "passages": [article], "abstract": row.get("abstract")}
+        if target == "abstract" and row.get("abstract"):
+            columns["completion"] = row["abstract"]
         return Example(_identity(row), defacto_prompt(article), reference or None, columns)
 
     return read_each(path, "DeFacto", read)
@@ -54,14 +60,15 @@ def _check(row: dict[str, Any]) -> None:
     fields(row["feedback"], {"explanation": str}, "feedback: ")
 
 
-def defacto_task(data: str = "", held_out: str = "") -> Task:
+def defacto_task(data: str = "", held_out: str = "", target: str = "correction") -> Task:
     """`task=defacto data=TRAIN.jsonl held_out=VALIDATION.jsonl`, the files as published. The critic is `support`: it
     agrees with people's corrections, where `reference` prefers the wrong summary (docs/critics.md)."""
 
     def annotated(path: str) -> Iterator[Annotated | Rejected]:
         return (row if isinstance(row, Rejected) else Annotated.of(row) for row in read_defacto(path))
 
-    return replace(task_of_files("defacto", data, held_out, defacto_examples, annotated), critic="support")
+    examples = partial(defacto_examples, target=target)
+    return replace(task_of_files("defacto", data, held_out, examples, annotated), critic="support")
 
 
 def defacto_prompt(article: str) -> str:

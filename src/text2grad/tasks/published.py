@@ -99,6 +99,41 @@ def slf5k(row: dict[str, Any], number: int) -> Iterator[dict[str, Any]]:
     }
 
 
+def scitldr(row: dict[str, Any], number: int) -> Iterator[dict[str, Any]]:
+    """allenai/scitldr: abstracts of papers, and one sentence that says what each is about, by authors and readers."""
+    # The hub calls them `source` and `target`, the published files `source` and `targets`.
+    yield summary(
+        str(row.get("id") or row.get("paper_id") or number),
+        "Say in one sentence what the paper is about.",
+        "Abstract",
+        " ".join(get(row, list, "source")),
+        get(row, list, "targets", "target"),
+    )
+
+
+def tldr(row: dict[str, Any], number: int) -> Iterator[dict[str, Any]]:
+    """Posts with their authors' TL;DR: webis/tldr-17, openai_summarize_tldr, trl-lib/tldr and their kind."""
+    post = get(row, str, "post", "content", "prompt").removesuffix("TL;DR:").strip()
+    text = get(row, str, "summary", "label", "completion").strip()
+    name = str(row.get("id") or row.get("post_id") or number)
+    yield summary(name, "Summarise the post in a few sentences.", "Post", post, [text])
+
+
+def xsum(row: dict[str, Any], number: int) -> Iterator[dict[str, Any]]:
+    """News and their summaries: EdinburghNLP/xsum, abisee/cnn_dailymail and their kind. XSum's often say what the
+    article does not."""
+    article, text = get(row, str, "document", "article"), get(row, str, "summary", "highlights")
+    yield summary(str(row.get("id") or number), "Summarise the article in one sentence.", "Article", article, [text])
+
+
+def summary(name: str, instruction: str, title: str, source: str, targets: list[Any]) -> dict[str, Any]:
+    """A text to summarise, and one summary or several."""
+    if not source.strip() or not all(isinstance(text, str) and text.strip() for text in targets):
+        raise InvalidData(f"its text and its summaries should not be empty, got {shorten(targets)}")
+    row = {"id": name, "prompt": f"{instruction}\n\n{title}:\n{source}", "reference": targets[0], "passages": [source]}
+    return row | ({"references": targets} if len(targets) > 1 else {})
+
+
 def ultrafeedback(row: dict[str, Any], number: int) -> Iterator[dict[str, Any]]:
     """HuggingFaceH4/ultrafeedback_binarized: a chosen and a rejected completion. openbmb/UltraFeedback: up to four
     completions, each with a critique and a score."""
@@ -228,4 +263,7 @@ humaneval_task = partial(published_task, "humaneval", humaneval, "code")
 kodcode_task = partial(published_task, "kodcode", kodcode, "code")
 pubmedqa_task = partial(published_task, "pubmedqa", pubmedqa, "support")
 slf5k_task = partial(published_task, "slf5k", slf5k, "reference")
+scitldr_task = partial(published_task, "scitldr", scitldr, "support")
+tldr_task = partial(published_task, "tldr", tldr, "support")
+xsum_task = partial(published_task, "xsum", xsum, "support")
 ultrafeedback_task = partial(published_task, "ultrafeedback", ultrafeedback, "reference")

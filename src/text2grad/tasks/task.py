@@ -40,6 +40,9 @@ TASKS = {
     "kodcode": "text2grad.tasks.published:kodcode_task",
     "pubmedqa": "text2grad.tasks.published:pubmedqa_task",
     "slf5k": "text2grad.tasks.published:slf5k_task",
+    "scitldr": "text2grad.tasks.published:scitldr_task",
+    "tldr": "text2grad.tasks.published:tldr_task",
+    "xsum": "text2grad.tasks.published:xsum_task",
     "ultrafeedback": "text2grad.tasks.published:ultrafeedback_task",
 }
 """Name → the function that makes the task."""

@@ -140,10 +140,11 @@ class Compared:
     def difference(self, arm: str, key: str) -> tuple[Interval, int, int] | None:
         """(arm − baseline, seeds, examples that it is taken over; 0 examples: of the metrics as a whole)."""
         pairs = self.pairs(arm)
-        tables = [values for ours, theirs in pairs if (values := _apart(ours.each, theirs.each, key)) is not None]
-        if pairs and len(tables) == len(pairs) and len({tuple(values) for values in tables}) == 1:
-            matrix = [list(values.values()) for values in tables]
-            return over_seeds_and_examples(matrix), len(matrix), len(matrix[0])
+        tables = [_apart(ours.each, theirs.each, key) for ours, theirs in pairs]
+        # Examples that any run has no value for, as where the critic said nothing, are left out of all.
+        if pairs and (shared := [name for name in tables[0] if all(name in values for values in tables)]):
+            matrix = [[values[name] for name in shared] for values in tables]
+            return over_seeds_and_examples(matrix), len(matrix), len(shared)
         apart = [ours.last[key] - theirs.last[key] for ours, theirs in pairs if key in ours.last and key in theirs.last]
         return (over_seeds(apart), len(apart), 0) if apart else None
 
@@ -287,14 +288,13 @@ class Compared:
         return self.infos[key].title.removeprefix("Held-out ").strip() if key in self.infos else key
 
 
-def _apart(ours: Mapping[str, list[Any]], theirs: Mapping[str, list[Any]], key: str) -> dict[str, float] | None:
-    """Example → the difference of its values; None where an example lacks one, or the two have other examples."""
-    if key not in ours or key not in theirs or ours["id"] != theirs["id"]:
-        return None
-    pairs = list(zip(ours[key], theirs[key], strict=True))
-    if any(a is None or b is None for a, b in pairs):
-        return None
-    return {name: a - b for name, (a, b) in zip(ours["id"], pairs, strict=True)}
+def _apart(ours: Mapping[str, list[Any]], theirs: Mapping[str, list[Any]], key: str) -> dict[str, float]:
+    """Example → the difference of its values, where both have one."""
+    if key not in ours or key not in theirs:
+        return {}
+    other = dict(zip(theirs["id"], theirs[key], strict=True))
+    values = zip(ours["id"], ours[key], strict=True)
+    return {name: value - other[name] for name, value in values if None not in (value, other.get(name))}
 
 
 def _end(value: float) -> float | None:

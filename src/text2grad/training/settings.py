@@ -92,8 +92,8 @@ class RunSettings:
     model: str = "smollm2-135m"
     """The model to start from: an alias, a folder, a .gguf file or a hub id."""
     task: str = "jsonl"
-    """jsonl: examples from your files. Or a data set as published: defacto, qa_feedback, slf5k, ultrafeedback, mbpp,
-    humaneval, kodcode, pubmedqa, bulletin. Or your own as package.module:object."""
+    """jsonl: examples from your files. Or a data set as published: defacto, scitldr, xsum, tldr, qa_feedback, slf5k,
+    ultrafeedback, mbpp, humaneval, kodcode, pubmedqa, bulletin. Or your own as package.module:object."""
     data: str = ""
     """File of examples."""
     held_out: str = ""
