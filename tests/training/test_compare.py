@@ -294,6 +294,20 @@ def test_a_table_of_arms_and_seeds(whole: Path) -> None:
     assert page.index("Final metrics") < page.index("Difference to scalar") < page.index("Cost") < page.index("<svg")
 
 
+def test_examples_without_a_value_are_left_out_of_a_difference(whole: Path) -> None:
+    chosen = config.load(CompareSettings, "whole.yaml")
+    table = Compared(chosen, plan(chosen, whole))
+    ours, theirs = table.of("words"), table.of("scalar")
+    made: list[list[Any]] = [[3, 5, None], [2, 9, 9], [1, 1, 1], [1, 1, None]]
+    for found, values in zip((*ours, *theirs), made, strict=True):
+        found.each["score"][:] = values
+    found_one = table.difference("words", "score")
+    # Seed 0: 2 and 4; seed 1: 1 and 8; the third example is left out of both.
+    assert found_one is not None and found_one[1:] == (2, 2)
+    assert found_one[0] == over_seeds_and_examples([[2.0, 4.0], [1.0, 8.0]])
+    assert next(iter(table.infos)) == "score" and "n" not in table.infos
+
+
 def test_killed_in_the_middle_it_resumes_and_ends_the_same(whole: Path, here: Path) -> None:
     file = written(ARMS, "killed")
     process = started("killed", "--config", file, "--quiet")

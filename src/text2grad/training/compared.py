@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from text2grad.evaluation.judge import Verdicts, judge_pairs
+from text2grad.evaluation.metrics import MEASURED
 from text2grad.feedback.critics.words import prompt_text
 from text2grad.report.arms import Arm
 from text2grad.report.differences import Interval, over_seeds, over_seeds_and_examples
@@ -128,10 +129,14 @@ class Compared:
 
     @cached_property
     def infos(self) -> dict[str, MetricInfo]:
-        """Of the metrics that are compared, by key; the primary one first."""
+        """Of the metrics that two arms or more have, by key: the primary one, those of the task and by name, the score,
+        then what is measured always."""
         infos = {key.removeprefix(HELD_OUT): info for key, info in infos_of(self.arms).items() if HELD_OUT in key}
-        shown = {key: info for key, info in infos.items() if info.better != "neither" or key in ALWAYS}
-        return dict(sorted(shown.items(), key=lambda item: item[0] != self.options.primary))
+        shared = {key for key in infos if sum(bool(arm.series(HELD_OUT + key)) for arm in self.arms) > 1}
+        few = len(self.arms) < 2
+        shown = [key for key in infos if (key in shared or few) and (infos[key].better != "neither" or key in ALWAYS)]
+        shown.sort(key=lambda key: (key != self.options.primary, key in MEASURED, key != "score"))
+        return {key: infos[key] for key in shown}
 
     def final(self, arm: str, key: str) -> dict[int, float]:
         """Seed → the last value."""
