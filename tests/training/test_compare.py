@@ -136,6 +136,7 @@ def test_every_arm_has_the_same_budget_and_evaluation_in_its_own_words(tmp_path:
         ({"a": {}}, {"settings": {"modell": "x"}}, "there is no setting `modell`; did you mean `model`?"),
         ({"a": {}}, {"baseline": "z"}, "baseline: there is no arm 'z'"),
         ({"../a": {}}, {}, "becomes a folder"),
+        ({"a": {}}, {"settings": COMMON | {"held_out": ""}}, "a comparison wants held-out examples"),
     ],
 )
 def test_what_is_wrong_is_found_before_anything_runs(
@@ -164,6 +165,26 @@ def test_a_dry_run_says_what_it_costs_and_imports_no_torch(here: Path) -> None:
     assert lines[2].startswith("in all: 4 runs, 60 updates, 270 completions")
     assert lines[-1] == "0 set()"
     assert not (here / "runs").exists()
+
+
+def test_every_arm_is_judged_by_the_same_critic(tmp_path: Path) -> None:
+    arms = {
+        "own": {"critic": "support"},
+        "same": {"critic": "reference"},
+        "pairs": {"command": "dpo", "critic": "support"},
+        "sft": {"command": "sft"},
+        "base": {"command": "base"},
+    }
+
+    def judges(**more: Any) -> list[str | None]:
+        made = {job.arm: job.settings for job in plan(options(arms, **more), tmp_path)}
+        found = [made["own"].evaluation.critic, made["same"].evaluation.critic, made["pairs"].evaluate_critic]
+        return [*found, made["sft"].evaluate_critic, made["base"].critic]
+
+    # The task's own is `reference`; null where it is the arm's own anyway, so that nothing is judged twice.
+    assert judges() == ["reference", None, "reference", None, None]
+    assert judges(critic="support") == [None, "support", None, "support", "support"]
+    assert judges(settings=COMMON | {"critic": "support"}) == [None, "support", None, "support", "support"]
 
 
 def test_a_run_is_evaluated_fifteen_times_by_default(tmp_path: Path) -> None:

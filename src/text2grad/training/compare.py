@@ -67,7 +67,7 @@ class CompareSettings:
     evaluations: Annotated[Int, Gt(0)] = 15
     """Evaluations per run at least, beside the one before the first update."""
     critic: str | None = None
-    """Who judges the held-out completions of every arm; null: the task's own critic."""
+    """Who judges the held-out completions of every arm; null: `critic` of the common settings, or the task's own."""
     metrics: tuple[str, ...] = ()
     """What else is measured on them: rouge, bleu, support, similarity:MODEL, or your own as package.module:object."""
     primary: str = "score"
@@ -231,6 +231,8 @@ def _job(options: CompareSettings, name: str, seed: int, start: Job | None, fold
     kind = _kind(name, tree)
     own = config.flat({key: value for key, value in tree.items() if key not in _OF_ARM})
     common = {key: value for key, value in config.flat(options.settings).items() if _known(kind.settings, key)}
+    if kind.command == "evaluate":
+        common.pop("critic", None)  # who judges is the same for all, see `_seen`
     chosen = {**common, **_derived(options, tree, kind), **own, "seed": seed}
     model = str(options.settings.get("model", "smollm2-135m")) if start is None else str(start.folder / "model")
     model = str(own.get("model", model))
@@ -241,9 +243,10 @@ def _job(options: CompareSettings, name: str, seed: int, start: Job | None, fold
     words = [f"{key}={config.inline(value)}" for key, value in chosen.items()]
     try:
         made: Any = config.load(kind.settings, None, words)
-        if kind.command == "sft":
-            words.append(f"evaluate_every={_every(options, _sft_updates(made))}")
-            made = config.load(kind.settings, None, words)
+        words += [
+            f"{key}={config.inline(value)}" for key, value in _seen(options, kind, made).items() if key not in own
+        ]
+        made = config.load(kind.settings, None, words)
     except ConfigError as problem:
         raise ConfigError(f"arms.{name}: {problem}") from None
     if kind.command == "evaluate":
@@ -256,25 +259,45 @@ def _job(options: CompareSettings, name: str, seed: int, start: Job | None, fold
 
 def _derived(options: CompareSettings, tree: Mapping[str, Any], kind: Kind) -> dict[str, Any]:
     """What the budget and the evaluation mean to a command, in its own words."""
-    every, judged = _every(options, options.updates), options.critic
+    every = _every(options, options.updates)
     budget: dict[str, Any] = {"updates": options.updates, "completions": options.completions}
     spare: dict[str, Any] = {"save_best": False, "keep_checkpoints": 1}
     derived: dict[str, Any]
     if kind.command in ("train", "trl"):
-        evaluation: dict[str, Any] = {"every": every, "examples": options.examples, "critic": judged, "each": True}
+        evaluation: dict[str, Any] = {"every": every, "examples": options.examples, "each": True}
         derived = {**budget, "prompts": options.prompts, **spare, "log.hindsight": 0}
         derived |= {f"evaluation.{key}": value for key, value in evaluation.items()}
         derived |= {"trainer": tree["command"]} if kind.command == "trl" else {}
     elif kind.command in ("dpo", "sft"):
-        derived = {"evaluate_examples": options.examples, "evaluate_critic": judged, "evaluate_each": True, **spare}
+        derived = {"evaluate_examples": options.examples, "evaluate_each": True, **spare}
         if kind.command == "dpo":
             derived |= {**budget, "pairs": "samples", "update.batch": options.prompts, "evaluate_every": every}
     else:
-        derived = {"examples": options.examples, "critic": judged}
+        derived = {"examples": options.examples}
         count = int(tree.get("n", 4))
         derived |= {"best_of": count, "samples": count} if kind.part == "best_of" else {}
         derived |= {"reflect": True} if kind.part == "reflection" else {}
     return derived | {"metrics": list(options.metrics)}
+
+
+def _seen(options: CompareSettings, kind: Kind, made: Any) -> dict[str, Any]:
+    """What follows from the data: who judges the held-out examples, the same for every arm, and how often sft is
+    evaluated."""
+    task = task_of(made)
+    if "validation" not in task.splits:
+        raise ConfigError("a comparison wants held-out examples: held_out=FILE, or a task that brings its own")
+    common = config.flat(options.settings).get("critic")
+    judge = options.critic or common or task.critic
+    if kind.samples:
+        own, key = made.critic or task.critic, "evaluate_critic" if kind.command == "dpo" else "evaluation.critic"
+    else:
+        own, key = task.critic, "critic" if kind.command == "evaluate" else "evaluate_critic"
+    if judge is not own and judge != own and not isinstance(judge, str):
+        raise ConfigError("it has a critic of its own; `critic` should name the one that judges all arms alike")
+    seen = {key: None if judge is own or judge == own else judge}
+    if kind.command == "sft":
+        seen["evaluate_every"] = _every(options, _sft_updates(made))
+    return seen
 
 
 def _every(options: CompareSettings, updates: int) -> int:

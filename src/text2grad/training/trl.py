@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -72,7 +72,9 @@ class TRLTrainer(Closable):
             model.saves_as = published_dtype(settings.model)
             self.run.began_from(fingerprint(model, self.tokenizer))
             self.tokenizer.padding_side = "left"
-            self.policy = Policy(model, settings.policy, value_head=False)
+            # TRL calls the model itself, as transformers made it.
+            plain = replace(settings.policy, packing="never", compile=False)
+            self.policy = Policy(model, plain, value_head=False)
             self.writer = Writer(self.policy, self.tokenizer, settings.sampling, settings.format)
             self.evaluator: Evaluator | None = None
             if self.held_out:
