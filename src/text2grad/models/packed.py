@@ -149,9 +149,6 @@ def packed(batch: Batch, device: torch.device | str, *, rounded: bool = False) -
     def on_device(numbers: NDArray[Any], dtype: Any = np.int64) -> Tensor:
         return sent(torch.from_numpy(np.ascontiguousarray(numbers, dtype)), device)
 
-    def joined(parts: list[Any]) -> NDArray[Any]:
-        return np.concatenate([np.asarray(part, np.int64) for part in parts])
-
     def spread(index: NDArray[Any], *, whole: bool) -> Spread:
         back_CP, back_M = _inverse(index, prompts, total)
         there_p = None if not rounded and (back_CP >= 0).all() else on_device(back_CP[..., None] >= 0, np.bool_)
@@ -162,25 +159,19 @@ def packed(batch: Batch, device: torch.device | str, *, rounded: bool = False) -
         ways = on_device(back_CP.clip(min=0)), there_p, on_device(back_M.clip(min=0)), there_m
         return Spread(on_device(index), *ways)
 
-    def ends(lengths: NDArray[Any], more: int) -> Tensor:
-        if not rounded:
-            return on_device(_running(lengths), np.int32)
-        numbers = _running(np.append(lengths, more))
-        return on_device(np.pad(numbers, (0, _up(len(numbers)) - len(numbers)), "edge"), np.int32)
-
     together = prompt_B[seeing] + query_B[seeing]
     lengths = [(prompt_U, more_p), (query_B, more_q), (together, more_q)]
     return Packed(
-        ids_S=sent(batch.ids_BS.reshape(-1)[torch.from_numpy(joined([*source_S, [0] * more_q]))], device),
-        place_S=on_device(joined(place_S)),
-        prompt_S=on_device(joined([*number_S, [len(prompt_U) + 1] * more_q])),
-        row_S=on_device(joined(row_S)),
+        ids_S=sent(batch.ids_BS.reshape(-1)[torch.from_numpy(_joined([*source_S, [0] * more_q]))], device),
+        place_S=on_device(_joined(place_S)),
+        prompt_S=on_device(_joined([*number_S, [len(prompt_U) + 1] * more_q])),
+        row_S=on_device(_joined(row_S)),
         prompts=prompts,
-        prompt_ends_U=ends(prompt_U, more_p),
-        query_ends_R=ends(query_B[seeing], more_q),
-        key_ends_R=ends(together, more_q),
+        prompt_ends_U=on_device(_ends(prompt_U, more_p), np.int32),
+        query_ends_R=on_device(_ends(query_B[seeing], more_q), np.int32),
+        key_ends_R=on_device(_ends(together, more_q), np.int32),
         longest=tuple(_rounded(np.append(each, more), rounded) for each, more in lengths),  # type: ignore[arg-type]
-        keys=spread(joined(key_K), whole=True),
+        keys=spread(_joined(key_K), whole=True),
         read=spread(read_N, whole=False),
     )
 
@@ -195,6 +186,22 @@ def trial() -> Batch:
 
 def _running(lengths: NDArray[Any]) -> NDArray[Any]:
     return np.concatenate([[0], np.cumsum(lengths)])
+
+
+def _ends(lengths: NDArray[Any], more: int) -> NDArray[Any]:
+    """Where sequences begin and end. `more`: the length of the one that is added; empty ones round their number up.
+
+    >>> _ends(np.array([3, 2]), 0).tolist(), _ends(np.array([3, 2]), 4).tolist()[:5], len(_ends(np.array([3, 2]), 4))
+    ([0, 3, 5], [0, 3, 5, 9, 9], 16)
+    """
+    if not more:
+        return _running(lengths)
+    numbers = _running(np.append(lengths, more))
+    return np.pad(numbers, (0, _up(len(numbers)) - len(numbers)), "edge")
+
+
+def _joined(parts: list[Any]) -> NDArray[Any]:
+    return np.concatenate([np.asarray(part, np.int64) for part in parts])
 
 
 def _rounded(lengths: NDArray[Any], coarse: bool) -> int:
