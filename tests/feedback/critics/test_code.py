@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -506,6 +507,16 @@ FRAGMENTS += [
     "z",
 ]
 COMPLETIONS = st.lists(st.sampled_from(FRAGMENTS), max_size=24).map("".join)
+
+
+@pytest.mark.system("bwrap")
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_hidden_test_expects_stays_unsaid(critic: CodeCritic, kind: Any) -> None:
+    seen = TestResult("assert a", True, "passed", "isolated", "", None, None, (), frozenset())
+    hidden = replace(seen, passed=False, kind=kind, message="said: WANTED", expected="WANTED", got="2")
+    for completion in ("", "def add(a, b):\n    return a - b\n"):
+        critique = critic.critique(find("", completion), [seen], [hidden], ["add"])
+        assert "WANTED" not in critique.feedback and critique.score == 0
 
 
 @pytest.mark.system("bwrap")

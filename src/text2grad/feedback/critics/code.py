@@ -34,6 +34,8 @@ from text2grad.types import Critique, Isolation, Quote
 
 _WITHOUT_RESULT = {"died", "not_run", "timeout", "load", "syntax"}
 """Kinds of failure after which there is no value to compare."""
+_UNSAID = {"timeout": "it did not end in time", "died": "it ended its own process", "not_run": "it was not run"}
+"""What a hidden test says of them: the words of a report may come from the program, which saw the test's values."""
 _ARITY = re.compile(r"TypeError: (?:\w+\.)*(\w+)\(\) (?:takes|missing|got an unexpected|got multiple|got some)\b")
 """The function, in Python's words about a call that its parameters do not take."""
 
@@ -168,8 +170,8 @@ def _sealed(results: Iterable[TestResult]) -> list[TestResult]:
     sealed = []
     for number, result in enumerate(results, 1):
         kind, said = result.kind, result.message
-        if kind not in _WITHOUT_RESULT and not (said.startswith("NameError: ") or _ARITY.match(said)):
-            said = said.partition(":")[0] if kind == "error" else ""
+        if not (said.startswith("NameError: ") or _ARITY.match(said)):
+            said = _UNSAID.get(kind, said.partition(":")[0] if kind in ("error", "load", "syntax") else "")
         sealed.append(replace(result, name=f"hidden test {number}", message=said, expected=None, got=None))
     return sealed
 
