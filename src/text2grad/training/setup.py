@@ -49,6 +49,7 @@ FREE = (
     "sampling.batch",
     "sampling.prefill_tokens",
     "policy.gradient_checkpointing",
+    "policy.cuda_graphs",
     "policy.compile",
     "checkpoint_every",
     "keep_checkpoints",
