@@ -247,6 +247,26 @@ def test_no_more_runs_begin_than_memory_allows(tmp_path: Path, monkeypatch: pyte
     assert scheduled({"a": {}}, tmp_path / "large", {}, workers=4, memory=9.0)[1] == 1, "one runs in any case"
 
 
+def test_a_key_is_no_word_of_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be seen by everybody on the machine, and stand in the mark of a run that is done."""
+    options = CompareSettings(
+        settings={"data": str(tmp_path / "data.jsonl"), "critics": {"openai": {"api_key": "a-secret-key"}}},
+        arms={"words": {"command": "train"}},
+        seeds=(0,),
+    )
+    monkeypatch.setattr("text2grad.training.compare._seen", lambda *_: {})
+    (job,) = plan(options, tmp_path / "study")
+    assert job.key == "a-secret-key" and job.settings.critics.openai.api_key is not None
+    assert not any("secret" in word for word in job.words)
+    script = Path(tmp_path / "said")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    (tmp_path / "python").write_text(f'#!/bin/sh\necho "$OPENAI_API_KEY" > {script}\n')
+    (tmp_path / "python").chmod(0o755)
+    assert not Scheduler([job], 1, 0, tell=lambda _: None).run().failed
+    assert script.read_text() == "a-secret-key\n" and job.done
+    assert all(b"secret" not in path.read_bytes() for path in (tmp_path / "study").rglob("*") if path.is_file())
+
+
 def test_what_starts_from_a_failed_run_is_not_begun(tmp_path: Path) -> None:
     arms = {"sft": {"command": "sft", "seeds": "shared"}, "rl": {"start": "sft"}, "other": {}}
     log, _, outcomes = scheduled(arms, tmp_path, {"sft, seed 0": [(2, "no\nsuch file")]}, workers=2, memory=0.0)

@@ -6,6 +6,7 @@ killed goes on where it was when it is started again. What came out is read by `
 """
 
 import ctypes
+import hashlib
 import json
 import math
 import os
@@ -40,6 +41,7 @@ from text2grad.training.trl_settings import TRLSettings
 _OF_ARM = ("command", "start", "seeds", "n")
 """Keys of an arm that are not settings of its command."""
 _FULL = re.compile("out of memory|can't allocate memory|not enough memory|CUBLAS_STATUS_ALLOC_FAILED", re.IGNORECASE)
+_KEY = "critics.openai.api_key"
 _TURN = 0.1
 """Seconds between two looks at the processes."""
 
@@ -123,6 +125,8 @@ class Job:
     """It stands for every seed."""
     start: "Job | None" = None
     """The run whose model it starts from."""
+    key: str | None = None
+    """Of the critic's server. Words of a command can be seen by everybody on the machine, so it goes another way."""
 
     @property
     def name(self) -> str:
@@ -134,13 +138,17 @@ class Job:
 
     @property
     def mark(self) -> Path:
-        """Holds the words of the command, once it has ended well."""
+        """Holds the digest of the command, once it has ended well; an address in it may have a password."""
         return self.folder.with_name(f"{self.folder.name}.done")
 
     @property
+    def digest(self) -> str:
+        return hashlib.sha256(json.dumps(self.words).encode()).hexdigest()
+
+    @property
     def done(self) -> bool:
-        with suppress(OSError, ValueError):
-            return bool(json.loads(self.mark.read_bytes()) == list(self.words))
+        with suppress(OSError):
+            return self.mark.read_bytes().decode(errors="replace").strip() == self.digest
         return False
 
     @property
@@ -249,12 +257,13 @@ def _job(options: CompareSettings, name: str, seed: int, start: Job | None, fold
         made = config.load(kind.settings, None, words)
     except ConfigError as problem:
         raise ConfigError(f"arms.{name}: {problem}") from None
+    words = [word for word in words if not word.startswith(f"{_KEY}=")]
     if kind.command == "evaluate":
         words = [model, *words, "--out", str(place / "evaluation.json"), "--quiet"]
     else:
         words = [str(place), *words, "--quiet"]
     shared = tree.get("seeds") == "shared"
-    return Job(name, seed, kind, made, (kind.command, *words), place, shared, start)
+    return Job(name, seed, kind, made, (kind.command, *words), place, shared, start, chosen.get(_KEY))
 
 
 def _derived(options: CompareSettings, tree: Mapping[str, Any], kind: Kind) -> dict[str, Any]:
@@ -447,7 +456,7 @@ class Scheduler:
         if job.kind.command == "evaluate":
             job.folder.mkdir(exist_ok=True)
         self.tell(f"begins: {job.name}" + (" (alone)" if job.name in self.alone else ""))
-        environment = {"OMP_NUM_THREADS": self.threads} | os.environ
+        environment = {"OMP_NUM_THREADS": self.threads} | os.environ | ({"OPENAI_API_KEY": job.key} if job.key else {})
         with job.log.open("ab") as log:
             self.running[job] = subprocess.Popen(
                 [sys.executable, "-m", "text2grad", *job.words],
@@ -461,7 +470,7 @@ class Scheduler:
 
     def _end(self, job: Job, status: int) -> None:
         if status == 0:
-            write_atomic(job.mark, json.dumps(job.words).encode())
+            write_atomic(job.mark, job.digest.encode())
             self.tell(f"done: {job.name}")
         elif self.outcomes.interrupted:
             return
