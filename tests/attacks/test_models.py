@@ -9,6 +9,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -281,6 +282,57 @@ ADAPTERS: dict[str, dict[str, Any]] = {
     "pattern that backtracks": {"target_modules": r"(.*.*.*.*.*)*(.*)*(.*)*X"},
     "rank by a pattern that backtracks": {"rank_pattern": {r"(.*.*.*.*.*)*(.*)*(.*)*X": 4}},
 }
+NOT_PLAIN: dict[str, dict[str, Any]] = {
+    "code of its own": {"megatron_config": {"a": 1}, "megatron_core": "megatron.evil"},
+    "another kind": {"peft_type": "PROMPT_TUNING"},
+}
+
+
+@pytest.mark.parametrize("name", NOT_PLAIN)
+def test_only_plain_lora_adapters_are_read(here: Path, name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """peft imports the module that Megatron settings name, and the working folder may be on the path."""
+    from peft import LoraConfig, get_peft_model
+
+    base, _ = load_model("model")
+    get_peft_model(base, LoraConfig(r=2, target_modules=["q_proj"])).save_pretrained(here / "adapter")
+    changed("adapter_config.json", base_model_name_or_path="model", **NOT_PLAIN[name])(here / "adapter")
+    (here / "megatron").mkdir()
+    (here / "megatron" / "evil.py").write_text("open('PWNED', 'w')")
+    capfd.readouterr()
+    done = subprocess.run(
+        [sys.executable, "-m", "text2grad", "generate", "adapter", *PROMPT], capture_output=True, text=True, check=False
+    )
+    (line,) = done.stderr.strip().splitlines()
+    assert done.returncode == 2 and "should describe a plain LoRA adapter" in line
+    assert not (here / "PWNED").exists()
+
+
+def test_an_adapter_beside_a_model_is_refused(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """transformers would read it without our bounds, and take the base that it names."""
+    (here / "model" / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "target_modules": "(.*)*X"}))
+    assert main(["generate", "model", *PROMPT]) == 2
+    (line,) = capfd.readouterr().err.strip().splitlines()
+    assert "keep them in two folders" in line
+
+
+@pytest.mark.parametrize(
+    ("file", "settings"),
+    [
+        ("config.json", {"num_labels": 10**9}),
+        ("tokenizer_config.json", {"tokenizer_class": "ByT5Tokenizer", "extra_ids": 10**9}),
+        ("config.json", {"model_type": "gpt_neo", "attention_types": [[["global"], 10**9]]}),
+    ],
+)
+def test_settings_get_no_gigabytes(here: Path, file: str, settings: dict[str, Any]) -> None:
+    """In a process of its own, which may not have more than 6 GiB in any case."""
+    changed(file, **settings)(here / "model")
+    words = [sys.executable, "-m", "text2grad", "generate", "model", *PROMPT]
+    limited = f'ulimit -v {6 << 20}; exec "$@"'
+    began = time.monotonic()
+    done = subprocess.run(["bash", "-c", limited, "-", *words], capture_output=True, text=True, check=False)
+    (line,) = done.stderr.strip().splitlines()
+    assert done.returncode == 2 and "could not be read (MemoryError" in line, line
+    assert time.monotonic() - began < 60
 
 
 @pytest.mark.parametrize("name", ADAPTERS)
@@ -392,6 +444,7 @@ HOSTILE: dict[str, Callable[[bytes], bytes]] = {
     "tokens without end": lambda data: _packed(data, data.index(b"tokenizer.ggml.tokens") + 29, "<Q", 2**60),
     "layers 1e7": lambda data: _key(data, "llama.block_count", 10**7),
     "layers 5000": lambda data: _key(data, "llama.block_count", 5000),
+    "inner width 2e7": lambda data: _key(data, "llama.feed_forward_length", 20_000_000),
     "heads 0": lambda data: _key(data, "llama.attention.head_count", 0),
     "width 0": lambda data: _key(data, "llama.embedding_length", 0),
     "cut off": lambda data: data[:3000],

@@ -106,7 +106,7 @@ def test_a_run_does_not_resume_from_another_model(tmp_path: Path, rank: int) -> 
     with pytest.raises(ZeroDivisionError):
         trainer(tmp_path / "run", settings, model=trained, callbacks=[stops]).train()
     for other in (model(5), trained):
-        with pytest.raises(RunError, match=r"started from a model with other weights, or .* loaded afresh"):
+        with pytest.raises(RunError, match=r"started from a model with other weights or settings, or .* loaded afresh"):
             trainer(tmp_path / "run", settings, model=other)
     assert trainer(tmp_path / "run", settings, model=model(0)).train().status == 0
 

@@ -104,11 +104,17 @@ def check_sizes(folder: Path, config: Any) -> None:
 
 
 def check_gguf(path: Path) -> None:
-    """The same for the layers of a GGUF file."""
+    """The same for the layers and widths of a GGUF file."""
     from gguf import GGUFReader
 
     reader = GGUFReader(path)
+    widest = max((int(size) for tensor in reader.tensors for size in tensor.shape), default=0)
     for name, field in reader.fields.items():
+        if name.endswith((".feed_forward_length", ".embedding_length", ".vocab_size")):
+            said = field.contents()
+            width = max((int(one) for one in (said if isinstance(said, list) else [said])), default=0)
+            if width > widest:
+                raise CorruptModel(f"{path.name}: {name} is {width:,}, and its widest tensor has {widest:,} rows")
         if name.endswith(".block_count") and not 0 < int(field.contents()) <= len(reader.tensors):
             raise CorruptModel(
                 f"{path.name}: asks for {int(field.contents()):,} layers, and holds {len(reader.tensors)} tensors"

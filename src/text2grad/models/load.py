@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ from text2grad.runs import no_space_named
 _HUB_ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
 ADAPTER = "adapter_config.json"
 DTYPES = ("float32", "bfloat16", "float16", "float64")
-ADAPTER_SECONDS = 20.0
+ADAPTER_SECONDS, CONFIG_SECONDS = 20.0, 60.0
 ADAPTER_MEMORY, CONFIG_MEMORY = 2 << 30, 2 << 30
 """Bytes that reading an adapter may take beside eight times its files, and that reading settings may take."""
 _HUB_ANSWERS_WITHIN = 10
@@ -78,16 +78,22 @@ def load_model(name: str, *, device: str = "cpu", dtype: str = "float32") -> tup
 def adapted_base(name: str) -> str | None:
     """The base model of a folder that holds an adapter alone (`save=adapter`); None for everything else."""
     folder = Path(name).expanduser()
-    if not (folder / ADAPTER).is_file() or (folder / "config.json").is_file():
+    if not (folder / ADAPTER).is_file():
         return None
+    if (folder / "config.json").is_file():
+        raise CorruptModel(f"{name}: holds a model (config.json) and an adapter ({ADAPTER}); keep them in two folders")
     check_files(folder)
     try:
-        base = str(json.loads((folder / ADAPTER).read_bytes())["base_model_name_or_path"])
+        said = json.loads((folder / ADAPTER).read_bytes())
+        base = str(said["base_model_name_or_path"])
     except (ValueError, LookupError, TypeError, RecursionError) as problem:
         raise CorruptModel(
             f"{name}: {ADAPTER} should name its base model ({first_line(problem, named=True)})"
         ) from None
-    if (Path(base) / ADAPTER).is_file() and not (Path(base) / "config.json").is_file():
+    if said.get("peft_type") != "LORA" or said.get("megatron_config"):
+        # Other kinds cannot be merged; with Megatron settings, peft imports what `megatron_core` names.
+        raise CorruptModel(f"{name}: {ADAPTER} should describe a plain LoRA adapter, of peft_type LORA")
+    if (Path(base).expanduser() / ADAPTER).is_file():
         raise CorruptModel(f"{name}: {ADAPTER} should name a model as its base, and {shorten(base)} is an adapter, too")
     return base
 
@@ -96,7 +102,9 @@ def _with_adapter(name: str, model: Any, tokenizer: Any) -> tuple[Any, Any]:
     from peft import PeftModel
 
     # Its settings hold patterns, layers to repeat and ranks: as much as they like.
-    size = sum(file.stat().st_size for file in Path(name).expanduser().iterdir())
+    weights = Path(name).expanduser() / "adapter_model.safetensors"
+    # What it takes on the disk: a file with holes can be as long as it likes.
+    size = min(weights.stat().st_blocks * 512, 64 << 30) if weights.is_file() else 0
     with within(ADAPTER_SECONDS + size / 2e7, "it"), memory_bound(ADAPTER_MEMORY + 8 * size):
         adapted = _read(lambda place: PeftModel.from_pretrained(model, place), str(Path(name).expanduser()), name, {})
     return adapted.merge_and_unload().eval(), tokenizer
@@ -110,7 +118,8 @@ def published_dtype(name: str) -> Any:
     base = adapted_base(name) or name
     place = locate(base)
     options = {**DATA} if Path(place).is_dir() else {**DATA, "local_files_only": True}
-    found = getattr(_read(AutoConfig.from_pretrained, place, base, options), "dtype", None)
+    with memory_bound(CONFIG_MEMORY):
+        found = getattr(_read(AutoConfig.from_pretrained, place, base, options), "dtype", None)
     return getattr(torch, found, None) if isinstance(found, str) else found
 
 
@@ -230,7 +239,10 @@ def _tokenizer(name: str) -> tuple[Any, str, dict[str, Any]]:
         if (snapshot := _fetched(name, options, "config.json", "tokenizer.json")) is not None:
             check_config(snapshot)
             check_tokenizer(snapshot)
-    tokenizer = _read(AutoTokenizer.from_pretrained, place, name, options)
+    # It reads the model's settings, too. A folder is there already; the hub takes as long as the network does.
+    clock = within(CONFIG_SECONDS, "it") if Path(place).is_dir() else nullcontext()
+    with clock, memory_bound(CONFIG_MEMORY):
+        tokenizer = _read(AutoTokenizer.from_pretrained, place, name, options)
     _read(lambda _: tokenizer.decode(tokenizer("The crane, 12 m.").input_ids), place, name, {})  # does it work at all?
     return tokenizer, place, options
 

@@ -3,7 +3,7 @@
 from dataclasses import field, replace
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Gt, Lt
+from annotated_types import Ge, Gt, Le, Lt
 
 from text2grad._checked import Flag, Int, Real
 from text2grad.config import settings
@@ -13,7 +13,7 @@ from text2grad.config import settings
 class LoraSettings:
     """Low-rank adapters (peft)."""
 
-    rank: Annotated[Int, Ge(0)] = 16
+    rank: Annotated[Int, Ge(0), Le(65536)] = 16
     """Of the adapters; 0 trains all weights."""
     alpha: Annotated[Int, Gt(0)] = 32
     """Adapters are scaled by alpha / rank."""

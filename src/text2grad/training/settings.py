@@ -142,9 +142,9 @@ class TrainSettings(RunSettings):
     """span: rewards where the critique points. scalar: the same sum on the last token; nothing else differs."""
     updates: Annotated[Int, Gt(0)] = 100
     """Rounds of sampling, judging and updating."""
-    prompts: Annotated[Int, Gt(0)] = 16
+    prompts: Annotated[Int, Gt(0), Le(1_000_000)] = 16
     """Prompts per update."""
-    completions: Annotated[Int, Gt(0)] = 4
+    completions: Annotated[Int, Gt(0), Le(100_000)] = 4
     """Completions per prompt; rloo, grpo and span_rloo need at least 2."""
     format: Literal["auto", "chat", "plain"] = "auto"
     """chat: prompts go through the model's chat template. plain: as they are. auto: chat where there is a template."""
@@ -292,7 +292,7 @@ class DPOSettings(SFTSettings):
     critic: str | None = None
     """With pairs=samples: who scores the completions, as in `text2grad train`: reference, support, code, openai:MODEL,
     module:object, the folder of a reward model; null: the task's own critic, or `reference`."""
-    completions: Annotated[Int, Gt(0)] = 4
+    completions: Annotated[Int, Gt(0), Le(100_000)] = 4
     """With pairs=samples: completions per prompt."""
     loss: str = "dpo"
     """dpo: log-sigmoid. ipo: squared. Or your own as package.module:object."""
