@@ -245,6 +245,10 @@ REFUSED: dict[str, tuple[Damage, str]] = {
     "no end token": (changed("tokenizer_config.json", eos_token=None), "has no end-of-sequence token"),
     "template that loops": (template(LOOP), "chat template fails (TimeoutError: it did not end within 0.3 s)"),
     "template that powers": (template("{{ 9 ** (9 ** 9) }}"), "chat template fails"),
+    "template of one long step": (
+        template("".join(f"{{% set {x}=[0]*1000 %}}" + f"{{% set {x}=[{x}]*1000 %}}" * 3 for x in "ab") + "{{ a==b }}"),
+        "chat template fails (TimeoutError: it did not end within 0.3 s)",
+    ),
     "template without measure": (template("{{ 'a' * 9999999 }}"), "writes 9,999,999 characters"),
     "template of 10 GB": (template("{{ 'x' * 10**10 }}"), "chat template fails (MemoryError"),
     "template of a long list": (template("{{ ([1] * 10**9) | sum }}"), "chat template fails (MemoryError"),
@@ -263,7 +267,7 @@ REFUSED: dict[str, tuple[Damage, str]] = {
 def test_a_hostile_folder_ends_in_one_line(
     here: Path, name: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    if name in ("template that loops", "template that powers"):
+    if name in ("template that loops", "template that powers", "template of one long step"):
         monkeypatch.setattr(chat, "TEMPLATE_SECONDS", 0.3)
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n" * 9))  # whoever asks, hears yes
     damage, told = REFUSED[name]

@@ -10,13 +10,15 @@ from typing import Any, Literal
 from jinja2 import TemplateError
 
 from text2grad.errors import ConfigError, InvalidData, ModelError, first_line
-from text2grad.models.checks import memory_bound, within
+from text2grad.models.checks import ends_apart, memory_bound, within
 from text2grad.types import Message
 
 TEMPLATE_SECONDS = 10.0
 TEMPLATE_MEMORY = 1 << 30
 MOST_WRITTEN, MOST_PER_CHARACTER = 200_000, 20
 """Characters that a template may write of its own, for some bring long instructions, and per character that is said."""
+_TRIED: set[str] = set()
+"""Templates that have ended once."""
 Format = Literal["auto", "chat", "plain"]
 """chat: through the template, a text as one user turn. plain: the text as it is. auto: chat where the tokenizer has a
 template."""
@@ -68,9 +70,17 @@ def _ids(tokenizer: Any, prompt: str | Sequence[Message], form: Format) -> list[
 def rendered(tokenizer: Any, said: Sequence[dict[str, str]], **options: Any) -> str:
     """A conversation as the chat template writes it. A template is somebody else's program: one that does not end, or
     writes without measure, is stopped."""
+
+    def render() -> Any:
+        with memory_bound(TEMPLATE_MEMORY):
+            return tokenizer.apply_chat_template(said, tokenize=False, **options)
+
     try:
-        with within(TEMPLATE_SECONDS, "it"), memory_bound(TEMPLATE_MEMORY):
-            text = tokenizer.apply_chat_template(said, tokenize=False, **options)
+        if (template := str(tokenizer.chat_template)) not in _TRIED:
+            ends_apart(render, TEMPLATE_SECONDS, "it")
+            _TRIED.add(template)
+        with within(TEMPLATE_SECONDS, "it"):
+            text = render()
     except TemplateError:
         raise
     except Exception as problem:  # noqa: BLE001 - whatever the template does

@@ -7,10 +7,13 @@ code of the folder, and reads no pickled file, for reading one runs what its mak
 import itertools
 import json
 import math
+import os
 import signal
+import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -225,3 +228,31 @@ def within(seconds: float, what: str) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before or signal.SIG_DFL)
         if left:
             signal.setitimer(signal.ITIMER_REAL, max(0.001, left - (time.monotonic() - began)))
+
+
+def ends_apart(work: Callable[[], object], seconds: float, what: str) -> None:
+    """Do it first in a process of its own, which can be killed: `within` is heard between two steps of Python, and one
+    step can be made to take for ever. Raises a `TimeoutError`; whatever else goes wrong, goes wrong here again. On
+    Linux, in the main thread."""
+    if sys.platform != "linux" or threading.current_thread() is not threading.main_thread():
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of forks beside threads: nothing of theirs is used
+        child = os.fork()
+    if not child:
+        try:
+            work()
+        finally:
+            os._exit(0)
+    until = time.monotonic() + seconds
+    pause = 0.0005
+    while not os.waitpid(child, os.WNOHANG)[0]:
+        if time.monotonic() > until:
+            os.kill(child, signal.SIGKILL)
+            used = os.wait4(child, 0)[2]
+            # One that waits for a lock of another thread of ours has done nothing.
+            if used.ru_utime + used.ru_stime > seconds / 4:
+                raise TimeoutError(f"{what} did not end within {seconds:g} s")
+            return
+        time.sleep(pause)
+        pause = min(0.05, 2 * pause)
