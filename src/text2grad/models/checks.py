@@ -31,6 +31,8 @@ _ATTENTIONS = ("eager", "sdpa", "flex_attention", "flash_attention_2", "flash_at
 """What settings may ask for. Any other word can name a repository of kernels, which is code that runs."""
 _MODULES = 64
 """Modules that a model may have for each stored tensor: layers by any name are counted, not read from settings."""
+_TABLES = 2 << 30
+"""Bytes that a model may compute for itself, beside as many as its weights take: masks, angles of positions."""
 _MOST_ADDED = 10_000
 """Ids that a tokenizer may add to every text."""
 _MOST_GROWTH = 1e4
@@ -104,6 +106,8 @@ def check_sizes(folder: Path, config: Any) -> None:
         hook.remove()
     if (asked := sum(weight.numel() for weight in model.parameters())) > _PACKED * stored:
         raise CorruptModel(f"{folder}: its config.json asks for {asked:,} weights, and its files hold {stored:,}")
+    if (tables := sum(table.numel() * table.element_size() for table in model.buffers())) > _TABLES + 4 * stored:
+        raise CorruptModel(f"{folder}: its config.json asks for {tables / 2**30:,.0f} GiB of tables beside its weights")
 
 
 def check_gguf(path: Path) -> None:
