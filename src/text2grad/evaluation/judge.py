@@ -21,7 +21,7 @@ from text2grad.runs import read_jsonl
 from text2grad.types import Rollout
 
 ASKED = """Two answers to the same request follow. Decide which one is better: more correct, more complete, better put.
-Their order means nothing. Length by itself is no merit.
+Ignore which one comes first. A longer answer is not better because it is longer.
 
 Request:
 {prompt}

@@ -132,7 +132,7 @@ def fingerprint(model: Any, tokenizer: Any) -> str:
     if backend is None:
         parts: Any = sorted(tokenizer.get_vocab().items())
     else:
-        # How the last call cut and padded is no part of the tokenizer.
+        # Truncation and padding are left over from the last call.
         parts = json.loads(backend.to_str()) | {"truncation": None, "padding": None}
     told = [parts, tokenizer.special_tokens_map, getattr(tokenizer, "chat_template", None)]
     digest.update(json.dumps(told, sort_keys=True, default=str).encode())

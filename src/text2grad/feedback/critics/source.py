@@ -108,7 +108,7 @@ class Source:
             functions = [each for each in functions if not _STARTS.match(each)] or functions
         unused = [each for each in functions if each not in self._used]
         likeness = {each: _likeness(each, name) for each in functions}
-        # A helper often has a part of the name. What uses it is likelier to be the function itself.
+        # A helper is often named after the function that calls it, so a function that nobody calls is preferred.
         ranked = sorted(((likeness[each] + (each in unused) / 4, each) for each in functions), reverse=True)
         if not ranked or (len(ranked) > 1 and ranked[0][0] == ranked[1][0]):
             return None

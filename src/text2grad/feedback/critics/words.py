@@ -200,7 +200,7 @@ def encodable(*texts: str) -> bool:
 
 
 def column_at(columns: dict[str, Sequence[Any]], name: str, item: int) -> Any:
-    """The value of a column for one item; None where there is no such column, or nothing in it."""
+    """The value of a column for one item; None if the column is missing or empty."""
     values = columns.get(name)
     if values is None or len(values) == 0:
         return None
