@@ -108,3 +108,13 @@ def test_the_teacher_reads_the_critique_of_what_was_sampled(
 def test_settings_that_trl_would_not_read_are_refused(words: list[str], told: str, given: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=told):
         trained(given, tmp_path / "run", *words)
+
+
+def test_the_rows_in_memory_are_few_and_divide_the_minibatch(given: Path, tmp_path: Path) -> None:
+    """The activations of all 256 completions of an update would take a whole GPU."""
+    files = [f"model={given / 'model'}", f"data={given / 'data.jsonl'}"]
+    chosen = config.load(TRLSettings, None, [*SMALL, *files, "prompts=64", "completions=4", "update.minibatches=2"])
+    with TRLTrainer(chosen, tmp_path / "run") as trainer:
+        options = trainer._options()
+    assert (options["per_device_train_batch_size"], options["gradient_accumulation_steps"]) == (32, 4)
+    assert options["steps_per_generation"] == 8  # of 32: all 256

@@ -275,6 +275,8 @@ def _derived(options: CompareSettings, tree: Mapping[str, Any], kind: Kind) -> d
     if kind.command in ("train", "trl"):
         evaluation: dict[str, Any] = {"every": every, "examples": options.examples, "each": True}
         derived = {**budget, "prompts": options.prompts, **spare, "log.hindsight": 0}
+        # A run that ends early has no final metrics, and TRL's have no guard: every arm spends its whole budget.
+        derived |= {"guard.nothing_learned": "warn"}
         derived |= {f"evaluation.{key}": value for key, value in evaluation.items()}
         derived |= {"trainer": tree["command"]} if kind.command == "trl" else {}
     elif kind.command in ("dpo", "sft"):

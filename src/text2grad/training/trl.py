@@ -165,7 +165,7 @@ class TRLTrainer(Closable):
         ours, update = self.settings, self.settings.update
         rows = ours.prompts * ours.completions
         each = rows // update.minibatches
-        size = each if update.micro_batch == "auto" else min(update.micro_batch, each)
+        size = _fitting(each) if update.micro_batch == "auto" else min(update.micro_batch, each)
         if rows % update.minibatches or each % size or update.schedule != "constant" or update.warmup:
             raise ConfigError(
                 f"trl: prompts x completions ({rows}) should be a multiple of update.minibatches, a minibatch one of "
@@ -211,6 +211,15 @@ class TRLTrainer(Closable):
     def steps_each(self) -> int:
         """Optimizer steps per update."""
         return self.settings.update.minibatches * self.settings.update.epochs
+
+
+def _fitting(rows: int, most: int = 32) -> int:
+    """Rows of a minibatch that are in memory at once: TRL pads and keeps the activations of all of them.
+
+    >>> _fitting(256), _fitting(24), _fitting(90), _fitting(37)
+    (32, 24, 30, 1)
+    """
+    return max(size for size in range(1, most + 1) if rows % size == 0)
 
 
 def _prompt(example: Example, chat: bool) -> Any:
