@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from text2grad.errors import ConfigError, CriticError
+from text2grad.errors import BudgetSpent, ConfigError, CriticError
 from text2grad.evaluation import named
 from text2grad.evaluation.judge import judge_pairs
 from text2grad.evaluation.metrics import each_of
 from text2grad.evaluation.named import metrics_named, references_of
-from text2grad.feedback.settings import OpenAISettings
+from text2grad.feedback.critics.budget import Budget
+from text2grad.feedback.settings import BudgetSettings, OpenAISettings
 from text2grad.tasks.task import Metric
 from text2grad.types import Completion, Example, Rollout
 
@@ -143,3 +144,12 @@ def test_equal_texts_are_not_asked_about_and_unreadable_replies_do_not_count(
 def test_a_judge_is_a_model_behind_a_server() -> None:
     with pytest.raises(CriticError, match="judge should be openai:MODEL, got 'reference'"):
         judge_pairs("reference", OpenAISettings(), [], [], [])
+
+
+def test_the_questions_of_several_rounds_share_one_budget(fault_server: Start) -> None:
+    fault_server("prefers-good")
+    budget = Budget(BudgetSettings(requests=6))
+    for ours, theirs in zip(OURS[:3], THEIRS[:3], strict=True):
+        judge_pairs("openai:m", OpenAISettings(), ["Which?"], [ours], [theirs], budget)
+    with pytest.raises(BudgetSpent):
+        judge_pairs("openai:m", OpenAISettings(), ["Which?"], [OURS[3]], [THEIRS[3]], budget)

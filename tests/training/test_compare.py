@@ -382,22 +382,51 @@ def test_an_arm_that_fails_is_told_and_costs_no_other(here: Path, capsys: pytest
     assert said["arms"]["again"]["cost"]["critic_calls"] == 3
 
 
-def test_the_judge_compares_the_last_completions(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def judged(
+    whole: Path, monkeypatch: pytest.MonkeyPatch, folder: Path, *words: str
+) -> tuple[Compared, list[tuple[Sequence[str], Sequence[str]]]]:
+    """The table with a judge for whom ours wins everywhere but in its second example, where he mumbles in one seed."""
     from text2grad.evaluation.judge import Verdicts
     from text2grad.training import compared
 
     asked: list[tuple[Sequence[str], Sequence[str]]] = []
 
-    def judge(name: str, _: Any, prompts: Sequence[str], ours: Sequence[str], theirs: Sequence[str]) -> Verdicts:
+    def judge(name: str, _: Any, prompts: Sequence[str], ours: Sequence[str], theirs: Sequence[str], __: Any) -> Any:
         assert list(prompts) == [f"Which river {n}?" for n in (4, 5, 6)]
         asked.append((ours, theirs))
-        return Verdicts(name, [1.0, 1.0, 1.0])
+        return Verdicts(name, [1.0, None if len(asked) == 1 else 0.0, 1.0])
 
     monkeypatch.setattr(compared, "judge_pairs", judge)
-    chosen = config.load(CompareSettings, "whole.yaml", ["judge=openai:m"])
+    chosen = config.load(CompareSettings, "whole.yaml", ["judge=openai:m", *words])
     table = Compared(chosen, plan(chosen, whole))
-    table.ask_judge()
+    table.write(folder)
+    return table, asked
+
+
+def test_the_judge_compares_the_last_completions(whole: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    table, asked = judged(whole, monkeypatch, tmp_path)
     assert len(asked) == 2 and asked[0][0] == table.of("words")[0].each["text"]
     assert asked[0][1] == table.of("scalar")[0].each["text"]
-    assert table.of("words")[0].last["win_rate"] == 1.0
-    assert table.tables()[-1].rows[0][:3] == ["words", "100.0% (100.0% to 100.0%)", "6"]
+    assert [found.last["win_rate"] for found in table.of("words")] == pytest.approx([1.0, 2 / 3])
+    # The unreadable pair is left out of both seeds; the wins are counted over all.
+    assert table.tables()[-1].rows[0] == ["words", "100.0% (100.0% to 100.0%)", "4", "0", "1", "1"]
+    said = json.loads((tmp_path / "comparison.json").read_text())["arms"]["words"]["judge"]
+    assert [said[seed]["win_rate"] for seed in ("0", "1")] == pytest.approx([1.0, 2 / 3])
+
+
+def test_every_seed_is_compared_with_a_shared_baseline(
+    whole: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    table, asked = judged(whole, monkeypatch, tmp_path, "arms.scalar.seeds=shared")
+    assert len(asked) == 2 and asked[0][1] == asked[1][1]
+    assert list(table.wins) == [("words", 0), ("words", 1)]
+
+
+def test_a_judge_who_fails_costs_no_result(whole: Path, here: Path, fault_server: Any) -> None:
+    fault_server("always-404")
+    before = rows_of(whole)
+    assert main(["compare", "whole", "--config", "whole.yaml", "--judge", "openai:m", "--quiet"]) == 1
+    assert rows_of(whole) == before
+    said = json.loads((whole / "comparison.json").read_text())
+    assert list(said["failed"]) == ["judge openai:m"] and "no such path" in said["failed"]["judge openai:m"]
+    assert main(["compare", "whole", "--config", "whole.yaml", "--quiet"]) == 0

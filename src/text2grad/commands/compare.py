@@ -45,9 +45,9 @@ def run(args: argparse.Namespace) -> int:
     with Lock(folder / ".lock", f"{folder}: another comparison is at work here; wait for it"):
         outcomes = Scheduler(jobs, settings.workers, settings.memory, tell=tell).run()
         compared = Compared(settings, jobs, outcomes.failed)
-        compared.write(folder)
+        compared.write(folder, judge=not outcomes.interrupted)
     if outcomes.interrupted:
         return 128 + outcomes.interrupted
     print("\n".join(compared.words().sentences))
     print(f"wrote results.json, comparison.json and report.html in {folder}")
-    return 1 if outcomes.failed else 0
+    return 1 if compared.failed else 0

@@ -18,7 +18,7 @@ import numpy as np
 from text2grad import config
 from text2grad.errors import ConfigError
 from text2grad.evaluation.evaluator import Evaluation, Evaluator
-from text2grad.evaluation.judge import Verdicts, against
+from text2grad.evaluation.judge import Verdicts, against, judge_named
 from text2grad.evaluation.metrics import check_metrics, each_of, metric_infos
 from text2grad.evaluation.named import metrics_named
 from text2grad.evaluation.settings import EvaluateSettings
@@ -113,6 +113,8 @@ def evaluate(
     sampled = max(settings.samples, settings.best_of)
     if settings.best_of_critic is not None and not settings.best_of:
         raise ConfigError("best_of_critic picks among samples: set best_of to their number")
+    if settings.judge is not None:
+        judge_named(settings.judge, settings.critics.openai)  # a wrong name or a missing key is told before the work
     with ExitStack() as stack:
         judge = stack.enter_context(_reward_function(settings.critic or task.critic, settings))
         chooser = None

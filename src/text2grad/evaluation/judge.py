@@ -13,6 +13,7 @@ from typing import Any
 
 from text2grad.errors import CriticError, InvalidData
 from text2grad.evaluation.named import references_of
+from text2grad.feedback.critics.budget import Budget
 from text2grad.feedback.critics.openai import OpenAICritic
 from text2grad.feedback.critics.words import prompt_text
 from text2grad.feedback.settings import OpenAISettings
@@ -65,14 +66,24 @@ class Verdicts:
         }
 
 
-def judge_pairs(
-    name: str, options: OpenAISettings, prompts: Sequence[str], ours: Sequence[str], theirs: Sequence[str]
-) -> Verdicts:
-    """`name`: openai:MODEL. Asks twice about each pair, the second time with the texts in each other's place."""
+def judge_named(name: str, options: OpenAISettings, budget: Budget | None = None) -> OpenAICritic:
+    """`name`: openai:MODEL. `budget`: where it is shared by several rounds of questions."""
     kind, _, model = name.partition(":")
     if kind != "openai" or not model:
         raise CriticError(f"judge should be openai:MODEL, got {name!r}")
-    critic = OpenAICritic(model, replace(options, structured=False))
+    return OpenAICritic(model, replace(options, structured=False), budget)
+
+
+def judge_pairs(
+    name: str,
+    options: OpenAISettings,
+    prompts: Sequence[str],
+    ours: Sequence[str],
+    theirs: Sequence[str],
+    budget: Budget | None = None,
+) -> Verdicts:
+    """Asks twice about each pair, the second time with the texts in each other's place."""
+    critic = judge_named(name, options, budget)
     asked = [place for place, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a.strip() != b.strip()]
     chats = [
         [{"role": "user", "content": ASKED.format(prompt=prompts[place], first=first, second=second)}]
@@ -90,13 +101,15 @@ def judge_pairs(
 
 
 def _read(reply: str | None) -> float | None:
-    """What a reply says for A: 1, 0, or one half.
+    """What a reply says for A: 1, 0, or one half. None where it says nothing, or several things.
 
     >>> _read('{"better": "A"}'), _read("**B**"), _read("Tie."), _read("Both are good answers.")
     (1.0, 0.0, 0.5, None)
+    >>> _read('{"better": "A"} or {"better": "B"}? I cannot say.')
     """
-    said = _BETTER.search(reply or "") or _BARE.fullmatch(reply or "")
-    return None if said is None else {"a": 1.0, "b": 0.0, "tie": 0.5}[said[1].lower()]
+    bare = _BARE.fullmatch(reply or "")
+    said = {word.lower() for word in ([bare[1]] if bare else _BETTER.findall(reply or ""))}
+    return {"a": 1.0, "b": 0.0, "tie": 0.5}[said.pop()] if len(said) == 1 else None
 
 
 def against(name: str, settings: Any, rollouts: Sequence[Rollout]) -> Verdicts:

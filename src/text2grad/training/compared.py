@@ -13,8 +13,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from text2grad.errors import Text2GradError
 from text2grad.evaluation.judge import Verdicts, judge_pairs
 from text2grad.evaluation.metrics import MEASURED
+from text2grad.feedback.critics.budget import Budget
 from text2grad.feedback.critics.words import prompt_text
 from text2grad.report.arms import Arm
 from text2grad.report.differences import Interval, over_seeds, over_seeds_and_examples
@@ -163,24 +165,34 @@ class Compared:
             if one.job.seed == other.job.seed or one.job.shared or other.job.shared
         ]
 
-    def ask_judge(self) -> None:
-        """Compare the last completions of every arm with the baseline's. Replies are cached: nothing is paid twice."""
+    def ask_judge(self, folder: Path) -> None:
+        """Compare the last completions of every arm with the baseline's. Replies are cached: nothing is paid twice, and
+        all questions share one budget, which FOLDER/judge.spent keeps."""
+        settings = [found.job.settings.critics.openai for found in self.found]
+        with (budget := Budget(settings[0].budget)).kept_beside(folder / "judge"):
+            for arm in self.options.arms:
+                for ours, theirs in self.pairs(arm) if arm != self.baseline else ():
+                    self._judge(ours, theirs, budget)
+
+    def _judge(self, ours: Found, theirs: Found, budget: Budget) -> None:
         assert self.options.judge is not None
-        for arm in self.options.arms:
-            for ours, theirs in self.pairs(arm) if arm != self.baseline else ():
-                texts = dict(zip(theirs.each["id"], theirs.each["text"], strict=True))
-                made = ours.job.settings
-                prompts = {example.id: prompt_text(example.prompt) for example in task_of(made).held_out()}
-                said = judge_pairs(
-                    self.options.judge,
-                    made.critics.openai,
-                    [prompts[name] for name in ours.each["id"]],
-                    ours.each["text"],
-                    [texts[name] for name in ours.each["id"]],
-                )
-                self.wins[arm, theirs.job.seed] = said
-                rate = said.to_json()["win_rate"]
-                ours.rows[-1]["metrics"] |= {} if rate is None else {"win_rate": rate}
+        made, texts = ours.job.settings, dict(zip(theirs.each["id"], theirs.each["text"], strict=True))
+        prompts = {example.id: prompt_text(example.prompt) for example in task_of(made).held_out()}
+        shared = [place for place, name in enumerate(ours.each["id"]) if name in texts and name in prompts]
+        names = [ours.each["id"][place] for place in shared]
+        said = judge_pairs(
+            self.options.judge,
+            made.critics.openai,
+            [prompts[name] for name in names],
+            [ours.each["text"][place] for place in shared],
+            [texts[name] for name in names],
+            budget,
+        )
+        self.wins[ours.job.arm, (theirs if ours.job.shared else ours).job.seed] = said
+        rate = said.to_json()["win_rate"]
+        # A shared run has one row and several rates: they are in comparison.json.
+        if rate is not None and (not ours.job.shared or theirs.job.shared):
+            ours.rows[-1]["metrics"] |= {"win_rate": rate}
 
     # ------------------------------------------------------------------------------------------------ what is written
 
@@ -211,9 +223,18 @@ class Compared:
         costs = [found.rows[-1]["cost"] for found in self.of(arm)]
         return {key: statistics.mean(cost[key] for cost in costs) for key in (costs[0] if costs else ())}
 
-    def write(self, folder: Path) -> None:
-        if self.options.judge is not None and not self.wins:
-            self.ask_judge()
+    def write(self, folder: Path, *, judge: bool = True) -> None:
+        """The three files; once more when the judge has spoken, so that one who fails costs nothing but his part.
+        `judge`: False leaves him out for now."""
+        self._write(folder)
+        if judge and self.options.judge is not None and self.found:
+            try:
+                self.ask_judge(folder)
+            except Text2GradError as problem:
+                self.failed[f"judge {self.options.judge}"] = str(problem)
+            self._write(folder)
+
+    def _write(self, folder: Path) -> None:
         write_atomic(folder / "results.json", json.dumps(self.rows, ensure_ascii=False, indent=0).encode() + b"\n")
         write_atomic(
             folder / "comparison.json", json.dumps(self.to_json(), ensure_ascii=False, indent=1).encode() + b"\n"
@@ -283,8 +304,9 @@ class Compared:
         for arm in dict.fromkeys(name for name, _ in self.wins):
             said = [verdicts for (name, _), verdicts in self.wins.items() if name == arm]
             counts = Verdicts("", [value for each in said for value in each.each]).to_json()
-            whole = [each.counted for each in said]
-            found = over_seeds_and_examples(whole) if len(set(map(len, whole))) == 1 and whole[0] else None
+            # Pairs with an unreadable reply in any seed are left out of all.
+            whole = [row for row in zip(*(each.each for each in said), strict=False) if None not in row]
+            found = over_seeds_and_examples(list(zip(*whole, strict=True))) if whole else None
             share = "–" if found is None else f"{found.mean:.1%} ({max(found.low, 0):.1%} to {min(found.high, 1):.1%})"
             rows.append([arm, share, *(str(counts[key]) for key in ("wins", "ties", "losses", "unreadable"))])
         return rows
