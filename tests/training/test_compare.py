@@ -15,7 +15,7 @@ import yaml
 
 from text2grad import config
 from text2grad.cli import main
-from text2grad.errors import ConfigError
+from text2grad.errors import ConfigError, CriticError, MissingExtra
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.report.differences import over_seeds_and_examples
 from text2grad.runs import read_jsonl
@@ -138,6 +138,25 @@ def test_every_arm_has_the_same_budget_and_evaluation_in_its_own_words(tmp_path:
         ({"a": {}}, {"baseline": "z"}, "baseline: there is no arm 'z'"),
         ({"../a": {}}, {}, "becomes a folder"),
         ({"a": {}}, {"settings": COMMON | {"held_out": ""}}, "a comparison wants held-out examples"),
+        ({"a": {}}, {"metrics": ["rogue"]}, "metrics: there is no 'rogue'; did you mean `rouge`?"),
+        ({"a": {}}, {"primary": "rouge_l"}, "primary: there is no metric 'rouge_l'; there are score, "),
+        ({"a": {}}, {"judge": "gpt-5"}, "judge should be openai:MODEL, got 'gpt-5'"),
+        ({"a": {}}, {"seeds": [0, 1, 0]}, "arms.a.seeds: a seed comes twice"),
+        ({"a": {"seeds": "shared"}}, {"seeds": []}, "arms.a.seeds: should be a list of numbers"),
+        ({"a": {"seed": 3}}, {}, "arms.a.seed: a comparison runs several"),
+        ({"a": {}}, {"settings": COMMON | {"updates": 9}}, "settings.updates: is the same in all runs, as `updates`"),
+        ({"a": {}}, {"settings": COMMON | {"evaluation": {"examples": 9}}}, "as `examples` of the comparison"),
+        ({"a": {"command": "best_of_n", "n": "x"}}, {}, "arms.a.n: should be a number of samples"),
+        ({"a": {"command": "best_of_n", "n": 0}}, {}, "arms.a.n: should be a number of samples"),
+        ({"a": {"n": 4}}, {}, "arms.a.n: is of best_of_n alone"),
+        ({"a": {"command": "best_of_n", "critic": "support"}}, {}, "best_of_critic names another one"),
+        ({"a": {"start": ["b"]}, "b": {}}, {}, "arms.a.start: should be the name of an arm"),
+        ({"a": {"start": "b"}, "b": {"command": "base"}}, {}, "b trains nothing, so it has no model"),
+        ({"results.json": {}}, {}, "becomes a folder"),
+        ({"a" * 101: {}}, {}, "becomes a folder"),
+        ({"a": {"command": "grpo", "reward": "scalar"}}, {}, "arms.a: `reward` means nothing to TRL's grpo trainer"),
+        ({"a": {"command": "grpo", "update.minibatches": 3}}, {}, "should be a multiple of update.minibatches"),
+        ({"a": {"command": "sdpo"}}, {"completions": 1}, "arms.a: completions: TRL compares those of a prompt"),
     ],
 )
 def test_what_is_wrong_is_found_before_anything_runs(
@@ -166,6 +185,27 @@ def test_a_dry_run_says_what_it_costs_and_imports_no_torch(here: Path) -> None:
     assert lines[2].startswith("in all: 4 runs, 60 updates, 270 completions")
     assert lines[-1] == "0 set()"
     assert not (here / "runs").exists()
+
+
+def test_a_dry_run_looks_for_every_critic_and_counts_what_the_judge_is_asked(tmp_path: Path) -> None:
+    wrong = options({"a": {}}, critic="nobody"), options({"a": {"evaluation.critic": "nobody"}})
+    for chosen in wrong:
+        with pytest.raises(CriticError, match="there is no critic 'nobody'"):
+            list(compare.dry_run(plan(chosen, tmp_path)))
+    arms = {"shared": {"command": "base", "seeds": "shared"}, "a": {}, "b": {"seeds": [1, 2]}}
+    chosen = options(arms, baseline="a", judge="openai:m", examples=9)
+    # shared against both seeds of a, b against one; 3 held-out examples, both orders.
+    (line,) = compare.judge_line(chosen, plan(chosen, tmp_path))
+    assert line.startswith("judge: 3 pairs of runs, at most 18 requests to openai:m")
+
+
+def test_a_missing_extra_is_told_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compare, "find_spec", lambda _: None)
+    with pytest.raises(MissingExtra, match=r"arms\.a needs .*text2grad\[trl\]"):
+        plan(options({"a": {"command": "grpo"}}), tmp_path)
+    monkeypatch.setitem(sys.modules, "rouge_score.rouge_scorer", None)
+    with pytest.raises(MissingExtra, match=r"text2grad\[eval\]"):
+        plan(options({"a": {}}, metrics=["rouge"]), tmp_path)
 
 
 def test_every_arm_is_judged_by_the_same_critic(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from text2grad.commands import parsing
 from text2grad.errors import UsageError
-from text2grad.training.compare import CompareSettings, Scheduler, dry_run, plan
+from text2grad.training.compare import CompareSettings, Scheduler, dry_run, judge_line, plan
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     folder = Path(folders[0]) if folders else Path("runs") / Path(args.config).stem
     jobs = plan(settings, folder)
     if args.dry_run:
-        print("\n".join(dry_run(jobs)))
+        print("\n".join((*dry_run(jobs), *judge_line(settings, jobs))))
         return 0
     from text2grad.runs.folder import Lock
     from text2grad.training.compared import Compared

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any
@@ -28,7 +29,9 @@ from annotated_types import Ge, Gt
 from text2grad import config
 from text2grad._checked import Int, Real
 from text2grad.config import settings
-from text2grad.errors import ConfigError
+from text2grad.errors import ConfigError, MissingExtra
+from text2grad.evaluation.metrics import MEASURED, check_metrics
+from text2grad.evaluation.named import metrics_named
 from text2grad.evaluation.settings import EvaluateSettings
 from text2grad.models.load import check_there
 from text2grad.plugins import find_plugin
@@ -37,11 +40,23 @@ from text2grad.tasks.task import task_of
 from text2grad.training.settings import DPOSettings, SFTSettings, TrainSettings
 from text2grad.training.spending import check_critic, estimate
 from text2grad.training.trl_settings import TRLSettings
+from text2grad.training.trl_settings import check as check_trl
 
 _OF_ARM = ("command", "start", "seeds", "n")
 """Keys of an arm that are not settings of its command."""
 _FULL = re.compile("out of memory|can't allocate memory|not enough memory|CUBLAS_STATUS_ALLOC_FAILED", re.IGNORECASE)
 _KEY = "critics.openai.api_key"
+_FILES = ("results.json", "comparison.json", "report.html", "judge.spent")
+_OURS = {key: key for key in ("updates", "prompts", "completions", "metrics")} | {
+    "seed": "seeds",
+    "evaluation.every": "evaluations",
+    "evaluation.examples": "examples",
+    "evaluation.critic": "critic",
+    "evaluate_every": "evaluations",
+    "evaluate_examples": "examples",
+    "evaluate_critic": "critic",
+}
+"""Settings of commands → what they are called here, where they are the same for all arms."""
 _TURN = 0.1
 """Seconds between two looks at the processes."""
 
@@ -175,6 +190,10 @@ def plan(options: CompareSettings, folder: Path) -> list[Job]:
         raise ConfigError("arms: a comparison wants at least one, as in `arms: {scalar: {command: train, …}}`")
     if options.baseline and options.baseline not in options.arms:
         raise ConfigError(f"baseline: there is no arm {options.baseline!r}; there are {', '.join(options.arms)}")
+    if options.judge is not None and not re.fullmatch("openai:.+", options.judge):
+        raise ConfigError(f"judge should be openai:MODEL, got {options.judge!r}")
+    for name, tree in options.arms.items():
+        _check_arm(name, tree)
     _check_common(options)
     jobs: dict[tuple[str, int], Job] = {}
 
@@ -184,6 +203,8 @@ def plan(options: CompareSettings, folder: Path) -> list[Job]:
         if name not in options.arms:
             raise ConfigError(f"arms.{above[-1]}.start: there is no arm {name!r}; there are {', '.join(options.arms)}")
         tree = options.arms[name]
+        if above and _kind(name, tree).command == "evaluate":
+            raise ConfigError(f"arms.{above[-1]}.start: {name} trains nothing, so it has no model to start from")
         starts = {job.seed: job for job in made(tree["start"], (*above, name))} if tree.get("start") else {}
         for seed in _seeds(options, name, tree):
             if (name, seed) not in jobs:
@@ -194,16 +215,47 @@ def plan(options: CompareSettings, folder: Path) -> list[Job]:
         return [job for (arm, _), job in jobs.items() if arm == name]
 
     for name in options.arms:
-        if not re.fullmatch(r"[\w.+-]+", name) or name.startswith("."):
-            raise ConfigError(f"arms: the name {name!r} becomes a folder: use letters, digits, _, -, + and dots")
         made(name)
+    _check_metrics(options, next(iter(jobs.values())))
     return list(jobs.values())
+
+
+def _check_arm(name: str, tree: Mapping[str, Any]) -> None:
+    """Its name, and what it has beside settings of its command."""
+    if not re.fullmatch(r"[\w.+-]{1,100}", name) or name.startswith(".") or name in _FILES:
+        raise ConfigError(f"arms: the name {name!r:.120} becomes a folder: use letters, digits, _, -, + and dots")
+    kind, count, start = _kind(name, tree), tree.get("n", 4), tree.get("start") or ""
+    if "n" in tree and kind.part != "best_of":
+        raise ConfigError(f"arms.{name}.n: is of best_of_n alone")
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise ConfigError(f"arms.{name}.n: should be a number of samples, 1 or more, got {count!r}")
+    if not isinstance(start, str):
+        raise ConfigError(f"arms.{name}.start: should be the name of an arm, got {start!r}")
+    if "seed" in tree:
+        raise ConfigError(f"arms.{name}.seed: a comparison runs several; the key is `seeds`")
+    if kind.command == "evaluate" and "critic" in tree:
+        other = "; best_of_critic names another one that chooses" if kind.part == "best_of" else ""
+        raise ConfigError(f"arms.{name}.critic: all arms are judged alike, by `critic` of the comparison{other}")
+    if kind.command == "trl" and find_spec("trl") is None:
+        missing = ModuleNotFoundError("no trl", name="trl")
+        raise MissingExtra.of(missing, f"arms.{name}") or missing
+
+
+def _check_metrics(options: CompareSettings, job: Job) -> None:
+    """The metrics can be measured, and the primary one is among them."""
+    metrics = (*task_of(job.settings).metrics, *metrics_named(options.metrics))
+    there = [*(metric.key for metric in metrics), *MEASURED]
+    check_metrics(metrics)
+    if options.primary not in there:
+        raise ConfigError(f"primary: there is no metric {options.primary!r}; there are {', '.join(there)}")
 
 
 def _check_common(options: CompareSettings) -> None:
     """A setting that no command of this comparison knows is a mistake; one that only some know is theirs."""
     kinds = {_kind(name, tree) for name, tree in options.arms.items()}
     for key in config.flat(options.settings):
+        if (ours := _OURS.get(key)) is not None:
+            raise ConfigError(f"settings.{key}: is the same in all runs, as `{ours}` of the comparison; set that one")
         if key != "model" and not any(_known(kind.settings, key) for kind in kinds):
             config.load(next(iter(kinds)).settings, None, [f"{key}={config.inline(None)}"])
             raise ConfigError(f"settings: no command of these arms has a setting `{key}`")
@@ -227,11 +279,13 @@ def _known(cls: type, key: str) -> bool:
 
 def _seeds(options: CompareSettings, name: str, tree: Mapping[str, Any]) -> Sequence[int]:
     seeds = tree.get("seeds", options.seeds)
-    if seeds == "shared":
-        return options.seeds[:1]
+    shared = seeds == "shared"
+    seeds = options.seeds if shared else seeds
     if not isinstance(seeds, list | tuple) or not seeds or not all(isinstance(seed, int) for seed in seeds):
         raise ConfigError(f"arms.{name}.seeds: should be a list of numbers, or `shared`, got {seeds!r}")
-    return seeds
+    if len(set(seeds)) < len(seeds):
+        raise ConfigError(f"arms.{name}.seeds: a seed comes twice, and the same run twice says nothing new: {seeds!r}")
+    return seeds[:1] if shared else seeds
 
 
 def _job(options: CompareSettings, name: str, seed: int, start: Job | None, folder: Path) -> Job:
@@ -255,6 +309,8 @@ def _job(options: CompareSettings, name: str, seed: int, start: Job | None, fold
             f"{key}={config.inline(value)}" for key, value in _seen(options, kind, made).items() if key not in own
         ]
         made = config.load(kind.settings, None, words)
+        if kind.command == "trl":
+            check_trl(made)
     except ConfigError as problem:
         raise ConfigError(f"arms.{name}: {problem}") from None
     words = [word for word in words if not word.startswith(f"{_KEY}=")]
@@ -285,7 +341,7 @@ def _derived(options: CompareSettings, tree: Mapping[str, Any], kind: Kind) -> d
             derived |= {**budget, "pairs": "samples", "update.batch": options.prompts, "evaluate_every": every}
     else:
         derived = {"examples": options.examples}
-        count = int(tree.get("n", 4))
+        count = tree.get("n", 4)
         derived |= {"best_of": count, "samples": count} if kind.part == "best_of" else {}
         derived |= {"reflect": True} if kind.part == "reflection" else {}
     return derived | {"metrics": list(options.metrics)}
@@ -328,9 +384,11 @@ def dry_run(jobs: Sequence[Job]) -> Iterator[str]:
         task = task_of(made)
         if job.start is None:
             check_there(job.words[1] if job.kind.command == "evaluate" else made.model)
-        critic = getattr(made, "critic", None) or getattr(made, "evaluate_critic", None) or task.critic
+        judge = made.evaluation.critic if hasattr(made, "evaluation") else getattr(made, "evaluate_critic", None)
+        critic = getattr(made, "critic", None) or judge or task.critic
         examples = task.examples("train") if "train" in task.splits else task.held_out()
-        check_critic(critic, made.critics, examples)
+        for named in (critic, judge or critic):
+            check_critic(named, made.critics, examples)
         held_out = len(task.held_out()[: _examples(made)])
         updates = _sft_updates(made) if job.kind.command == "sft" else getattr(made, "updates", 0)
         completions, calls = updates * job.completions, updates * job.completions
@@ -346,6 +404,24 @@ def dry_run(jobs: Sequence[Job]) -> Iterator[str]:
             lines = estimate(_as_train(job, every), examples, task.held_out(), critic)[1:]
             yield from (f"  each run: {line}" for line in lines)
     yield f"in all: {_work(totals)}, evaluations apart"
+
+
+def judge_line(options: CompareSettings, jobs: Sequence[Job]) -> Iterator[str]:
+    """What the judge of the comparison is asked, where there is one."""
+    if options.judge is None:
+        return
+    arms: dict[str, list[Job]] = {}
+    for job in jobs:
+        arms.setdefault(job.arm, []).append(job)
+    theirs = arms.pop(options.baseline or next(iter(options.arms)))
+    pairs = sum(paired(one, other) for ours in arms.values() for one in ours for other in theirs)
+    most = 2 * pairs * min(options.examples, len(task_of(jobs[0].settings).held_out()))
+    yield f"judge: {pairs} pairs of runs, at most {most:,} requests to {options.judge}; equal texts are not asked about"
+
+
+def paired(one: Job, other: Job) -> bool:
+    """Whether their difference counts: the same seed; a shared run stands for every seed of the other."""
+    return one.seed == other.seed or one.shared or other.shared
 
 
 def _work(numbers: Sequence[int]) -> str:

@@ -25,7 +25,7 @@ from text2grad.report.page import Table, build
 from text2grad.report.words import Comparison, infos_of, number, signed
 from text2grad.runs import read_jsonl, write_atomic
 from text2grad.tasks.task import task_of
-from text2grad.training.compare import CompareSettings, Job
+from text2grad.training.compare import CompareSettings, Job, paired
 from text2grad.types import MetricInfo
 
 Row = dict[str, Any]
@@ -158,12 +158,7 @@ class Compared:
     def pairs(self, arm: str) -> list[tuple[Found, Found]]:
         """An arm's runs and the baseline's, by seed; a shared run stands for every seed of the other."""
         ours, theirs = self.of(arm), self.of(self.baseline)
-        return [
-            (one, other)
-            for one in ours
-            for other in theirs
-            if one.job.seed == other.job.seed or one.job.shared or other.job.shared
-        ]
+        return [(one, other) for one in ours for other in theirs if paired(one.job, other.job)]
 
     def ask_judge(self, folder: Path) -> None:
         """Compare the last completions of every arm with the baseline's. Replies are cached: nothing is paid twice, and

@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 
-from text2grad.errors import ConfigError
 from text2grad.evaluation.evaluator import Evaluator
 from text2grad.evaluation.metrics import RUNNING, describe, metric_infos
 from text2grad.evaluation.named import metrics_named
@@ -35,7 +34,7 @@ from text2grad.training.saving import card_of
 from text2grad.training.setup import critic_digests, device_named, facts, load_data, reward_function_of
 from text2grad.training.spending import METRICS, Spending
 from text2grad.training.state import TrainingState, disk_errors, seed_everything
-from text2grad.training.trl_settings import TRLSettings, check
+from text2grad.training.trl_settings import TRLSettings, check, rows_at_once
 from text2grad.types import Example, Rollout
 
 
@@ -165,12 +164,7 @@ class TRLTrainer(Closable):
         ours, update = self.settings, self.settings.update
         rows = ours.prompts * ours.completions
         each = rows // update.minibatches
-        size = _fitting(each) if update.micro_batch == "auto" else min(update.micro_batch, each)
-        if rows % update.minibatches or each % size or update.schedule != "constant" or update.warmup:
-            raise ConfigError(
-                f"trl: prompts x completions ({rows}) should be a multiple of update.minibatches, a minibatch one of "
-                f"update.micro_batch, and the learning rate constant"
-            )
+        size = rows_at_once(ours)
         return {
             "per_device_train_batch_size": size,
             "gradient_accumulation_steps": each // size,
@@ -211,15 +205,6 @@ class TRLTrainer(Closable):
     def steps_each(self) -> int:
         """Optimizer steps per update."""
         return self.settings.update.minibatches * self.settings.update.epochs
-
-
-def _fitting(rows: int, most: int = 32) -> int:
-    """Rows of a minibatch that are in memory at once: TRL pads and keeps the activations of all of them.
-
-    >>> _fitting(256), _fitting(24), _fitting(90), _fitting(37)
-    (32, 24, 30, 1)
-    """
-    return max(size for size in range(1, most + 1) if rows % size == 0)
 
 
 def _prompt(example: Example, chat: bool) -> Any:

@@ -40,3 +40,27 @@ def check(chosen: TRLSettings) -> None:
     for key, value in plain.items():
         if any(key == name or key.startswith(f"{name}.") for name in REFUSED) and value != usual[key]:
             raise ConfigError(f"`{key}` means nothing to TRL's {chosen.trainer} trainer; leave it out")
+    update, rows = chosen.update, chosen.prompts * chosen.completions
+    if chosen.completions < 2:
+        raise ConfigError(
+            f"completions: TRL compares those of a prompt, so it wants 2 or more, got {chosen.completions}"
+        )
+    if rows % update.minibatches or (rows // update.minibatches) % rows_at_once(chosen):
+        raise ConfigError(
+            f"trl: prompts x completions ({rows}) should be a multiple of update.minibatches, and a minibatch one of "
+            f"update.micro_batch"
+        )
+    if update.schedule != "constant" or update.warmup:
+        raise ConfigError("trl: the learning rate should be constant: leave update.schedule and update.warmup out")
+
+
+def rows_at_once(chosen: TRLSettings, most: int = 32) -> int:
+    """Completions in memory at once. TRL pads them, and keeps the activations of all.
+
+    >>> [rows_at_once(TRLSettings(prompts=prompts, completions=2)) for prompts in (128, 12, 45, 37)]
+    [32, 24, 30, 2]
+    """
+    rows = chosen.prompts * chosen.completions // chosen.update.minibatches
+    if chosen.update.micro_batch != "auto":
+        return min(chosen.update.micro_batch, rows)
+    return max(size for size in range(1, most + 1) if rows % size == 0)
