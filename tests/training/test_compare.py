@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -316,6 +317,59 @@ def test_what_starts_from_a_failed_run_is_not_begun(tmp_path: Path) -> None:
     assert outcomes.failed["rl, seed 1"] == "not begun, because sft, seed 0 failed"
 
 
+def test_a_finished_start_runs_again_only_where_its_model_is_missing_and_needed(tmp_path: Path) -> None:
+    arms = {"sft": {"command": "sft", "seeds": "shared"}, "rl": {"start": "sft"}}
+    assert scheduled(arms, tmp_path, {}, workers=1, memory=0.0)[0] == ["sft, seed 0", "rl, seed 0", "rl, seed 1"]
+    assert scheduled(arms, tmp_path, {}, workers=1, memory=0.0)[0] == [], "nobody needs its model any more"
+    (tmp_path / "rl" / "seed-1.done").unlink()
+    assert scheduled(arms, tmp_path, {}, workers=2, memory=0.0)[0] == ["sft, seed 0", "rl, seed 1"]
+    (tmp_path / "rl" / "seed-1.done").unlink()
+    (tmp_path / "sft" / "seed-0" / "model").mkdir(parents=True)
+    assert scheduled(arms, tmp_path, {}, workers=2, memory=0.0)[0] == ["rl, seed 1"]
+    # Other settings of the start make other runs of what begins there.
+    other = arms | {"sft": arms["sft"] | {"epochs": 9}}
+    assert len(scheduled(other, tmp_path, {}, workers=1, memory=0.0)[0]) == 3
+
+
+def test_a_run_is_done_wherever_its_folder_is_and_not_if_its_data_changed(tmp_path: Path, here: Path) -> None:
+    (first,) = plan(options({"a": {}}, seeds=[0]), tmp_path / "one")
+    (moved,) = plan(options({"a": {}}, seeds=[0]), tmp_path / "two")
+    (here / "copy.jsonl").write_bytes((here / "held.jsonl").read_bytes())
+    (copied,) = plan(options({"a": {}}, seeds=[0], settings=COMMON | {"held_out": "copy.jsonl"}), tmp_path)
+    assert first.digest == moved.digest == copied.digest
+    (here / "copy.jsonl").write_bytes(b'{"id": "e", "prompt": "Else?", "reference": "Yes."}\n')
+    (changed,) = plan(options({"a": {}}, seeds=[0], settings=COMMON | {"held_out": "copy.jsonl"}), tmp_path)
+    assert changed.digest != first.digest
+
+
+def test_when_the_time_is_up_the_runs_are_asked_to_end_and_then_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    class Stubborn:
+        returncode: int | None = None
+
+        def poll(self) -> int | None:
+            return self.returncode
+
+        def terminate(self) -> None:
+            asked.append("terminate")
+
+        def kill(self) -> None:
+            asked.append("kill")
+            self.returncode = -9
+
+    class Made(Scheduler):
+        def _begin(self, job: Job) -> None:
+            self.waiting.remove(job)
+            self.running[job] = Stubborn()  # type: ignore[assignment]
+
+    monkeypatch.setattr(compare, "_GRACE", 0.3)
+    outcomes = Made(plan(options({"a": {}}), tmp_path), 1, 0, tell=lambda _: None, seconds=0.2).run()
+    assert asked == ["terminate", "kill"] and outcomes.late and not outcomes.failed
+
+
 # ------------------------------------------------------------------------------------------------------- with real runs
 
 ARMS: dict[str, Any] = {"scalar": {"reward": "scalar", "advantage.estimator": "rloo"}, "words": {}}
@@ -405,6 +459,41 @@ def test_killed_in_the_middle_it_resumes_and_ends_the_same(whole: Path, here: Pa
     assert begun == [file.stat().st_mtime_ns for file in sorted((here / "killed").glob("*/*.log"))]
 
 
+def test_marks_alone_make_the_same_table_elsewhere(whole: Path, here: Path) -> None:
+    for mark in whole.glob("*/seed-*.done"):
+        (here / "carried" / mark.parent.name).mkdir(parents=True, exist_ok=True)
+        shutil.copy(mark, here / "carried" / mark.parent.name)
+    assert started("carried", "--config", "whole.yaml", "--quiet").wait() == 0
+    assert not list((here / "carried").glob("*/*.log")), "nothing ran"
+    assert rows_of(here / "carried") == rows_of(whole)
+    first, second = (json.loads((folder / "comparison.json").read_text()) for folder in (whole, here / "carried"))
+    assert first == second
+    assert (here / "carried" / "report.html").read_text().count("<svg") > 0
+
+
+def test_a_mark_that_is_damaged_is_told_and_costs_no_other(whole: Path, tmp_path: Path) -> None:
+    chosen = config.load(CompareSettings, "whole.yaml")
+    folder = tmp_path / "damaged"
+    shutil.copytree(whole, folder)
+    mark = folder / "words" / "seed-1.done"
+    mark.write_bytes(mark.read_bytes()[:200])
+    table = Compared(chosen, plan(chosen, folder))
+    assert list(table.failed) == ["words, seed 1"] and "is damaged" in table.failed["words, seed 1"]
+    assert [found.job.name for found in table.found] == ["scalar, seed 0", "scalar, seed 1", "words, seed 0"]
+    mark.unlink()
+    (folder / "words" / "seed-1" / "metrics.jsonl").write_bytes(b'{"update": 0}\nnonsense\n{"update": 1}\n')
+    table = Compared(chosen, plan(chosen, folder))
+    assert "cannot be read" in table.failed["words, seed 1"] and len(table.found) == 3
+
+
+def test_it_stops_when_its_time_is_up_and_goes_on(whole: Path, here: Path) -> None:
+    file = written(ARMS, "timed")
+    assert started("timed", "--config", file, "--quiet", "--minutes", "0.05").wait() == 75
+    assert json.loads((here / "timed" / "comparison.json").read_text())["failed"] == {}
+    assert started("timed", "--config", file, "--quiet").wait() == 0
+    assert rows_of(here / "timed") == rows_of(whole)
+
+
 def test_an_arm_that_fails_is_told_and_costs_no_other(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arms = {
         "base": {"command": "base", "seeds": "shared"},
@@ -462,7 +551,7 @@ def test_every_seed_is_compared_with_a_shared_baseline(
     assert list(table.wins) == [("words", 0), ("words", 1)]
 
 
-def test_a_judge_who_fails_costs_no_result(whole: Path, here: Path, fault_server: Any) -> None:
+def test_a_judge_who_fails_costs_no_result(whole: Path, fault_server: Any) -> None:
     fault_server("always-404")
     before = rows_of(whole)
     assert main(["compare", "whole", "--config", "whole.yaml", "--judge", "openai:m", "--quiet"]) == 1

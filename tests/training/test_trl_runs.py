@@ -101,7 +101,7 @@ def test_the_teacher_reads_the_critique_of_what_was_sampled(
     [
         (["advantage.estimator=rloo"], "`advantage.estimator` means nothing to TRL's grpo trainer"),
         (["reward=scalar"], "`reward` means nothing"),
-        (["update.schedule=linear"], "the learning rate constant"),
+        (["update.schedule=linear"], "the learning rate should be constant"),
         (["prompts=3", "completions=3", "update.minibatches=2"], "should be a multiple of update.minibatches"),
     ],
 )

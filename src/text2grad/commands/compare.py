@@ -1,6 +1,7 @@
 """`text2grad compare`: a table of arms × seeds. The plan and its processes are `training/compare.py`."""
 
 import argparse
+import math
 import sys
 from pathlib import Path
 
@@ -8,12 +9,18 @@ from text2grad.commands import parsing
 from text2grad.errors import UsageError
 from text2grad.training.compare import CompareSettings, Scheduler, dry_run, judge_line, plan
 
+UNFINISHED = 75
+"""Exit status where the time was up before the runs were done: try again, as sysexits.h calls it."""
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "text2grad compare --config FILE [FOLDER] [key=value …] [--dry-run]"
     parser.add_argument("words", nargs="*", metavar="FOLDER key=value", help="where the runs go; settings")
     parser.add_argument("--dry-run", action="store_true", help="say what the runs would do and cost, and stop")
     parser.add_argument("--judge", metavar="openai:MODEL", help="the same as judge=openai:MODEL")
+    parser.add_argument(
+        "--minutes", type=_minutes, metavar="N", help="stop then, and save; the same command goes on (exit status 75)"
+    )
     parser.add_argument("--quiet", action="store_true", help="say only what failed")
     parsing.add_settings(parser, CompareSettings)
 
@@ -34,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         print("\n".join((*dry_run(jobs), *judge_line(settings, jobs))))
         return 0
     from text2grad.runs.folder import Lock
-    from text2grad.training.compared import Compared
+    from text2grad.training.compared import Compared, record
 
     folder.mkdir(parents=True, exist_ok=True)
 
@@ -43,11 +50,20 @@ def run(args: argparse.Namespace) -> int:
             print(words, file=sys.stderr, flush=True)
 
     with Lock(folder / ".lock", f"{folder}: another comparison is at work here; wait for it"):
-        outcomes = Scheduler(jobs, settings.workers, settings.memory, tell=tell).run()
+        seconds = math.inf if args.minutes is None else 60 * args.minutes
+        scheduler = Scheduler(jobs, settings.workers, settings.memory, tell=tell, record=record, seconds=seconds)
+        outcomes = scheduler.run()
         compared = Compared(settings, jobs, outcomes.failed)
-        compared.write(folder, judge=not outcomes.interrupted)
+        compared.write(folder, judge=not scheduler.stopping)
     if outcomes.interrupted:
         return 128 + outcomes.interrupted
     print("\n".join(compared.words().sentences))
     print(f"wrote results.json, comparison.json and report.html in {folder}")
-    return 1 if compared.failed else 0
+    return 1 if compared.failed else UNFINISHED if outcomes.late else 0
+
+
+def _minutes(word: str) -> float:
+    minutes = float(word)
+    if not 0 < minutes < math.inf:
+        raise ValueError
+    return minutes

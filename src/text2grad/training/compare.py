@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,13 +29,14 @@ from annotated_types import Ge, Gt
 from text2grad import config
 from text2grad._checked import Int, Real
 from text2grad.config import settings
-from text2grad.errors import ConfigError, MissingExtra
+from text2grad.errors import ConfigError, MissingExtra, RunError, Text2GradError
 from text2grad.evaluation.metrics import MEASURED, check_metrics
 from text2grad.evaluation.named import metrics_named
 from text2grad.evaluation.settings import EvaluateSettings
 from text2grad.models.load import check_there
 from text2grad.plugins import find_plugin
 from text2grad.runs import write_atomic
+from text2grad.runs.folder import file_digest
 from text2grad.tasks.task import task_of
 from text2grad.training.settings import DPOSettings, SFTSettings, TrainSettings
 from text2grad.training.spending import check_critic, estimate
@@ -59,6 +60,8 @@ _OURS = {key: key for key in ("updates", "prompts", "completions", "metrics")} |
 """Settings of commands → what they are called here, where they are the same for all arms."""
 _TURN = 0.1
 """Seconds between two looks at the processes."""
+_GRACE = 60.0
+"""Seconds that the runs have to save their state when the time is up."""
 
 
 @settings
@@ -152,19 +155,38 @@ class Job:
         return self.folder.with_name(f"{self.folder.name}.log")
 
     @property
-    def mark(self) -> Path:
-        """Holds the digest of the command, once it has ended well; an address in it may have a password."""
-        return self.folder.with_name(f"{self.folder.name}.done")
+    def model(self) -> Path:
+        """What it trains, if it does."""
+        return self.folder / "model"
 
     @property
+    def mark(self) -> Path:
+        """Written once the command has ended well: its digest, and all that the table needs of the run. It is small, so
+        it can be carried to another machine where the run folder cannot."""
+        return self.folder.with_name(f"{self.folder.name}.done")
+
+    @cached_property
     def digest(self) -> str:
-        return hashlib.sha256(json.dumps(self.words).encode()).hexdigest()
+        """Of the command, of the files that it reads and of its start; the same wherever the comparison is. Nobody can
+        read a password in it."""
+        words = [word.replace(str(self.folder.parent.parent), "") for word in self.words]
+        for key in ("data", "held_out"):
+            if (path := Path(getattr(self.settings, key))).is_file():
+                words = [word for word in words if not word.startswith(f"{key}=")] + [f"{key} {file_digest(path)}"]
+        return hashlib.sha256(json.dumps([words, self.start and self.start.digest]).encode()).hexdigest()
 
     @property
     def done(self) -> bool:
-        with suppress(OSError):
-            return self.mark.read_bytes().decode(errors="replace").strip() == self.digest
+        with suppress(OSError), self.mark.open("rb") as file:
+            return file.readline().decode(errors="replace").strip() == self.digest
         return False
+
+    def record(self) -> Any:
+        """What the mark holds."""
+        try:
+            return json.loads(self.mark.read_bytes().partition(b"\n")[2])
+        except (OSError, ValueError) as problem:
+            raise RunError(f"{self.mark}: is damaged ({problem}); delete it to read the run again") from None
 
     @property
     def completions(self) -> int:
@@ -296,7 +318,7 @@ def _job(options: CompareSettings, name: str, seed: int, start: Job | None, fold
     if kind.command == "evaluate":
         common.pop("critic", None)  # who judges is the same for all, see `_seen`
     chosen = {**common, **_derived(options, tree, kind), **own, "seed": seed}
-    model = str(options.settings.get("model", "smollm2-135m")) if start is None else str(start.folder / "model")
+    model = str(options.settings.get("model", "smollm2-135m")) if start is None else str(start.model)
     model = str(own.get("model", model))
     if kind.command == "evaluate":
         chosen.pop("model", None)  # its model is a word of its own, not a setting
@@ -467,6 +489,8 @@ class Outcomes:
     """Name of a run → the last line that it wrote."""
     interrupted: int = 0
     """The signal that ended the comparison."""
+    late: bool = False
+    """Its time was up before its runs were done."""
 
 
 class Scheduler:
@@ -479,11 +503,20 @@ class Scheduler:
         memory: float,
         *,
         tell: Callable[[str], None] = print,
-        ended: Callable[[], None] = lambda: None,
+        record: Callable[[Job], bytes] = lambda _: b"{}",
+        seconds: float = math.inf,
     ) -> None:
-        """`memory`: GiB of a run; 0: not looked at. `ended`: called when a run has ended."""
-        self.waiting = [job for job in jobs if not job.done]
-        self.workers, self.memory, self.tell, self.ended = workers, memory, tell, ended
+        """`memory`: GiB of a run; 0: not looked at. `record`: what the mark of a run that has ended well shall hold.
+        `seconds`: then every run saves its state and ends."""
+        self.workers, self.memory, self.tell, self.record = workers, memory, tell, record
+        self.ends = time.monotonic() + seconds
+        self.waiting: list[Job] = []
+        for job in reversed(jobs):
+            # A finished run without its model, as where only its mark was carried here, runs again for those that
+            # start from it.
+            needed = not job.model.exists() and any(other.start is job for other in self.waiting)
+            if needed or not job.done:
+                self.waiting.insert(0, job)
         self.running: dict[Job, subprocess.Popen[bytes]] = {}
         self.alone: set[str] = set()
         """Runs that have failed for want of memory, and run alone now."""
@@ -495,11 +528,12 @@ class Scheduler:
     def run(self) -> Outcomes:
         before = {number: signal.signal(number, self._interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
-            while (self.waiting and not self.outcomes.interrupted) or self.running:
+            while (self.waiting and not self.stopping) or self.running:
                 for job in [job for job, process in self.running.items() if process.poll() is not None]:
                     self._end(job, self.running.pop(job).returncode)
-                while not self.outcomes.interrupted and (ready := self._next()) is not None:
+                while not self.stopping and (ready := self._next()) is not None:
                     self._begin(ready)
+                self._look_at_the_clock()
                 time.sleep(_TURN)
         finally:
             for process in self.running.values():
@@ -508,6 +542,22 @@ class Scheduler:
                 signal.signal(number, handler)
         return self.outcomes
 
+    @property
+    def stopping(self) -> bool:
+        return bool(self.outcomes.interrupted or self.outcomes.late)
+
+    def _look_at_the_clock(self) -> None:
+        """When the time is up, ask the runs to end; a little later, end them."""
+        left = self.ends - time.monotonic()
+        if left <= 0 and not self.stopping and (self.running or self.waiting):
+            self.tell("the time is up: every run saves its state after its update; the same command goes on from there")
+            self.outcomes.late = True
+            for process in self.running.values():
+                process.terminate()
+        elif left < -_GRACE and self.outcomes.late:
+            for process in self.running.values():
+                process.kill()
+
     def _next(self) -> Job | None:
         """A run that can begin now. One that has to run alone waits until nothing else runs, and comes last."""
         for job in [job for job in self.waiting if job.start and job.start.name in self.outcomes.failed]:
@@ -515,7 +565,8 @@ class Scheduler:
             self.outcomes.failed[job.name] = f"not begun, because {job.start.name} failed"  # type: ignore[union-attr]
         if self.alone & {job.name for job in self.running} or len(self.running) >= self.workers:
             return None
-        ready = [job for job in self.waiting if job.start is None or job.start.done]
+        unfinished = {*self.waiting, *self.running}
+        ready = [job for job in self.waiting if job.start not in unfinished]
         together = [job for job in ready if job.name not in self.alone]
         if together and (not self.running or self._room()):
             return together[0]
@@ -548,9 +599,14 @@ class Scheduler:
 
     def _end(self, job: Job, status: int) -> None:
         if status == 0:
-            write_atomic(job.mark, job.digest.encode())
-            self.tell(f"done: {job.name}")
-        elif self.outcomes.interrupted:
+            try:
+                write_atomic(job.mark, f"{job.digest}\n".encode() + self.record(job) + b"\n")
+            except Text2GradError as problem:
+                self.outcomes.failed[job.name] = str(problem)
+                self.tell(f"failed: {job.name}: {problem}")
+            else:
+                self.tell(f"done: {job.name}")
+        elif self.stopping:
             return
         elif job.name not in self.alone and (status == -signal.SIGKILL or _FULL.search(job.last_line())):
             self.alone.add(job.name)
@@ -559,7 +615,6 @@ class Scheduler:
         else:
             self.outcomes.failed[job.name] = job.last_line()
             self.tell(f"failed (status {status}): {job.name}: {job.last_line()}; see {job.log}")
-        self.ended()
 
     def _interrupt(self, number: int, _: object) -> None:
         """The runs save a checkpoint after their update, and end; a second signal ends them at once."""

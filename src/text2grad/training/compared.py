@@ -8,12 +8,13 @@ one per evaluation; the last metrics of each arm with their spread over seeds; p
 import json
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from text2grad.errors import Text2GradError
+from text2grad.errors import RunError, Text2GradError
 from text2grad.evaluation.judge import Verdicts, judge_pairs
 from text2grad.evaluation.metrics import MEASURED
 from text2grad.feedback.critics.budget import Budget
@@ -50,8 +51,33 @@ class Found:
         return metrics
 
 
+def record(job: Job) -> bytes:
+    """What stays of a run that has ended, and is enough for the table; see `Job.mark`."""
+    if (found := read(job)) is None:
+        raise RunError(f"{job.folder}: its run ended, and there is no evaluation in it")
+    infos = {key: info.to_json() for key, info in infos_of([Arm(job.arm, (found.run,), {})]).items() if HELD_OUT in key}
+    return json.dumps({"rows": found.rows, "each": found.each, "infos": infos}, ensure_ascii=False).encode()
+
+
+def recorded(job: Job) -> Found:
+    """A finished run by its mark. The curves of its training are drawn where its folder is still there."""
+    try:
+        kept = job.record()
+        rows = [row | {"arm": job.arm, "seed": job.seed} for row in kept["rows"]]
+        infos = {key: MetricInfo.from_json(info) for key, info in kept["infos"].items()}
+        drawn = {row["update"]: {HELD_OUT + key: value for key, value in row["metrics"].items()} for row in rows}
+        run = Run(job.folder, f"{job.arm}/seed-{job.seed}", drawn, declared=infos, facts={"seed": job.seed})
+        found = Found(job, run, rows, kept["each"])
+    except (LookupError, TypeError, ValueError, AttributeError) as problem:
+        raise RunError(f"{job.mark}: is damaged ({problem!r}); delete it to read the run again") from None
+    if job.kind.command != "evaluate" and (job.folder / "metrics.jsonl").is_file():
+        with suppress(Text2GradError):
+            found = replace(found, run=read_runs([job.folder])[0])
+    return found
+
+
 def read(job: Job) -> Found | None:
-    """None: nothing has been evaluated yet."""
+    """What the folder of a run holds, finished or not. None: nothing has been evaluated yet."""
     if job.kind.command == "evaluate":
         return _read_evaluation(job)
     if not (job.folder / "metrics.jsonl").is_file():
@@ -110,10 +136,18 @@ class Compared:
 
     def __init__(self, options: CompareSettings, jobs: Sequence[Job], failed: Mapping[str, str] | None = None) -> None:
         self.options, self.jobs, self.failed = options, jobs, dict(failed or {})
-        self.found = [found for job in jobs if (found := read(job)) is not None]
+        self.found = [found for job in jobs if (found := self._read(job)) is not None]
         self.baseline = options.baseline or next(iter(options.arms))
         self.wins: dict[tuple[str, int], Verdicts] = {}
         """What the judge says of an arm's run against the baseline's of the same seed."""
+
+    def _read(self, job: Job) -> Found | None:
+        """A run that cannot be read is told, and costs no other."""
+        try:
+            return recorded(job) if job.done else read(job)
+        except (Text2GradError, OSError, LookupError, TypeError, ValueError) as problem:
+            self.failed.setdefault(job.name, f"cannot be read: {problem}")
+            return None
 
     @property
     def rows(self) -> list[Row]:
