@@ -1,6 +1,7 @@
 """What comes out: the base's dtype, adapters, the best weights beside the last, cards, checkpoints as models."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,19 @@ def test_an_adapter_is_loaded_as_the_merged_model_is(given: Path, tmp_path: Path
         main(["train", str(tmp_path / "no"), *WORDS, f"data={given}/data.jsonl", "policy.lora.rank=0", "save=adapter"])
         == 2
     )
+
+
+def test_an_adapter_of_an_alias_names_the_alias(given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On another machine the cache lies elsewhere."""
+    monkeypatch.setenv("TEXT2GRAD_CACHE", str(tmp_path / "cache"))
+    entry = tmp_path / "cache" / "models" / "smollm2-135m-b179c9523d0e"
+    shutil.copytree(given / "base", entry)
+    (entry / "text2grad.json").write_text("{}")
+    run = trained(given, tmp_path / "run", "model=smollm2-135m", "save=adapter")
+    assert json.loads((run / "model" / "adapter_config.json").read_text())["base_model_name_or_path"] == "smollm2-135m"
+    monkeypatch.setenv("TEXT2GRAD_CACHE", str(tmp_path / "other"))
+    shutil.move(tmp_path / "cache", tmp_path / "other")
+    load_model(str(run / "model"))
 
 
 def test_the_best_weights_are_those_of_the_highest_score(tmp_path: Path) -> None:

