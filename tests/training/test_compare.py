@@ -152,7 +152,7 @@ def test_every_arm_has_the_same_budget_and_evaluation_in_its_own_words(tmp_path:
         ({"a": {"n": 4}}, {}, "arms.a.n: is of best_of_n alone"),
         ({"a": {"command": "best_of_n", "critic": "support"}}, {}, "best_of_critic names another one"),
         ({"a": {"start": ["b"]}, "b": {}}, {}, "arms.a.start: should be the name of an arm"),
-        ({"a": {"start": "b"}, "b": {"command": "base"}}, {}, "b trains nothing, so it has no model"),
+        ({"a": {"start": "b"}, "b": {"command": "base"}}, {}, "b trains no policy, so it has no model"),
         ({"results.json": {}}, {}, "becomes a folder"),
         ({"a" * 101: {}}, {}, "becomes a folder"),
         ({"a": {"command": "grpo", "reward": "scalar"}}, {}, "arms.a: `reward` means nothing to TRL's grpo trainer"),
@@ -229,6 +229,34 @@ def test_every_arm_is_judged_by_the_same_critic(tmp_path: Path) -> None:
     assert judges(settings=COMMON | {"critic": "support"}) == [None, "support", None, "support", "support"]
 
 
+def test_a_reward_model_is_trained_for_the_arms_that_name_it(tmp_path: Path) -> None:
+    arms = {
+        "judge": {"command": "reward_model", "seeds": "shared", "update.batch": 4},
+        "words": {},
+        "learned": {"critic": "judge"},
+        "best": {"command": "best_of_n", "best_of_critic": "judge", "seeds": [1]},
+        "named": {"critic": "support", "seeds": [0]},
+    }
+    chosen = options(arms)
+    jobs = {(job.arm, job.seed): job for job in plan(chosen, tmp_path)}
+    judge, learned, best = jobs["judge", 0], jobs["learned", 1], jobs["best", 1]
+    assert learned.needs == best.needs == [judge] and not jobs["named", 0].needs
+    assert learned.settings.critic == best.settings.best_of_critic == str(judge.model)
+    assert learned.settings.evaluation.critic == "reference", "the judge of all arms"
+    # What the arms are measured on chooses nothing.
+    assert (judge.settings.data, judge.settings.held_out) == ("train.jsonl", "")
+    assert compare.baseline_of(chosen) == "words"
+    assert next(compare.dry_run(list(jobs.values()))) == "judge: 1 x a reward model, from train.jsonl"
+    log, _, outcomes = scheduled(arms, tmp_path, {"judge, seed 0": [(2, "broken")]}, workers=2, memory=0.0)
+    assert log == ["judge, seed 0", "words, seed 0", "named, seed 0", "words, seed 1"]
+    assert outcomes.failed["learned, seed 1"] == "not begun, because judge, seed 0 failed"
+    for wrong in ({"start": "judge"}, {"critic": "judge", "start": "judge"}):
+        with pytest.raises(ConfigError, match="judge trains no policy"):
+            plan(options(arms | {"wrong": wrong}), tmp_path)
+    with pytest.raises(ConfigError, match="a reward model is no policy"):
+        plan(options(arms, baseline="judge"), tmp_path)
+
+
 def test_a_run_is_evaluated_fifteen_times_by_default(tmp_path: Path) -> None:
     tree = {"settings": COMMON, "arms": {"a": {}}, "updates": 100}
     (job, *_) = plan(config.build(CompareSettings, tree, "test"), tmp_path)
@@ -277,7 +305,7 @@ def test_a_run_without_memory_is_tried_again_alone(tmp_path: Path) -> None:
         "c, seed 1": [(-9, ""), (-9, "x")],
     }
     log, _, outcomes = scheduled({"a": {}, "b": {}, "c": {}}, tmp_path, ends, workers=6, memory=0.0)
-    assert log[:6] == [f"{arm}, seed {seed}" for arm in "abc" for seed in (0, 1)]
+    assert log[:6] == [f"{arm}, seed {seed}" for seed in (0, 1) for arm in "abc"], "first seeds first"
     assert log[6:] == ["b, seed 0", "c, seed 1"], "each once more, after the others"
     assert list(outcomes.failed) == ["c, seed 1"]
 
@@ -484,6 +512,25 @@ def test_a_mark_that_is_damaged_is_told_and_costs_no_other(whole: Path, tmp_path
     (folder / "words" / "seed-1" / "metrics.jsonl").write_bytes(b'{"update": 0}\nnonsense\n{"update": 1}\n')
     table = Compared(chosen, plan(chosen, folder))
     assert "cannot be read" in table.failed["words, seed 1"] and len(table.found) == 3
+
+
+def test_an_arm_learns_from_a_reward_model_that_another_one_trains(here: Path) -> None:
+    span = {"start": 0, "end": 3, "verdict": "poor"}
+    row = {"completion": "The Sava.", "critique": {"feedback": "Not the Sava.", "score": 0.0}, "spans": [span]}
+    rows = [{"id": str(n), "prompt": f"Which river {n}?", "reference": "The Drava.", **row} for n in range(8)]
+    (here / "people.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
+    few = {"updates": 2, "update": {"batch": 4, "micro_batch": 4}}
+    arms = {
+        "judge": {"command": "reward_model", "seeds": "shared", "data": "people.jsonl", **few},
+        "words": {},
+        "learned": {"critic": "judge", "critics.learned.confidence": 0},
+    }
+    assert started("learned", "--config", written(arms, "learned", seeds=[0], updates=2), "--quiet").wait() == 0
+    rows = rows_of(here / "learned")
+    assert [(row["arm"], row["update"]) for row in rows] == [(arm, n) for arm in ("words", "learned") for n in range(3)]
+    # Both are judged by the same critic, and the second by the one that it learns from, too.
+    assert "critic_score" in rows[-1]["metrics"] and "critic_score" not in rows[0]["metrics"]
+    assert list(json.loads((here / "learned" / "comparison.json").read_text())["arms"]) == ["words", "learned"]
 
 
 def test_it_stops_when_its_time_is_up_and_goes_on(whole: Path, here: Path) -> None:

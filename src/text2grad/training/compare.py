@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -38,7 +38,7 @@ from text2grad.plugins import find_plugin
 from text2grad.runs import write_atomic
 from text2grad.runs.folder import file_digest
 from text2grad.tasks.task import task_of
-from text2grad.training.settings import DPOSettings, SFTSettings, TrainSettings
+from text2grad.training.settings import DPOSettings, RewardModelSettings, SFTSettings, TrainSettings
 from text2grad.training.spending import check_critic, estimate
 from text2grad.training.trl_settings import TRLSettings
 from text2grad.training.trl_settings import check as check_trl
@@ -69,9 +69,9 @@ class CompareSettings:
     settings: dict[str, Any] = field(default_factory=dict)
     """Settings of all runs whose command has them: model, task, data, held_out, sampling, policy, …"""
     arms: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Name → `command` (sft, train, dpo, grpo, sdpo, base, best_of_n, reflection), `start` (the arm whose model it
-    starts from), `seeds` (its own list, or `shared`: one run that stands for every seed), `n` (of best_of_n), and
-    settings of the command."""
+    """Name → `command` (sft, train, dpo, grpo, sdpo, reward_model, base, best_of_n, reflection), `start` (the arm whose
+    model it starts from), `critic` (may name an arm of reward_model), `seeds` (its own list, or `shared`: one run that
+    stands for every seed), `n` (of best_of_n), and settings of the command."""
     seeds: tuple[int, ...] = (0, 1, 2)
     """Of every arm that names no other."""
     baseline: str = ""
@@ -111,6 +111,11 @@ class Kind:
     """Where its metrics are: of a run, or this part of an evaluation."""
 
     @property
+    def measured(self) -> bool:
+        """Whether it is a policy, with held-out completions; else it is a critic that other arms learn from."""
+        return self.command != "reward-model"
+
+    @property
     def samples(self) -> bool:
         """Whether the budget of completions is for it."""
         return self.command in ("train", "dpo", "trl")
@@ -122,10 +127,15 @@ KINDS = {
     "dpo": Kind("dpo", DPOSettings),
     "grpo": Kind("trl", TRLSettings),
     "sdpo": Kind("trl", TRLSettings),
+    "reward_model": Kind("reward-model", RewardModelSettings),
     "base": Kind("evaluate", EvaluateSettings, "greedy"),
     "best_of_n": Kind("evaluate", EvaluateSettings, "best_of"),
     "reflection": Kind("evaluate", EvaluateSettings, "reflection"),
 }
+
+
+TRAINS = ("sft", "train", "dpo", "trl")
+"""Commands whose models others can start from."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,6 +153,10 @@ class Job:
     """It stands for every seed."""
     start: "Job | None" = None
     """The run whose model it starts from."""
+    critic: "Job | None" = None
+    """The run whose reward model it learns from."""
+    turn: int = 0
+    """Place of its seed among those of its arm."""
     key: str | None = None
     """Of the critic's server. Words of a command can be seen by everybody on the machine, so it goes another way."""
 
@@ -173,7 +187,12 @@ class Job:
         for key in ("data", "held_out"):
             if (path := Path(getattr(self.settings, key))).is_file():
                 words = [word for word in words if not word.startswith(f"{key}=")] + [f"{key} {file_digest(path)}"]
-        return hashlib.sha256(json.dumps([words, self.start and self.start.digest]).encode()).hexdigest()
+        return hashlib.sha256(json.dumps([words, [job.digest for job in self.needs]]).encode()).hexdigest()
+
+    @property
+    def needs(self) -> "list[Job]":
+        """The runs that have to be done before."""
+        return [job for job in (self.start, self.critic) if job is not None]
 
     @property
     def done(self) -> bool:
@@ -225,21 +244,40 @@ def plan(options: CompareSettings, folder: Path) -> list[Job]:
         if name not in options.arms:
             raise ConfigError(f"arms.{above[-1]}.start: there is no arm {name!r}; there are {', '.join(options.arms)}")
         tree = options.arms[name]
-        if above and _kind(name, tree).command == "evaluate":
-            raise ConfigError(f"arms.{above[-1]}.start: {name} trains nothing, so it has no model to start from")
-        starts = {job.seed: job for job in made(tree["start"], (*above, name))} if tree.get("start") else {}
-        for seed in _seeds(options, name, tree):
+        if above and options.arms[above[-1]].get("start") == name and _kind(name, tree).command not in TRAINS:
+            raise ConfigError(f"arms.{above[-1]}.start: {name} trains no policy, so it has no model to start from")
+        for turn, seed in enumerate(_seeds(options, name, tree)):
             if (name, seed) not in jobs:
-                start = starts.get(seed) or next((job for job in starts.values() if job.shared), None)
-                if starts and start is None:
-                    raise ConfigError(f"arms.{name}: {tree['start']} has no run of seed {seed}, nor a shared one")
-                jobs[name, seed] = _job(options, name, seed, start, folder)
+                start, critic = (of_seed(tree.get(key), seed, (*above, name)) for key in ("start", _asks(name, tree)))
+                jobs[name, seed] = replace(_job(options, name, seed, start, critic, folder), turn=turn)
         return [job for (arm, _), job in jobs.items() if arm == name]
+
+    def of_seed(name: str | None, seed: int, above: tuple[str, ...]) -> Job | None:
+        """The run of an arm that another one needs. A critic need not be an arm."""
+        if not name or (name != options.arms[above[-1]].get("start") and not _is_critic(options, name)):
+            return None
+        found = {job.seed: job for job in made(name, above)}
+        job = found.get(seed) or next((job for job in found.values() if job.shared), None)
+        if job is None:
+            raise ConfigError(f"arms.{above[-1]}: {name} has no run of seed {seed}, nor a shared one")
+        return job
 
     for name in options.arms:
         made(name)
-    _check_metrics(options, next(iter(jobs.values())))
+    measured = [job for job in jobs.values() if job.kind.measured]
+    if not measured or _is_critic(options, options.baseline):
+        raise ConfigError("arms: a reward model is no policy: the baseline, and one arm at least, should be one")
+    _check_metrics(options, measured[0])
     return list(jobs.values())
+
+
+def _is_critic(options: CompareSettings, name: object) -> bool:
+    return name in options.arms and not _kind(str(name), options.arms[str(name)]).measured
+
+
+def _asks(name: str, tree: Mapping[str, Any]) -> str:
+    """The setting that names the critic an arm learns from, or chooses by."""
+    return "best_of_critic" if _kind(name, tree).part == "best_of" else "critic"
 
 
 def _check_arm(name: str, tree: Mapping[str, Any]) -> None:
@@ -310,13 +348,17 @@ def _seeds(options: CompareSettings, name: str, tree: Mapping[str, Any]) -> Sequ
     return seeds[:1] if shared else seeds
 
 
-def _job(options: CompareSettings, name: str, seed: int, start: Job | None, folder: Path) -> Job:
+def _job(options: CompareSettings, name: str, seed: int, start: Job | None, critic: Job | None, folder: Path) -> Job:
     tree, place = options.arms[name], folder.resolve() / name / f"seed-{seed}"
     kind = _kind(name, tree)
     own = config.flat({key: value for key, value in tree.items() if key not in _OF_ARM})
     common = {key: value for key, value in config.flat(options.settings).items() if _known(kind.settings, key)}
     if kind.command == "evaluate":
         common.pop("critic", None)  # who judges is the same for all, see `_seen`
+    if critic is not None:
+        own[_asks(name, tree)] = str(critic.model)
+    if not kind.measured:
+        common.pop("held_out", None)  # what is reported on may choose nothing, so a part of `data` does
     chosen = {**common, **_derived(options, tree, kind), **own, "seed": seed}
     model = str(options.settings.get("model", "smollm2-135m")) if start is None else str(start.model)
     model = str(own.get("model", model))
@@ -341,11 +383,13 @@ def _job(options: CompareSettings, name: str, seed: int, start: Job | None, fold
     else:
         words = [str(place), *words, "--quiet"]
     shared = tree.get("seeds") == "shared"
-    return Job(name, seed, kind, made, (kind.command, *words), place, shared, start, chosen.get(_KEY))
+    return Job(name, seed, kind, made, (kind.command, *words), place, shared, start, critic, key=chosen.get(_KEY))
 
 
 def _derived(options: CompareSettings, tree: Mapping[str, Any], kind: Kind) -> dict[str, Any]:
     """What the budget and the evaluation mean to a command, in its own words."""
+    if not kind.measured:
+        return {"keep_checkpoints": 1}
     every = _every(options, options.updates)
     budget: dict[str, Any] = {"updates": options.updates, "completions": options.completions}
     spare: dict[str, Any] = {"save_best": False, "keep_checkpoints": 1}
@@ -372,6 +416,8 @@ def _derived(options: CompareSettings, tree: Mapping[str, Any], kind: Kind) -> d
 def _seen(options: CompareSettings, kind: Kind, made: Any) -> dict[str, Any]:
     """What follows from the data: who judges the held-out examples, the same for every arm, and how often sft is
     evaluated."""
+    if not kind.measured:
+        return {}
     task = task_of(made)
     if "validation" not in task.splits:
         raise ConfigError("a comparison wants held-out examples: held_out=FILE, or a task that brings its own")
@@ -403,13 +449,17 @@ def dry_run(jobs: Sequence[Job]) -> Iterator[str]:
     for arm in dict.fromkeys(job.arm for job in jobs):
         runs = [job for job in jobs if job.arm == arm]
         job, made = runs[0], runs[0].settings
+        if not job.kind.measured:
+            yield f"{arm}: {len(runs)} x a reward model, from {made.data or made.task}"
+            totals[0] += len(runs)
+            continue
         task = task_of(made)
         if job.start is None:
             check_there(job.words[1] if job.kind.command == "evaluate" else made.model)
         judge = made.evaluation.critic if hasattr(made, "evaluation") else getattr(made, "evaluate_critic", None)
-        critic = getattr(made, "critic", None) or judge or task.critic
+        critic = getattr(made, "best_of_critic", None) or getattr(made, "critic", None) or judge or task.critic
         examples = task.examples("train") if "train" in task.splits else task.held_out()
-        for named in (critic, judge or critic):
+        for named in (judge or task.critic,) if job.critic else (critic, judge or critic):
             check_critic(named, made.critics, examples)
         held_out = len(task.held_out()[: _examples(made)])
         updates = _sft_updates(made) if job.kind.command == "sft" else getattr(made, "updates", 0)
@@ -435,10 +485,16 @@ def judge_line(options: CompareSettings, jobs: Sequence[Job]) -> Iterator[str]:
     arms: dict[str, list[Job]] = {}
     for job in jobs:
         arms.setdefault(job.arm, []).append(job)
-    theirs = arms.pop(options.baseline or next(iter(options.arms)))
-    pairs = sum(paired(one, other) for ours in arms.values() for one in ours for other in theirs)
-    most = 2 * pairs * min(options.examples, len(task_of(jobs[0].settings).held_out()))
+    theirs = arms.pop(baseline_of(options))
+    ours = [job for some in arms.values() for job in some if job.kind.measured]
+    pairs = sum(paired(one, other) for one in ours for other in theirs)
+    most = 2 * pairs * min(options.examples, len(task_of(theirs[0].settings).held_out()))
     yield f"judge: {pairs} pairs of runs, at most {most:,} requests to {options.judge}; equal texts are not asked about"
+
+
+def baseline_of(options: CompareSettings) -> str:
+    """The arm that the others are compared with."""
+    return options.baseline or next(name for name in options.arms if not _is_critic(options, name))
 
 
 def paired(one: Job, other: Job) -> bool:
@@ -514,9 +570,11 @@ class Scheduler:
         for job in reversed(jobs):
             # A finished run without its model, as where only its mark was carried here, runs again for those that
             # start from it.
-            needed = not job.model.exists() and any(other.start is job for other in self.waiting)
+            needed = not job.model.exists() and any(job in other.needs for other in self.waiting)
             if needed or not job.done:
                 self.waiting.insert(0, job)
+        # The first seeds of all arms, then the second ones: a table that is not finished has pairs to compare.
+        self.waiting.sort(key=lambda job: job.turn)
         self.running: dict[Job, subprocess.Popen[bytes]] = {}
         self.alone: set[str] = set()
         """Runs that have failed for want of memory, and run alone now."""
@@ -560,13 +618,14 @@ class Scheduler:
 
     def _next(self) -> Job | None:
         """A run that can begin now. One that has to run alone waits until nothing else runs, and comes last."""
-        for job in [job for job in self.waiting if job.start and job.start.name in self.outcomes.failed]:
-            self.waiting.remove(job)
-            self.outcomes.failed[job.name] = f"not begun, because {job.start.name} failed"  # type: ignore[union-attr]
+        for job in list(self.waiting):
+            if failed := next((need.name for need in job.needs if need.name in self.outcomes.failed), None):
+                self.waiting.remove(job)
+                self.outcomes.failed[job.name] = f"not begun, because {failed} failed"
         if self.alone & {job.name for job in self.running} or len(self.running) >= self.workers:
             return None
         unfinished = {*self.waiting, *self.running}
-        ready = [job for job in self.waiting if job.start not in unfinished]
+        ready = [job for job in self.waiting if not unfinished.intersection(job.needs)]
         together = [job for job in ready if job.name not in self.alone]
         if together and (not self.running or self._room()):
             return together[0]

@@ -26,7 +26,7 @@ from text2grad.report.page import Table, build
 from text2grad.report.words import Comparison, infos_of, number, signed
 from text2grad.runs import read_jsonl, write_atomic
 from text2grad.tasks.task import task_of
-from text2grad.training.compare import CompareSettings, Job, paired
+from text2grad.training.compare import CompareSettings, Job, baseline_of, paired
 from text2grad.types import MetricInfo
 
 Row = dict[str, Any]
@@ -53,6 +53,8 @@ class Found:
 
 def record(job: Job) -> bytes:
     """What stays of a run that has ended, and is enough for the table; see `Job.mark`."""
+    if not job.kind.measured:
+        return json.dumps({"rows": [], "each": {}, "infos": {}}).encode()
     if (found := read(job)) is None:
         raise RunError(f"{job.folder}: its run ended, and there is no evaluation in it")
     infos = {key: info.to_json() for key, info in infos_of([Arm(job.arm, (found.run,), {})]).items() if HELD_OUT in key}
@@ -137,12 +139,16 @@ class Compared:
     def __init__(self, options: CompareSettings, jobs: Sequence[Job], failed: Mapping[str, str] | None = None) -> None:
         self.options, self.jobs, self.failed = options, jobs, dict(failed or {})
         self.found = [found for job in jobs if (found := self._read(job)) is not None]
-        self.baseline = options.baseline or next(iter(options.arms))
+        self.baseline = baseline_of(options)
+        self.names = list(dict.fromkeys(job.arm for job in jobs if job.kind.measured))
+        """Of the arms that are policies."""
         self.wins: dict[tuple[str, int], Verdicts] = {}
         """What the judge says of an arm's run against the baseline's of the same seed."""
 
     def _read(self, job: Job) -> Found | None:
         """A run that cannot be read is told, and costs no other."""
+        if not job.kind.measured:
+            return None
         try:
             return recorded(job) if job.done else read(job)
         except (Text2GradError, OSError, LookupError, TypeError, ValueError) as problem:
@@ -160,7 +166,7 @@ class Compared:
     @cached_property
     def arms(self) -> list[Arm]:
         """All runs, also those under way, for the charts."""
-        runs = {name: [found.run for found in self.found if found.job.arm == name] for name in self.options.arms}
+        runs = {name: [found.run for found in self.found if found.job.arm == name] for name in self.names}
         return [Arm(name, tuple(some), {}) for name, some in runs.items() if some]
 
     @cached_property
@@ -199,7 +205,7 @@ class Compared:
         all questions share one budget, which FOLDER/judge.spent keeps."""
         settings = [found.job.settings.critics.openai for found in self.found]
         with (budget := Budget(settings[0].budget)).kept_beside(folder / "judge"):
-            for arm in self.options.arms:
+            for arm in self.names:
                 for ours, theirs in self.pairs(arm) if arm != self.baseline else ():
                     self._judge(ours, theirs, budget)
 
@@ -228,7 +234,7 @@ class Compared:
     def to_json(self) -> dict[str, Any]:
         """comparison.json."""
         arms = {}
-        for arm in self.options.arms:
+        for arm in self.names:
             final = {key: self.final(arm, key) for key in self.infos}
             differences = {key: self.difference(arm, key) for key in self.infos if arm != self.baseline}
             arms[arm] = {
@@ -277,29 +283,27 @@ class Compared:
         """The top of the page."""
         key, title = self.options.primary, self._title(self.options.primary)
         said = []
-        for arm in self.options.arms:
+        for arm in self.names:
             if arm != self.baseline and (found := self.difference(arm, key)) is not None:
                 over = f"{found[1]} seed{'s'[: found[1] != 1]}" + (f", {found[2]} examples" if found[2] else "")
                 said.append(f"{arm} − {self.baseline}: {_interval(found[0])} ({title}, 95 %, {over}).")
         said += [f"{name} failed: {line}" for name, line in self.failed.items()]
         missing = [job.name for job in self.jobs if not job.done and job.name not in self.failed]
         said += [f"Not finished: {', '.join(missing)}."] if missing else []
-        headline = f"{len(self.options.arms)} arms: {title} compared with {self.baseline}"
+        headline = f"{len(self.names)} arms: {title} compared with {self.baseline}"
         return Comparison(HELD_OUT + key, headline, tuple(said))
 
     def tables(self) -> list[Table]:
         """Final metrics, differences, cost."""
-        keys = [key for key in self.infos if any(self.final(arm, key) for arm in self.options.arms)]
+        keys = [key for key in self.infos if any(self.final(arm, key) for arm in self.names)]
         titles = [self._title(key) for key in keys]
-        final = [
-            [arm, str(len(self.of(arm))), *(_spread(self.final(arm, key)) for key in keys)] for arm in self.options.arms
-        ]
+        final = [[arm, str(len(self.of(arm))), *(_spread(self.final(arm, key)) for key in keys)] for arm in self.names]
         apart = [
             [arm, *("–" if (found := self.difference(arm, key)) is None else _interval(found[0]) for key in keys)]
-            for arm in self.options.arms
+            for arm in self.names
             if arm != self.baseline
         ]
-        costs = {arm: self._cost(arm) for arm in self.options.arms}
+        costs = {arm: self._cost(arm) for arm in self.names}
         spent = [[arm, *(f"{value:,.0f}" for value in cost.values())] for arm, cost in costs.items() if cost]
         note = "Over seeds and held-out examples where every example has a value, else over seeds by Student's t."
         tables = [
