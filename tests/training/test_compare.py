@@ -16,7 +16,7 @@ import yaml
 
 from text2grad import config
 from text2grad.cli import main
-from text2grad.errors import ConfigError, CriticError, MissingExtra
+from text2grad.errors import ConfigError, CriticError, InvalidData, MissingExtra
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.report.differences import over_seeds_and_examples
 from text2grad.runs import read_jsonl
@@ -325,6 +325,7 @@ def test_a_key_is_no_word_of_a_command(tmp_path: Path, monkeypatch: pytest.Monke
         seeds=(0,),
     )
     monkeypatch.setattr("text2grad.training.compare._seen", lambda *_: {})
+    monkeypatch.setattr("text2grad.training.compare._check_measure", lambda *_: None)
     (job,) = plan(options, tmp_path / "study")
     assert job.key == "a-secret-key" and job.settings.critics.openai.api_key is not None
     assert not any("secret" in word for word in job.words)
@@ -357,6 +358,12 @@ def test_a_finished_start_runs_again_only_where_its_model_is_missing_and_needed(
     # Other settings of the start make other runs of what begins there.
     other = arms | {"sft": arms["sft"] | {"epochs": 9}}
     assert len(scheduled(other, tmp_path, {}, workers=1, memory=0.0)[0]) == 3
+
+
+def test_held_out_examples_that_cannot_be_read_are_told_before_anything_runs(tmp_path: Path) -> None:
+    (tmp_path / "bad.jsonl").write_text('{"id": "a", "prompt": "Which?"}\n{"id": "b"}\n')
+    with pytest.raises(InvalidData, match=r"bad\.jsonl, line 2"):
+        plan(options({"a": {}}, settings=COMMON | {"held_out": str(tmp_path / "bad.jsonl")}), tmp_path)
 
 
 def test_a_run_is_done_wherever_its_folder_is_and_not_if_its_data_changed(tmp_path: Path, here: Path) -> None:
@@ -487,6 +494,15 @@ def test_killed_in_the_middle_it_resumes_and_ends_the_same(whole: Path, here: Pa
     assert begun == [file.stat().st_mtime_ns for file in sorted((here / "killed").glob("*/*.log"))]
 
 
+def test_arms_that_did_not_do_the_same_work_are_told(whole: Path) -> None:
+    chosen = config.load(CompareSettings, "whole.yaml")
+    table = Compared(chosen, plan(chosen, whole))
+    assert not any("work" in line for line in table.words().sentences)
+    for found in table.of("words"):
+        found.rows[-1]["cost"]["completions"] = 24
+    assert "Not equal work: scalar 16, words 24 completions per run." in table.words().sentences
+
+
 def test_marks_alone_make_the_same_table_elsewhere(whole: Path, here: Path) -> None:
     for mark in whole.glob("*/seed-*.done"):
         (here / "carried" / mark.parent.name).mkdir(parents=True, exist_ok=True)
@@ -526,10 +542,12 @@ def test_an_arm_learns_from_a_reward_model_that_another_one_trains(here: Path) -
         "learned": {"critic": "judge", "critics.learned.confidence": 0},
     }
     assert started("learned", "--config", written(arms, "learned", seeds=[0], updates=2), "--quiet").wait() == 0
-    rows = rows_of(here / "learned")
-    assert [(row["arm"], row["update"]) for row in rows] == [(arm, n) for arm in ("words", "learned") for n in range(3)]
+    table = rows_of(here / "learned")
+    assert [(row["arm"], row["update"]) for row in table] == [
+        (arm, n) for arm in ("words", "learned") for n in range(3)
+    ]
     # Both are judged by the same critic, and the second by the one that it learns from, too.
-    assert "critic_score" in rows[-1]["metrics"] and "critic_score" not in rows[0]["metrics"]
+    assert "critic_score" in table[-1]["metrics"] and "critic_score" not in table[0]["metrics"]
     assert list(json.loads((here / "learned" / "comparison.json").read_text())["arms"]) == ["words", "learned"]
 
 

@@ -3,6 +3,7 @@
 import argparse
 import math
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from text2grad.commands import parsing
@@ -63,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _minutes(word: str) -> float:
-    minutes = float(word)
-    if not 0 < minutes < math.inf:
-        raise ValueError
-    return minutes
+    with suppress(ValueError):
+        if 0 < (minutes := float(word)) < math.inf:
+            return minutes
+    raise argparse.ArgumentTypeError(f"should be a number above 0, got {word!r}")

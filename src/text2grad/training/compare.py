@@ -267,7 +267,7 @@ def plan(options: CompareSettings, folder: Path) -> list[Job]:
     measured = [job for job in jobs.values() if job.kind.measured]
     if not measured or _is_critic(options, options.baseline):
         raise ConfigError("arms: a reward model is no policy: the baseline, and one arm at least, should be one")
-    _check_metrics(options, measured[0])
+    _check_measure(options, measured[0])
     return list(jobs.values())
 
 
@@ -301,9 +301,11 @@ def _check_arm(name: str, tree: Mapping[str, Any]) -> None:
         raise MissingExtra.of(missing, f"arms.{name}") or missing
 
 
-def _check_metrics(options: CompareSettings, job: Job) -> None:
-    """The metrics can be measured, and the primary one is among them."""
-    metrics = (*task_of(job.settings).metrics, *metrics_named(options.metrics))
+def _check_measure(options: CompareSettings, job: Job) -> None:
+    """The held-out examples can be read, the metrics can be measured, and the primary one is among them."""
+    task = task_of(job.settings)
+    task.held_out()
+    metrics = (*task.metrics, *metrics_named(options.metrics))
     there = [*(metric.key for metric in metrics), *MEASURED]
     check_metrics(metrics)
     if options.primary not in there:

@@ -253,6 +253,10 @@ class Compared:
             }
         return {"baseline": self.baseline, "primary": self.options.primary, "arms": arms, "failed": self.failed}
 
+    def _samples(self, arm: str) -> bool:
+        """Whether it has finished runs that learn from what they sample."""
+        return any(found.job.kind.samples for found in self.of(arm))
+
     def _cost(self, arm: str) -> dict[str, float]:
         """Mean over its finished runs, at their end; what its start cost is not in it."""
         costs = [found.rows[-1]["cost"] for found in self.of(arm)]
@@ -287,6 +291,11 @@ class Compared:
             if arm != self.baseline and (found := self.difference(arm, key)) is not None:
                 over = f"{found[1]} seed{'s'[: found[1] != 1]}" + (f", {found[2]} examples" if found[2] else "")
                 said.append(f"{arm} − {self.baseline}: {_interval(found[0])} ({title}, 95 %, {over}).")
+        work = {arm: self._cost(arm)["completions"] for arm in self.names if self._samples(arm)}
+        if len(set(work.values())) > 1:
+            said.append(
+                f"Not equal work: {', '.join(f'{arm} {n:,.0f}' for arm, n in work.items())} completions per run."
+            )
         said += [f"{name} failed: {line}" for name, line in self.failed.items()]
         missing = [job.name for job in self.jobs if not job.done and job.name not in self.failed]
         said += [f"Not finished: {', '.join(missing)}."] if missing else []
