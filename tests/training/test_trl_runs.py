@@ -118,3 +118,19 @@ def test_the_rows_in_memory_are_few_and_divide_the_minibatch(given: Path, tmp_pa
         options = trainer._options()
     assert (options["per_device_train_batch_size"], options["gradient_accumulation_steps"]) == (32, 4)
     assert options["steps_per_generation"] == 8  # of 32: all 256
+
+
+@pytest.mark.parametrize(("kind", "other"), [("grpo", "ref_model"), ("sdpo", "teacher_model")])
+def test_the_reference_of_all_weights_is_the_model_that_was_given(
+    kind: str, other: str, given: Path, tmp_path: Path
+) -> None:
+    """A start whose adapter was merged is not what its base's name leads to."""
+    files = [f"model={given / 'model'}", f"data={given / 'data.jsonl'}"]
+    words = [*SMALL, *files, f"trainer={kind}", "policy.lora.rank=0", "kl.coefficient=0.1"]
+    with TRLTrainer(config.load(TRLSettings, None, words), tmp_path / "run") as trainer:
+        with torch.no_grad():
+            trainer.policy.model.lm_head.weight += 1.0
+        made = getattr(trainer._trainer(str(tmp_path)), other)
+        assert made is not trainer.policy.model
+        wanted = trainer.policy.model.state_dict()
+        assert all(torch.equal(weight, wanted[name]) for name, weight in made.state_dict().items())

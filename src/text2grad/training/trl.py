@@ -154,6 +154,10 @@ class TRLTrainer(Closable):
             train_dataset=Dataset.from_list(rows),
             processing_class=self.tokenizer,
         )
+        # Without adapters TRL loads its reference or teacher by the name of the base, without what was merged into it.
+        for other in (getattr(trainer, name, None) for name in ("ref_model", "teacher_model")):
+            if other is not None and other is not trainer.model:
+                other.to(self.policy.model.dtype).load_state_dict(self.policy.model.state_dict())
         trainer.judge = self.judge
         trainer.add_callback(_callback(self))
         self.state.trainer = trainer
