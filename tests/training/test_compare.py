@@ -202,8 +202,9 @@ def test_a_dry_run_looks_for_every_critic_and_counts_what_the_judge_is_asked(tmp
 
 def test_a_missing_extra_is_told_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare, "find_spec", lambda _: None)
-    with pytest.raises(MissingExtra, match=r"arms\.a needs .*text2grad\[trl\]"):
-        plan(options({"a": {"command": "grpo"}}), tmp_path)
+    told = list(compare.dry_run(plan(options({"a": {"command": "grpo"}, "b": {}}), tmp_path)))
+    assert told[1].startswith("  will fail: a needs ") and "text2grad[trl]" in told[1]
+    assert told[2].startswith("b: 2 runs"), "the other arms can do without"
     monkeypatch.setitem(sys.modules, "rouge_score.rouge_scorer", None)
     with pytest.raises(MissingExtra, match=r"text2grad\[eval\]"):
         plan(options({"a": {}}, metrics=["rouge"]), tmp_path)

@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         return 128 + outcomes.interrupted
     print("\n".join(compared.words().sentences))
     print(f"wrote results.json, comparison.json and report.html in {folder}")
-    return 1 if compared.failed else UNFINISHED if outcomes.late else 0
+    return UNFINISHED if outcomes.late else 1 if compared.failed else 0
 
 
 def _minutes(word: str) -> float:

@@ -296,9 +296,6 @@ def _check_arm(name: str, tree: Mapping[str, Any]) -> None:
     if kind.command == "evaluate" and "critic" in tree:
         other = "; best_of_critic names another one that chooses" if kind.part == "best_of" else ""
         raise ConfigError(f"arms.{name}.critic: all arms are judged alike, by `critic` of the comparison{other}")
-    if kind.command == "trl" and find_spec("trl") is None:
-        missing = ModuleNotFoundError("no trl", name="trl")
-        raise MissingExtra.of(missing, f"arms.{name}") or missing
 
 
 def _check_measure(options: CompareSettings, job: Job) -> None:
@@ -474,6 +471,9 @@ def dry_run(jobs: Sequence[Job]) -> Iterator[str]:
         totals = [total + len(runs) * number for total, number in zip(totals, numbers, strict=True)]
         looks = 1 + math.ceil(updates / every)
         yield f"{arm}: {_work([len(runs), *numbers[1:]])} each; {looks} x {held_out} held-out examples are evaluated"
+        if job.kind.command == "trl" and find_spec("trl") is None:
+            # Not refused: the other arms can do without.
+            yield f"  will fail: {MissingExtra.of(ModuleNotFoundError(name='trl'), arm)}"
         if job.kind.samples:
             lines = estimate(_as_train(job, every), examples, task.held_out(), critic)[1:]
             yield from (f"  each run: {line}" for line in lines)
