@@ -263,8 +263,8 @@ class Compared:
         return {key: statistics.mean(cost[key] for cost in costs) for key in (costs[0] if costs else ())}
 
     def write(self, folder: Path, *, judge: bool = True) -> None:
-        """The three files; once more when the judge has spoken, so that one who fails costs nothing but his part.
-        `judge`: False leaves him out for now."""
+        """The three files; once more when the judge has spoken, so that a failure costs nothing but its part.
+        `judge`: False leaves it out for now."""
         self._write(folder)
         if judge and self.options.judge is not None and self.found:
             try:
