@@ -80,7 +80,7 @@ def test_a_stretch_goes_on_from_what_another_machine_left(tmp_path: Path) -> Non
     (tmp_path / "compare").chmod(0o755)
 
     def stretch(folder: str, out: str) -> int:
-        words = ["sh", str(STUDY / "session.sh"), "defacto", "data", "8.5", out, "updates=3"]
+        words = ["sh", str(STUDY / "stretch.sh"), "defacto", "data", "8.5", out, "updates=3"]
         environment = os.environ | {"TEXT2GRAD": "./compare", "FOLDER": folder, "FROM": "first"}
         return subprocess.run(words, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL).returncode
 

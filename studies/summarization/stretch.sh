@@ -1,6 +1,6 @@
 #!/bin/sh
 # One stretch of a study, for a machine that is lent for minutes and keeps nothing:
-#     sh studies/summarization/session.sh STUDY DATA MINUTES OUT [key=value ...]
+#     sh studies/summarization/stretch.sh STUDY DATA MINUTES OUT [key=value ...]
 # STUDY   scitldr or defacto: a config beside this script
 # DATA    folder of STUDY_train.jsonl and the held-out file, as published
 # OUT     folder that is carried back, and here again for the next stretch: STUDY.tar.00, .01, ... of 15 MiB at most
