@@ -35,9 +35,10 @@ numbers called `rows` count the prompt again for each completion, as an implemen
 
 The rival gets the same weights, the same prompts in the same order, the same limits, optimizer steps, critic calls and
 KL penalty, no gradient checkpointing, SDPA attention and a minibatch in one piece; each of its variants runs in a
-process of its own, and the fastest counts: `fp32` (fp32 weights under autocast, as ours), `bf16` (bf16 weights),
-`paged` (bf16 weights, continuous batching), `static` (bf16 weights, a static cache with compiled decoding). With bf16
-weights most updates at this learning rate round to nothing: faster, and not the same training.
+process of its own: `fp32` (fp32 weights under autocast, as ours), `bf16` (bf16 weights), `paged` (bf16 weights,
+continuous batching), `static` (bf16 weights, a static cache with compiled decoding). With bf16 weights most updates at
+this learning rate round to nothing: faster, and not the same training. So `fp32` is the one that counts; the ratios of
+the others are printed above it.
 
 Last are `speed_vs_trl=` (its seconds over ours), `seconds=` and `gib=` (ours).
 """
@@ -73,6 +74,8 @@ from text2grad.types import Example
 PEAK = 989e12
 PARTS = ("sample", "critic", "align", "forward", "update", "other")
 VARIANTS = ("fp32", "bf16", "paged", "static")
+EQUAL = "fp32"
+"""The variant whose weights are kept as precisely as ours."""
 SHAPE = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
 SHAPES = {
     "smollm2-135m": (576, 1536, 30, 9, 3),
@@ -183,7 +186,7 @@ class Work:
         return [stream.at(first + place) for place in range(self.settings.prompts)]
 
 
-def work_of(args: argparse.Namespace, updates: int) -> Work:
+def work_of(args: argparse.Namespace, cold: int, updates: int) -> Work:
     device, settings = [f"device={args.device}"], []
     if args.model is not None:
         settings = REAL if str(TrainSettings().update.micro_batch) == "auto" else [*REAL, *SIZES]
@@ -197,9 +200,9 @@ def work_of(args: argparse.Namespace, updates: int) -> Work:
         given = fixed_examples(args.sentences)
     else:
         # As many for a side with fewer steps: the order depends on the number.
-        steps = args.cold + max(args.updates, args.rival_updates) + profiled
+        steps = max(args.cold + args.updates, args.rival_cold + args.rival_updates) + profiled
         given = mixed_examples(chosen.prompts * steps, args.sentences)
-    return Work(chosen, args.folder, given, args.cold, updates, profiled)
+    return Work(chosen, args.folder, given, cold, updates, profiled)
 
 
 def make_folder(args: argparse.Namespace, scratch: str) -> str:
@@ -609,6 +612,7 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--updates", type=int, default=6, help="steps that are timed")
     parser.add_argument("--rival-updates", type=int, help="default: as many")
     parser.add_argument("--cold", type=int, help="steps before; default: 2 on a GPU, else 1")
+    parser.add_argument("--rival-cold", type=int, help="default: as many; it records nothing, so few do")
     parser.add_argument("--no-profile", action="store_true", help="no step under the profiler")
     parser.add_argument("--patience", type=int, default=300, help="seconds that one side may take, with --rival")
     parser.add_argument("--json", type=Path, help="write all numbers here")
@@ -623,19 +627,21 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
         args.model = "smollm2-135m"
     args.cold = args.cold if args.cold is not None else 2 if args.device == "cuda" else 1
     args.rival_updates = args.rival_updates or args.updates
+    args.rival_cold = args.cold if args.rival_cold is None else args.rival_cold
     return args
 
 
 def main(words: Sequence[str]) -> None:
     args = arguments(words)
     if args.side:
-        work = work_of(args, args.updates if args.side == "ours" else args.rival_updates)
+        ours = args.side == "ours"
+        work = work_of(args, *((args.cold, args.updates) if ours else (args.rival_cold, args.rival_updates)))
         args.json.write_text(json.dumps(measured(work, args.side), default=float))
         return
     here, found = machine(args, words), dict[str, dict[str, Any]]()
     with tempfile.TemporaryDirectory() as scratch:
         args.folder = make_folder(args, scratch)
-        work = work_of(args, args.updates)
+        work = work_of(args, args.cold, args.updates)
         print(f"{here['device']}, torch {here['torch']}, transformers {here['transformers']}", flush=True)
         for side in ["ours", *(args.variants if args.rival else ())]:
             if args.rival is None:
@@ -661,8 +667,8 @@ def conclude(work: Work, ours: Mapping[str, Any], rivals: Mapping[str, Mapping[s
         warned = f"; its completions are {apart:+.0%} long, and nothing is scaled" if abs(apart) > 0.1 else ""
         print(f"trl {name}: {each['seconds'] / ours['seconds']:.2f} times our seconds{warned}")
     if rivals:
-        best = min(rivals, key=lambda name: float(rivals[name]["seconds"]))
-        print(f"the fastest of TRL: {best}")
+        best = min(rivals, key=lambda name: (name != EQUAL, float(rivals[name]["seconds"])))
+        print(f"compared with TRL's {best}")
         print(f"speed_vs_trl={rivals[best]['seconds'] / ours['seconds']:.3g}")
     print(f"seconds={ours['seconds']:.3f}")
     if "gib" in ours:

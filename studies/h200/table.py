@@ -11,12 +11,14 @@ SIDES = {"ours": "text2grad", "fp32": "TRL, fp32 weights", "bf16": "TRL, bf16 we
 
 def table(measured: dict[str, Any]) -> str:
     """A row for each side of each run."""
-    lines = ["| run | side | s a step | least, most | sample | update | GPU busy | GiB | optimizer steps |"]
-    lines.append("|---|---|---|---|---|---|---|---|---|")
+    lines = [
+        "| run | side | s a step | least, most | sample | critic | update | GPU busy | of the peak | GiB | steps |"
+    ]
+    lines.append("|---|---|---|---|---|---|---|---|---|---|---|")
     for run, facts in measured.items():
         for name, side in facts["sides"].items():
             if "seconds" not in side:
-                lines.append(f"| {run} | {SIDES[name]} | {side.get('failed', 'failed')} | | | | | | |")
+                lines.append(f"| {run} | {SIDES[name]} | {side.get('failed', 'failed')} | | | | | | | | |")
                 continue
             parts, busy = side["parts"], side.get("busy_share")
             update = f"{parts['update']:.2f}" if "update" in parts else ""
@@ -24,8 +26,10 @@ def table(measured: dict[str, Any]) -> str:
                 f"{side['seconds']:.2f}",
                 f"{min(side['each']):.2f}, {max(side['each']):.2f}",
                 f"{parts['sample']:.2f}",
+                f"{parts['critic']:.2f}",
                 update,
                 "" if busy is None else f"{busy:.0%}",
+                f"{side['mfu_step']:.1%}",
                 f"{side['gib']:.1f}",
                 f"{side['optimizer_steps']:.1f}",
             ]

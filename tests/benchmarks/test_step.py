@@ -28,7 +28,7 @@ FEW = ["prompts=2", "completions=2", "update.epochs=1", "sampling.max_new_tokens
 def small_work(folder: Path, *words: str) -> Work:
     args = arguments(["--hidden=16", "--layers=1", "--sentences=1", "--updates=1", *words, *FEW])
     args.folder = make_folder(args, str(folder))
-    return work_of(args, args.updates)
+    return work_of(args, args.cold, args.updates)
 
 
 def test_mixed_examples_differ_in_length_and_are_always_the_same() -> None:
@@ -45,7 +45,7 @@ def test_the_prompts_of_a_step_are_those_that_the_trainer_takes(tmp_path: Path) 
 
 
 def test_a_real_model_has_the_shape_that_is_said() -> None:
-    work = work_of(arguments(["--model=some/folder", "--updates=3", "--cold=2", "prompts=32"]), 3)
+    work = work_of(arguments(["--model=some/folder", "--updates=3", "--cold=2", "prompts=32"]), 2, 3)
     settings = work.settings
     assert (settings.prompts, settings.completions, settings.update.minibatches) == (32, 4, 4), "ours, theirs, ours"
     assert settings.policy.precision == "bfloat16" and settings.policy.lora.rank == 0 and settings.kl.coefficient > 0

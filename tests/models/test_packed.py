@@ -1,5 +1,7 @@
 """Rows without padding, in one pass: the same log-probs, values and gradients as row by row."""
 
+import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -190,6 +192,113 @@ def test_prompts_are_told_apart_by_their_group(tokenizer: Any) -> None:
     torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
 
 
+# ------------------------------------------------------------------------- what the kernel is given, without a GPU
+
+
+def each_sequence(
+    ends_q: torch.Tensor, ends_k: torch.Tensor, most_q: int, most_k: int
+) -> Iterator[tuple[slice, slice]]:
+    for number in range(len(ends_q) - 1):
+        (a, b), (c, d) = (ends[number : number + 2].tolist() for ends in (ends_q, ends_k))
+        assert b - a <= most_q and d - c <= most_k
+        yield slice(a, b), slice(c, d)
+
+
+def scores_of(q: torch.Tensor, k: torch.Tensor, scale: float) -> torch.Tensor:
+    scores = torch.einsum("qhd,khd->hqk", q, k.repeat_interleave(q.shape[1] // k.shape[1], 1)) * scale
+    seen = torch.ones(len(q), len(k), dtype=torch.bool).tril(len(k) - len(q))
+    return scores.masked_fill(~seen, -torch.inf)
+
+
+def by_loops(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *ends_and_scale: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What the flash kernel computes, sequence by sequence."""
+    *ends, scale = ends_and_scale
+    out, sums = torch.empty_like(q), q.new_empty(q.shape[1], q.shape[0])
+    for own, seen in each_sequence(*ends):
+        scores = scores_of(q[own], k[seen], scale)
+        values = v[seen].repeat_interleave(q.shape[1] // k.shape[1], 1)
+        out[own] = torch.einsum("hqk,khd->qhd", scores.softmax(-1), values)
+        sums[:, own] = scores.logsumexp(-1)
+    return out, sums
+
+
+def by_loops_backward(
+    grad: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    sums: torch.Tensor,
+    *rest: Any,
+) -> tuple[torch.Tensor, ...]:
+    *ends, scale = rest
+    times = q.shape[1] // k.shape[1]
+    by_q, by_k, by_v = (torch.zeros_like(states) for states in (q, k, v))
+    for own, seen in each_sequence(*ends):
+        keys, values = (states[seen].repeat_interleave(times, 1) for states in (k, v))
+        share = (scores_of(q[own], k[seen], scale) - sums[:, own, None]).exp()
+        by_share = torch.einsum("qhd,khd->hqk", grad[own], values)
+        inner = torch.einsum("qhd,qhd->hq", grad[own], out[own])
+        by_scores = share * (by_share - inner[..., None]) * scale
+        by_q[own] = torch.einsum("hqk,khd->qhd", by_scores, keys)
+        for to, left, right in ((by_k, by_scores, q), (by_v, share, grad)):
+            by_head = torch.einsum("hqk,qhd->khd", left, right[own])
+            to[seen] = by_head.view(len(by_head), -1, times, by_head.shape[-1]).sum(2)
+    return by_q, by_k, by_v
+
+
+def untouched(tokenizer: Any, **options: Any) -> Policy:
+    """All weights as they are drawn: small enough for gradients that hardly depend on rounding."""
+    torch.manual_seed(0)
+    chosen = PolicySettings(lora=LoraSettings(rank=0), packing="always", **options)
+    return Policy(tiny_model(tokenizer), chosen, value_head=True).eval()
+
+
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed_module, "_has_kernel", lambda _: True)
+    monkeypatch.setattr(packed_module, "_flash", by_loops)
+    monkeypatch.setattr(packed_module, "_flash_backward", by_loops_backward)
+
+
+@pytest.mark.usefixtures("kernel")
+@pytest.mark.parametrize("lengths", [[[3, 1, 4], [2, 2, 5]], [[1, 1], [3, 1]], [[1, 1], [1, 1]], [[4], [2]]])
+def test_the_kernel_sees_what_the_mask_shows(
+    tokenizer: Any, lengths: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts = [(5, 6, 7), (8, 9)]
+    rows = collate_ids(
+        [prompt for prompt, each in zip(prompts, lengths, strict=True) for _ in each],
+        [tuple(range(10, 10 + length)) for each in lengths for length in each],
+        groups=[number for number, each in enumerate(lengths) for _ in each],
+    )
+    made = untouched(tokenizer)
+    found = made.logprobs_and_values(rows, 100)[0], gradients(made, rows)
+    monkeypatch.undo()
+    wanted = made.logprobs_and_values(rows, 100)[0], gradients(made, rows)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.skipif(not (shutil.which("g++") or shutil.which("clang++")), reason="torch.compile wants a C++ compiler")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("kernel")
+def test_one_compiled_program_serves_rows_of_all_lengths(tokenizer: Any) -> None:
+    """One with gradients and one without: not one for every order of the lengths."""
+    made, plain = (untouched(tokenizer, compile=chosen) for chosen in (True, False))
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    whole = made_batch(each=4)
+    for index in ([0, 1, 2, 3], [4, 5, 6, 7, 8, 9, 10, 11], list(range(12)), [8, 7, 5], [0, 1, 4, 5, 8]):
+        rows = whole.rows(torch.tensor(index))
+        torch.testing.assert_close(made.logprobs_and_values(rows, 100)[0], plain.logprobs_and_values(rows, 100)[0])
+        wanted = gradients(plain, rows)
+        for name, found in gradients(made, rows).items():
+            torch.testing.assert_close(found, wanted[name], rtol=1e-4, atol=1e-5, msg=name)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2
+
+
 # ------------------------------------------------------------------------------------------------------ on a GPU
 
 
@@ -231,6 +340,7 @@ def test_gpu_the_same_is_seen(tokenizer: Any, size: int) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore")  # of torch's compiler
 @pytest.mark.parametrize(
     "options",
     [{}, {"gradient_checkpointing": True}, {"compile": True}, {"key_heads": 4}, {"key_heads": 4, "compile": True}],

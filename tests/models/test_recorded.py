@@ -12,7 +12,7 @@ from text2grad.models.settings import LoraSettings
 from text2grad.optim.batch import Batch
 from text2grad.optim.losses import Likelihood
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore")]  # of torch's compiler
 
 
 def gradients(made: Policy, rows: Batch) -> dict[str, torch.Tensor]:

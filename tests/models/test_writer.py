@@ -1,5 +1,6 @@
 """A model that completes examples: batches, streams, run folders, prompts that are too long."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,30 @@ def test_one_completion_per_example_whatever_the_batch(tiny: tuple[Any, Any]) ->
     assert [rollout.completion.text for rollout in rollouts] == texts(writer(tiny), None)
     assert all(len(rollout.completion.token_ids) == len(rollout.logprobs or ()) for rollout in rollouts)
     assert all(rollout.prompt_ids and not rollout.scored for rollout in rollouts)
+
+
+def test_a_prompt_goes_through_the_tokenizer_once(tiny: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    made, asked = writer(tiny), list[str]()
+    ids = made._ids
+
+    def counted(example: Example, room: int | None) -> list[int]:
+        asked.append(example.id)
+        return ids(example, room)
+
+    monkeypatch.setattr(made, "_ids", counted)
+    first, again = (made.prompt(example) for example in (EXAMPLES[0], EXAMPLES[0]))
+    assert first == again == ids(EXAMPLES[0], None) and asked == ["e0"]
+    # Equal numbers do not make it another's: an example of the same id may have another prompt.
+    assert made.prompt(replace(EXAMPLES[0], prompt="Another.")) != first
+
+
+def test_what_is_sampled_is_there_before_its_text(tiny: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    made = writer(tiny)
+    wanted = made(EXAMPLES, None)
+    with monkeypatch.context() as patch:
+        patch.setattr("text2grad.models.writer.completion_of", lambda *_: pytest.fail("text is not needed yet"))
+        prompts, samples = made.sample(EXAMPLES, None)
+    assert made.rollouts(EXAMPLES, prompts, samples) == wanted
 
 
 def test_the_same_seed_samples_the_same(tiny: tuple[Any, Any]) -> None:

@@ -1,9 +1,11 @@
 """How runs end and resume: guard rails, memory, a full disk, Ctrl-C, runs that are over."""
 
+import gc
 import os
 import shlex
 import signal
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from tests.training.trainings import HELD_OUT, Driver, assert_same, metrics_of, 
 from text2grad.errors import ConfigError, InvalidData, RunError, RunLocked, UsageError
 from text2grad.models.backbone import Backbone
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
-from text2grad.runs.run import Run, resume_command
+from text2grad.runs.run import Run, resume_command, settled
 from text2grad.training import rl
 from text2grad.training.guard import Guard
 from text2grad.training.settings import SFTSettings
@@ -360,3 +362,25 @@ def signals_as_before() -> Iterator[None]:
     before = signal.getsignal(signal.SIGINT)
     yield
     assert signal.getsignal(signal.SIGINT) == before
+
+
+def test_what_is_old_is_not_collected_again_and_afterwards_it_is() -> None:
+    class Cycle:
+        def __init__(self) -> None:
+            self.own = self
+
+    old = Cycle()
+    seen = weakref.ref(old)
+    with settled(True):
+        assert gc.get_freeze_count()
+        del old
+        gc.collect()
+        assert seen() is not None
+        with settled(True):  # somebody else has decided
+            pass
+        assert gc.get_freeze_count()
+    assert not gc.get_freeze_count()
+    gc.collect()
+    assert seen() is None
+    with settled(False):
+        assert not gc.get_freeze_count()

@@ -209,7 +209,7 @@ def word_stats(pairs: Sequence[tuple[str, str]]) -> dict[str, float]:
     >>> word_stats([("The dam broke.", "The dam."), ("The ship sank.", "Ship, sank.")])
     {'text/copied': 0.0, 'text/linking': 0.25}
     """
-    sources = {prompt: _words(prompt) for prompt, _ in pairs}
+    sources = {prompt: _words(prompt) for prompt in dict.fromkeys(prompt for prompt, _ in pairs)}
     grams = {prompt: set(_grams(words)) for prompt, words in sources.items()}
     texts = [(prompt, _words(text)) for prompt, text in pairs]
     total = max(sum(len(words) for _, words in texts), 1)
@@ -229,7 +229,7 @@ def word_stats(pairs: Sequence[tuple[str, str]]) -> dict[str, float]:
 
 def _words(text: str) -> list[str]:
     """Words, and characters of scripts without spaces; no signs."""
-    return [match[0].casefold() for match in PIECE.finditer(text) if match[0][0].isalnum() or match[0][0] == "_"]
+    return [piece.casefold() for piece in PIECE.findall(text) if piece[0].isalnum() or piece[0] == "_"]
 
 
 def _grams(words: Sequence[str]) -> list[tuple[str, ...]]:

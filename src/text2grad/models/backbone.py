@@ -35,6 +35,8 @@ PACKING_ERROR = 0.1
 1, or no number."""
 SMALL = 1_000_000_000
 """Weights of a model whose passes are recorded; larger ones keep a GPU busy by themselves."""
+PROGRAMS = 32
+"""Of a compiled layer, at most."""
 KEEP_ALL_KEYS = ("llama", "qwen2", "qwen3", "mistral", "granite", "smollm3")
 """Families of which it is known that a layer keeps the keys of every token: no windows, no recurrent states."""
 
@@ -68,6 +70,9 @@ class Backbone(nn.Module):
             self.base.enable_input_require_grads()
         _check_head(self)
         if options.compile:
+            # Policy and reference, with gradients and without: each has its program, and more than torch's usual 8 are
+            # better than to go on without any.
+            torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, PROGRAMS)
             for layer in self.layers():
                 # Lengths differ from one micro-batch to the next: one program for all of them.
                 layer.compile(dynamic=True)
@@ -224,7 +229,7 @@ class Backbone(nn.Module):
     def _hidden_packed(self, batch: Batch) -> Tensor | None:
         """The same in one pass over one row: each prompt once, then the completions. None where nothing counts."""
         records = self.records()
-        row = packed(batch, self.device, rounded=records)
+        row = packed(batch, self.device, rounded=records, alike=self.options.compile)
         if row is None:
             return None
         self.base.config.get_text_config()._attn_implementation = PACKED
@@ -244,9 +249,11 @@ class Backbone(nn.Module):
         unused = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=self.device)
         # Without a cache of keys, one compiled layer serves passes with and without gradients.
         compiled = torch.compiler.set_stance("default") if self.options.compile else nullcontext()
+        # A view would have a program of its own.
+        embedded_1SH = embedded_SH[None].clone() if self.options.compile else embedded_SH[None]
         with self._precision(), compiled:
             given = {
-                "inputs_embeds": embedded_SH[None],
+                "inputs_embeds": embedded_1SH,
                 "attention_mask": unused,
                 "position_ids": row.place_S[None],
                 "use_cache": False,

@@ -105,22 +105,28 @@ class _Spread(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        back_CP, there_CP1, back_M, there_M1 = ctx.saved_tensors
-        flat = grad.flatten(1)
-        copies = flat.index_select(0, back_CP.flatten()).view(*back_CP.shape, -1)
-        if there_CP1 is not None:
-            copies = torch.where(there_CP1, copies, 0)
-        single = flat.index_select(0, back_M)
-        if there_M1 is not None:
-            single = torch.where(there_M1, single, 0)
-        both = torch.cat([copies.sum(0, dtype=torch.float32).to(grad.dtype), single])
-        return both.view(-1, *grad.shape[1:]), None, None, None, None, None
+        return _gathered(grad, *ctx.saved_tensors), None, None, None, None, None
 
 
-def packed(batch: Batch, device: torch.device | str, *, rounded: bool = False) -> Packed | None:
+def _gathered(
+    grad: Tensor, back_CP: Tensor, there_CP1: Tensor | None, back_M: Tensor, there_M1: Tensor | None = None
+) -> Tensor:
+    """Gradients of copies → of what was copied, added in a fixed order."""
+    flat = grad.flatten(1)
+    copies = flat.index_select(0, back_CP.flatten()).view(*back_CP.shape, -1)
+    if there_CP1 is not None:
+        copies = torch.where(there_CP1, copies, 0)
+    single = flat.index_select(0, back_M)
+    if there_M1 is not None:
+        single = torch.where(there_M1, single, 0)
+    both = torch.cat([copies.sum(0, dtype=torch.float32).to(grad.dtype), single])
+    return both.view(-1, *grad.shape[1:])
+
+
+def packed(batch: Batch, device: torch.device | str, *, rounded: bool = False, alike: bool = False) -> Packed | None:
     """The batch in one row on this device; None where nothing of it counts. `rounded`: all lengths but N are among few
     different ones, so that a pass can be recorded. What is added are a prompt and a completion that nobody sees, and
-    that see nobody."""
+    that see nobody. `alike`: every batch has the same parts, so that one compiled program serves all."""
     prompt_B, length_B, group_B = torch.stack([batch.prompt_B, batch.lengths_B, batch.group_B]).cpu().numpy()
     if not length_B.any():
         return None
@@ -150,8 +156,10 @@ def packed(batch: Batch, device: torch.device | str, *, rounded: bool = False) -
         return sent(torch.from_numpy(np.ascontiguousarray(numbers, dtype)), device)
 
     def spread(index: NDArray[Any], *, whole: bool) -> Spread:
-        back_CP, back_M = _inverse(index, prompts, total)
-        there_p = None if not rounded and (back_CP >= 0).all() else on_device(back_CP[..., None] >= 0, np.bool_)
+        # A compiler makes another program for what there is only one of.
+        back_CP, back_M = _inverse(index, prompts, total, least=2 if alike else 1)
+        whole_p = not rounded and not alike and (back_CP >= 0).all()
+        there_p = None if whole_p else on_device(back_CP[..., None] >= 0, np.bool_)
         there_m = None if (back_M >= 0).all() else on_device(back_M[:, None] >= 0, np.bool_)
         if whole and rounded:
             # At most C copies of a prompt; what is added at the end goes nowhere.
@@ -240,8 +248,8 @@ def _pairs(starts: NDArray[Any], lengths: NDArray[Any], more: NDArray[Any], othe
     return _ranges(np.stack([starts, more], 1).ravel(), np.stack([lengths, others], 1).ravel())
 
 
-def _inverse(index_K: NDArray[Any], prompts: int, total: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """(back_CP, back_M) of `Spread`; −1 where there is no copy.
+def _inverse(index_K: NDArray[Any], prompts: int, total: int, least: int = 1) -> tuple[NDArray[Any], NDArray[Any]]:
+    """(back_CP, back_M) of `Spread`, with at least so many copies; −1 where there is none.
 
     >>> [back.tolist() for back in _inverse(np.array([0, 2, 0, 3]), 2, 4)]
     [[[0, -1], [2, -1]], [1, 3]]
@@ -250,7 +258,7 @@ def _inverse(index_K: NDArray[Any], prompts: int, total: int) -> tuple[NDArray[A
     taken = index_K[order]
     counts = np.bincount(taken, minlength=total)
     copy = np.arange(len(taken)) - np.repeat(_running(counts)[:-1], counts)
-    back = np.full((max(int(counts[:prompts].max(initial=1)), 1), total), -1)
+    back = np.full((int(counts.max(initial=least)), total), -1)
     back[copy, taken] = order
     return back[:, :prompts], back[0, prompts:]
 
@@ -268,12 +276,16 @@ def attention(
         as_ever: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
         return as_ever
     scale = options.get("scaling") or query.shape[-1] ** -0.5
-    if query.is_cuda and value.dtype in (torch.bfloat16, torch.float16):
+    if _has_kernel(value):
         q, k, v = (states[0].transpose(0, 1).to(value.dtype) for states in (query, key, value))
         attended = _by_kernel(q, k, v, row, scale)[None]
     else:
         attended = _by_mask(query, key, value, row, scale)
     return attended, None
+
+
+def _has_kernel(value: Tensor) -> bool:
+    return value.is_cuda and value.dtype in (torch.bfloat16, torch.float16)
 
 
 def _by_mask(query: Tensor, key: Tensor, value: Tensor, row: Packed, scale: float) -> Tensor:
@@ -287,36 +299,92 @@ def _by_mask(query: Tensor, key: Tensor, value: Tensor, row: Packed, scale: floa
 
 
 def _by_kernel(q_SHD: Tensor, k_SHD: Tensor, v_SHD: Tensor, row: Packed, scale: float) -> Tensor:
-    prompts, (most_p, most_q, most_k) = row.prompts, row.longest
-    ends = row.prompt_ends_U
     # The op is what a compiler can look past; without one, the plain function is called sooner.
-    attend: Any = flash if torch.compiler.is_compiling() else _Flash.apply
-    read: Tensor = attend(q_SHD[:prompts], k_SHD[:prompts], v_SHD[:prompts], ends, ends, most_p, most_p, scale)[0]
-    if len(row.ids_S) == prompts:
-        return read
-    keys, values = row.keys(k_SHD), row.keys(v_SHD)
-    written = attend(q_SHD[prompts:], keys, values, row.query_ends_R, row.key_ends_R, most_q, most_k, scale)[0]
-    return torch.cat([read, written])
+    attend: Any = over_row if torch.compiler.is_compiling() else _OverRow.apply
+    ends, keys = (row.prompt_ends_U, row.query_ends_R, row.key_ends_R), row.keys
+    ways = keys.index_K, keys.back_CP, keys.there_CP1, keys.back_M
+    attended: Tensor = attend(q_SHD, k_SHD, v_SHD, *ends, *ways, row.prompts, *row.longest, scale)[0]
+    return attended
+
+
+def _over_row(
+    q_SHD: Tensor,
+    k_SHD: Tensor,
+    v_SHD: Tensor,
+    prompt_ends_U: Tensor,
+    query_ends_R: Tensor,
+    key_ends_R: Tensor,
+    index_K: Tensor,
+    back_CP: Tensor,  # noqa: ARG001 - for the backward pass
+    there_CP1: Tensor | None,  # noqa: ARG001
+    back_M: Tensor,  # noqa: ARG001
+    prompts: int,
+    most_p: int,
+    most_q: int,
+    most_k: int,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What was attended: prompts by themselves, completions to their prompts and themselves. And two numbers per token
+    and head that the backward pass needs."""
+    out_p, sums_p = _flash(
+        q_SHD[:prompts], k_SHD[:prompts], v_SHD[:prompts], prompt_ends_U, prompt_ends_U, most_p, most_p, scale
+    )
+    if len(q_SHD) == prompts:
+        return out_p, sums_p, sums_p[:, :0].clone()
+    keys, values = k_SHD.index_select(0, index_K), v_SHD.index_select(0, index_K)
+    out_c, sums_c = _flash(q_SHD[prompts:], keys, values, query_ends_R, key_ends_R, most_q, most_k, scale)
+    return torch.cat([out_p, out_c]), sums_p, sums_c
+
+
+def _over_row_backward(
+    grad: Tensor,
+    q_SHD: Tensor,
+    k_SHD: Tensor,
+    v_SHD: Tensor,
+    out: Tensor,
+    sums_p: Tensor,
+    sums_c: Tensor,
+    prompt_ends_U: Tensor,
+    query_ends_R: Tensor,
+    key_ends_R: Tensor,
+    index_K: Tensor,
+    back_CP: Tensor,
+    there_CP1: Tensor | None,
+    back_M: Tensor,
+    prompts: int,
+    most_p: int,
+    most_q: int,
+    most_k: int,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of `_over_row`. Keys and values of the completions are spread again: kept, they are what fills memory,
+    a prompt's once for each completion."""
+    by_own = _flash_backward(
+        grad[:prompts], q_SHD[:prompts], k_SHD[:prompts], v_SHD[:prompts], out[:prompts], sums_p,
+        prompt_ends_U, prompt_ends_U, most_p, most_p, scale,
+    )  # fmt: skip
+    if len(q_SHD) == prompts:
+        return by_own
+    keys, values = k_SHD.index_select(0, index_K), v_SHD.index_select(0, index_K)
+    by_q, *by_seen = _flash_backward(
+        grad[prompts:], q_SHD[prompts:], keys, values, out[prompts:], sums_c,
+        query_ends_R, key_ends_R, most_q, most_k, scale,
+    )  # fmt: skip
+    by_k, by_v = (_gathered(one, back_CP, there_CP1, back_M) for one in by_seen)
+    by_k[:prompts] += by_own[1]
+    by_v[:prompts] += by_own[2]
+    return torch.cat([by_own[0], by_q]), by_k, by_v
 
 
 def _flash(
     q: Tensor, k: Tensor, v: Tensor, ends_q: Tensor, ends_k: Tensor, most_q: int, most_k: int, scale: float
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:
     """Sequences side by side, (S, heads, D); each query sees its own sequence up to itself, the last query all of it.
     Gives what was attended, and what the backward pass needs."""
-    out, logsumexp, random, _, _ = torch.ops.aten._flash_attention_forward(
+    out, logsumexp, *_ = torch.ops.aten._flash_attention_forward(
         q.contiguous(), k.contiguous(), v.contiguous(), ends_q, ends_k, most_q, most_k, 0.0, True, False, scale=scale
     )
-    return out, logsumexp, random
-
-
-flash = torch.library.custom_op("text2grad::flash", _flash, mutates_args=())
-
-
-@flash.register_fake
-def _(q: Tensor, k: Tensor, v: Tensor, ends_q: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ARG001
-    size = q.shape[1], q.shape[0]
-    return q.new_empty(q.shape), q.new_empty(size, dtype=torch.float32), q.new_empty(2, dtype=torch.uint64)
+    return out, logsumexp
 
 
 def _flash_backward(
@@ -326,7 +394,6 @@ def _flash_backward(
     v: Tensor,
     out: Tensor,
     logsumexp: Tensor,
-    random: Tensor,
     ends_q: Tensor,
     ends_k: Tensor,
     most_q: int,
@@ -338,10 +405,12 @@ def _flash_backward(
     memory: Any = torch.utils.deterministic
     filled, memory.fill_uninitialized_memory = memory.fill_uninitialized_memory, False
     torch.use_deterministic_algorithms(True)
+    # Without dropout, the state of random numbers is not read.
+    unread = torch.empty(2, dtype=torch.uint64, device=q.device)
     try:
         by_q, by_k, by_v = torch.ops.aten._flash_attention_backward(
             grad.contiguous(), q.contiguous(), k.contiguous(), v.contiguous(), out, logsumexp, ends_q, ends_k,
-            most_q, most_k, 0.0, True, random, torch.empty_like(random), scale=scale,
+            most_q, most_k, 0.0, True, unread, unread, scale=scale,
         )  # fmt: skip
     finally:
         torch.use_deterministic_algorithms(was, warn_only=warned)
@@ -349,40 +418,48 @@ def _flash_backward(
     return by_q, by_k, by_v
 
 
-flash_backward = torch.library.custom_op("text2grad::flash_backward", _flash_backward, mutates_args=())
+over_row = torch.library.custom_op("text2grad::over_row", _over_row, mutates_args=())
+over_row_backward = torch.library.custom_op("text2grad::over_row_backward", _over_row_backward, mutates_args=())
 
 
-@flash_backward.register_fake
+@over_row.register_fake
+def _(q_SHD: Tensor, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
+    (total, heads, _), prompts = q_SHD.shape, given[9]
+    sizes = (heads, prompts), (heads, total - prompts)
+    sums_p, sums_c = (q_SHD.new_empty(size, dtype=torch.float32) for size in sizes)
+    return q_SHD.new_empty(q_SHD.shape), sums_p, sums_c
+
+
+@over_row_backward.register_fake
 def _(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ARG001
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-    q, k, v, ends_q, ends_k, ctx.most_q, ctx.most_k, ctx.scale = inputs
-    ctx.save_for_backward(q, k, v, *output, ends_q, ends_k)
+    ctx.save_for_backward(*inputs[:3], *output, *inputs[3:10])
+    ctx.numbers = inputs[10:]
 
 
-def _back(ctx: Any, grad: Tensor, *_: Any, backward: Any = flash_backward) -> tuple[Tensor | None, ...]:
-    by_q, by_k, by_v = backward(grad, *ctx.saved_tensors, ctx.most_q, ctx.most_k, ctx.scale)
-    return by_q, by_k, by_v, None, None, None, None, None
+def _back(ctx: Any, grad: Tensor, *_: Any, backward: Any = over_row_backward) -> tuple[Tensor | None, ...]:
+    return *backward(grad, *ctx.saved_tensors, *ctx.numbers), *[None] * 12
 
 
-flash.register_autograd(_back, setup_context=_keep)
+over_row.register_autograd(_back, setup_context=_keep)
 
 
-class _Flash(torch.autograd.Function):
+class _OverRow(torch.autograd.Function):
     """The same without the detour."""
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
-        output = _flash(*inputs)
+        output = _over_row(*inputs)
         _keep(ctx, inputs, output)
         ctx.mark_non_differentiable(*output[1:])
         return output
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-        return _back(ctx, grad, backward=_flash_backward)
+        return _back(ctx, grad, backward=_over_row_backward)
 
 
 AttentionInterface.register(NAME, attention)

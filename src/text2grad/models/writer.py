@@ -5,6 +5,7 @@ evaluation and `text2grad generate` complete examples through this one door. Tex
 `models/offsets.py`, never from tokenising again.
 """
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,10 +20,13 @@ from text2grad.models.load import load_model
 from text2grad.models.memory import memory_named
 from text2grad.models.modes import evaluating, gathered_ends, without_plans
 from text2grad.models.offsets import completion_of, decode
-from text2grad.models.sampling import Sampler, SamplingSettings, Seed, sampler_for, uniforms
+from text2grad.models.sampling import Sampled, Sampler, SamplingSettings, Seed, sampler_for, uniforms
 from text2grad.models.sampling.plain import AT_ONCE, pick
 from text2grad.runs.world import ALONE, World
 from text2grad.types import Example, Message, Rollout
+
+KEPT = 16384
+"""Prompts whose ids are kept: going through the template and the tokenizer again would keep a GPU waiting."""
 
 
 class Loaded(NamedTuple):
@@ -57,6 +61,8 @@ class Writer:
         self.positions = getattr(policy.base.config.get_text_config(), "max_position_embeddings", None)
         self.room = None if self.positions is None else self.positions - settings.max_new_tokens
         """Tokens that a prompt may have."""
+        self._prompts: dict[int, tuple[Example, array[int]]] = {}
+        """Ids of prompts that were asked for, and the examples, which keep their numbers as long as they are here."""
         self.on_progress: Callable[[int], object] | None = None
         """Called with the number of completions after each batch."""
 
@@ -89,7 +95,13 @@ class Writer:
 
     def prompt(self, example: Example) -> list[int]:
         """The ids of its prompt; an error names the example."""
-        return self._ids(example, self.room)
+        known = self._prompts.get(id(example))
+        if known is not None:
+            return known[1].tolist()
+        ids = self._ids(example, self.room)
+        if len(self._prompts) < KEPT:
+            self._prompts[id(example)] = example, array("i", ids)
+        return ids
 
     def _ids(self, example: Example, room: int | None) -> list[int]:
         try:
@@ -99,22 +111,30 @@ class Writer:
 
     def __call__(self, examples: Sequence[Example], seed: Seed | None = None) -> list[Rollout]:
         """One completion for each; without a seed, the likeliest token each time."""
+        return self.rollouts(examples, *self.sample(examples, seed))
+
+    def sample(self, examples: Sequence[Example], seed: Seed | None = None) -> tuple[list[list[int]], list[Sampled]]:
+        """(ids of prompts, sampled tokens): the same before it is text, which a GPU can go on with."""
         # The completions of a prompt stand side by side here: it goes through the template once.
         read = {
             id(example): self.prompt(example) for example in {id(example): example for example in examples}.values()
         }
         prompts = [read[id(example)] for example in examples]
         if self.on_progress is None:
-            samples = self._sample(prompts, seed)
-        else:
-            samples, order = [], sorted(range(len(prompts)), key=lambda place: (len(prompts[place]), place))
-            size = getattr(self.sampler, "batch", AT_ONCE)
-            for start in range(0, len(order), size):
-                places = order[start : start + size]
-                drawn = None if seed is None else Seed(seed.run, seed.step, [seed.indices[place] for place in places])
-                samples += self._sample([prompts[place] for place in places], drawn)
-                self.on_progress(len(places))
-            samples = [sample for _, sample in sorted(zip(order, samples, strict=True), key=lambda pair: pair[0])]
+            return prompts, self._sample(prompts, seed)
+        samples, order = [], sorted(range(len(prompts)), key=lambda place: (len(prompts[place]), place))
+        size = getattr(self.sampler, "batch", AT_ONCE)
+        for start in range(0, len(order), size):
+            places = order[start : start + size]
+            drawn = None if seed is None else Seed(seed.run, seed.step, [seed.indices[place] for place in places])
+            samples += self._sample([prompts[place] for place in places], drawn)
+            self.on_progress(len(places))
+        return prompts, [sample for _, sample in sorted(zip(order, samples, strict=True), key=lambda pair: pair[0])]
+
+    def rollouts(
+        self, examples: Sequence[Example], prompts: Sequence[Sequence[int]], samples: Sequence[Sampled]
+    ) -> list[Rollout]:
+        """What was sampled, as text."""
         return [
             Rollout(
                 example,
@@ -167,7 +187,7 @@ class Writer:
             again[place] = replace(rollout, example=rollouts[place].example)
         return again
 
-    def _sample(self, prompts: list[list[int]], seed: Seed | None) -> list[Any]:
+    def _sample(self, prompts: list[list[int]], seed: Seed | None) -> list[Sampled]:
         # Where weights are gathered from other processes, all decode equally many; what is too much is thrown away.
         spare = self.world.all_max(len(prompts)) - len(prompts) if self.sharded else 0
         if seed is not None:

@@ -238,7 +238,7 @@ class Jsonl(Closable):
 
     def append(self, rows: Iterable[Mapping[str, Any]], sync: bool = True) -> None:
         """Add whole lines and flush them to the disk; on a failure the file is as it was before the call. Without
-        `sync` they are left to the system: that outlives the process, but not a power cut."""
+        `sync` they are left to the system: that outlives the process, but not a power cut. `sync()` comes later."""
         data = b"".join(encode_row(row) for row in rows)
         try:
             with no_space_named(self.path):
@@ -251,6 +251,11 @@ class Jsonl(Closable):
             self._cut(self.size)
             raise
         self.size += len(data)
+
+    def sync(self) -> None:
+        """Flush to the disk what was appended without."""
+        with no_space_named(self.path):
+            _sync(self._file)
 
     def rewind(self, size: int) -> None:
         """Forget everything after the first `size` bytes, which must be a position that `size` once gave."""

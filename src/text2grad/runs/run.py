@@ -11,6 +11,7 @@ same command resumes, after a kill at any moment, and ends as if nothing had hap
 Only the main process writes; the others make the same calls.
 """
 
+import gc
 import hashlib
 import json
 import re
@@ -205,7 +206,7 @@ class Run(Closable):
                 f"trainer with the same folder and a freshly loaded model"
             )
         self._state, self.total = state, total
-        with self, self.abandoned_on_failure(), self._stoppable():
+        with self, self.abandoned_on_failure(), self._stoppable(), settled(self._on_gpu):
             self._resume(state)
             shown, speaks = self.show and self.world.is_main, self.world.is_main
             with Display(self.command, total, self.done, show=shown, speaks=speaks) as self._display:
@@ -217,8 +218,11 @@ class Run(Closable):
     def steps(self) -> Iterator[int]:
         """The numbers of the updates still to do. Between two of them: a checkpoint where one is due, the end where
         somebody asked for it."""
+        before = self.done
         while not self.over:
             yield self.done + 1
+            if self.done == before + 1 and gc.get_freeze_count():
+                gc.freeze()  # what the first update has made, a compiler's programs among them, stays as well
             self._asked_to_stop = asked = self.world.all_max(self._asked_to_stop)
             if self.over or asked or self.done % self.settings.checkpoint_every == 0:
                 self._save()
@@ -232,6 +236,10 @@ class Run(Closable):
                 return
 
     @property
+    def _on_gpu(self) -> bool:
+        return getattr(getattr(self.world, "device", None), "type", "cpu") == "cuda"
+
+    @property
     def over(self) -> bool:
         return self.ended is not None or self.done == self.total
 
@@ -243,8 +251,9 @@ class Run(Closable):
         if self.folder is not None:
             rows = [{"update": self.done, **rollout.to_json()} for rollout in rollouts]
             rows += [{"update": self.done, **rollout.to_json(), "held_out": True} for rollout in held_out]
-            self.folder.rollouts.append(rows)
-            self.folder.metrics.append([metrics])
+            # A checkpoint flushes them to the disk: a resume cuts off what comes after it anyway.
+            self.folder.rollouts.append(rows, sync=False)
+            self.folder.metrics.append([metrics], sync=False)
         if self.trackers is not None:
             self.trackers.log(metrics)
         if self._display is not None:
@@ -320,7 +329,10 @@ class Run(Closable):
         ended = None if self.ended is None else [self.ended.reason, self.ended.status]
         collected = {"update": self.done, "ended": ended, **self._state.collect()}
         if self.folder is not None:
-            collected["sizes"] = {"metrics": self.folder.metrics.size, "rollouts": self.folder.rollouts.size}
+            logs = {"metrics": self.folder.metrics, "rollouts": self.folder.rollouts}
+            for rows in logs.values():
+                rows.sync()
+            collected["sizes"] = {name: rows.size for name, rows in logs.items()}
             state = self._state
             self.folder.save_checkpoint(self.done, lambda folder: state.write(collected, folder))
             self._forget(self.done)
@@ -411,6 +423,21 @@ class Run(Closable):
                 problem = refusal
         if (problem := self.world.broadcast(problem)) is not None:
             raise problem
+
+
+@contextmanager
+def settled(wanted: bool) -> Iterator[None]:
+    """Python's collector goes through all objects again and again, 0.2 s each time, while a GPU waits. Inside, it looks
+    only at those that are made here. Where somebody else has told it so already, nothing is done."""
+    if not wanted or gc.get_freeze_count():
+        yield
+        return
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def _checked_body(data: bytes) -> Any:

@@ -217,14 +217,21 @@ class Trainer(Closable):
 
     # ------------------------------------------------------------------------------------------------ its verbs
 
-    def read(self, step: int, clock: Clock, sampled: Sequence[Rollout]) -> None:
+    def read(
+        self,
+        step: int,
+        clock: Clock,
+        prompts: Sequence[Sequence[int]],
+        texts: Sequence[Sequence[int]],
+        groups: Sequence[int],
+        valued: bool,
+    ) -> None:
         """Start the passes over sampled completions that the update needs: values, the reference's log-probs, and the
         policy's own where sampling rounds differently. `collate` waits for them."""
-        prompts, texts = [one.prompt_ids for one in sampled], [one.completion.token_ids for one in sampled]
-        batch = collate_ids(prompts, texts, groups=[one.group for one in sampled]) if sampled else blank()
+        batch = collate_ids(prompts, texts, groups=groups) if texts else blank()
         measured = kl.needs_reference(self.settings.kl) or self._is_evaluated(step)
         reads: dict[str, tuple[Policy | Reference, int]] = {}
-        if self.estimator.needs_values and any(one.values is None for one in sampled):
+        if self.estimator.needs_values and not valued:
             reads["values_BT"] = self.policy, 1
         if self.reference is not None and measured:
             reads["reference_BT"] = self.reference, 0

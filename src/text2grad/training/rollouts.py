@@ -7,7 +7,7 @@ of processes.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -37,6 +37,15 @@ METRICS = {
 }
 
 
+class Meanwhile(Protocol):
+    """What a GPU can begin with while completions are judged."""
+
+    def __call__(
+        self, prompts: Sequence[Sequence[int]], texts: Sequence[Sequence[int]], groups: Sequence[int], valued: bool
+    ) -> object:
+        """Ids of prompts and completions, the prompt's number of each, and whether all have values already."""
+
+
 class SampleAndJudge:
     """Samples and judges; what was paid for is kept until the next checkpoint."""
 
@@ -56,11 +65,11 @@ class SampleAndJudge:
         self.world: World = run.world
 
     def __call__(
-        self, step: int, clock: Clock, meanwhile: Callable[[list[Rollout]], object] = lambda _: None
+        self, step: int, clock: Clock, meanwhile: Meanwhile = lambda *_: None
     ) -> tuple[list[Rollout], list[Rollout]]:
         """The rollouts of an update: (everybody's, this process's). `meanwhile` is called with this process's once they
-        are sampled, to start what a GPU can do while they are judged."""
-        kept, mine = self.run.kept(step), set(self._indices())
+        are sampled."""
+        kept, indices = self.run.kept(step), set(self._indices())
         if kept is None:
             rollouts = self._anew(step, clock, meanwhile)
         else:
@@ -70,8 +79,12 @@ class SampleAndJudge:
                 self.reward_function.running_spread.restore(_numbers(kept["spread"]))
                 self.reward_function.reason = kept["reason"]
                 restore_random_states(kept["random"][self.world.rank])
-            meanwhile([rollout for rollout in rollouts if rollout.index in mine])
-        return rollouts, [rollout for rollout in rollouts if rollout.index in mine]
+        mine = [rollout for rollout in rollouts if rollout.index in indices]
+        if kept is not None:
+            texts = [one.completion.token_ids for one in mine]
+            valued = all(one.values is not None for one in mine)
+            meanwhile([one.prompt_ids for one in mine], texts, [one.group for one in mine], valued)
+        return rollouts, mine
 
     def _read(self, step: int, kept: Mapping[str, Any]) -> list[Rollout]:
         """What was kept; it has to be of this very update."""
@@ -84,18 +97,21 @@ class SampleAndJudge:
             )
         return rollouts
 
-    def _anew(self, step: int, clock: Clock, meanwhile: Callable[[list[Rollout]], object]) -> list[Rollout]:
+    def _anew(self, step: int, clock: Clock, meanwhile: Meanwhile) -> list[Rollout]:
         indices = self._indices()
-        first = (step - 1) * self.prompts
-        examples = [self.stream.at(first + index // self.completions) for index in indices]
+        first, groups = (step - 1) * self.prompts, [index // self.completions for index in indices]
+        examples = [self.stream.at(first + group) for group in groups]
         with clock("sample"):
-            samples = self.writer(examples, Seed(self.seed, step, indices))
-        samples = [
-            replace(sample, index=index, group=index // self.completions)
-            for index, sample in zip(indices, samples, strict=True)
+            prompts, samples = self.writer.sample(examples, Seed(self.seed, step, indices))
+        valued = all(sample.values is not None for sample in samples)
+        meanwhile(prompts, [sample.token_ids for sample in samples], groups, valued)
+        with clock("sample"):
+            written = self.writer.rollouts(examples, prompts, samples)
+        written = [
+            replace(rollout, index=index, group=group)
+            for index, group, rollout in zip(indices, groups, written, strict=True)
         ]
-        meanwhile(samples)
-        mine = judged(self.reward_function, samples, learn=True, world=self.world)
+        mine = judged(self.reward_function, written, learn=True, world=self.world)
         clock.add(self.reward_function.seconds)
         everybody = [rollout for part in self.world.all_gather(mine) for rollout in part]
         everybody.sort(key=lambda rollout: rollout.index)
