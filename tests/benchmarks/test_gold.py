@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.gold import Item, defacto, ilf, score
+from benchmarks.gold import Item, Score, defacto, ilf, measure, programs, score, squality
 
 from text2grad import align
 
@@ -54,12 +54,41 @@ def test_gold_of_code_is_whole_lines_without_the_docstring(tmp_path: Path) -> No
 
 
 def test_scores_by_hand() -> None:
-    item = Item("x", "ab cd", "", "", None, frozenset({0, 1}), frozenset({0, 1, 3, 4}))
+    item = Item("", "x", "ab cd", "", "", None, frozenset({0, 1}), frozenset({0, 1, 3, 4}))
     assert score(item, {0, 1}) == (1.0, True, False)
     assert score(item, {0, 1, 2, 3}) == (0.8, True, False)
     assert score(item, {0, 1, 3, 4}) == (2 * 2 / 6, True, False)
     assert score(item, {1, 3, 4}) == (2 * 1 / 5, False, False)
     assert score(item, set()) == (0.0, False, True)
+
+
+def test_precision_recall_and_length_by_hand() -> None:
+    item = Item("", "x", "ab cd", "", "", None, frozenset({0, 1}), frozenset({0, 1, 3, 4}))
+    assert measure(item, {1, 2, 3, 4}) == Score(2 / 5, False, 1 / 3, 1 / 2, 3 / 2, False)
+    assert measure(item, set()) == Score(0.0, False, 0.0, 0.0, 0.0, True)
+
+
+def test_marked_spans_become_gold_and_gold_becomes_spans(tmp_path: Path) -> None:
+    (tmp_path / "align").mkdir()
+    row = {"id": "s", "completion": "He ran. She sat down.", "critique": "No.", "spans": [{"start": 8, "end": 15}]}
+    (tmp_path / "align" / "squality_reviews_dev.jsonl").write_text(json.dumps(row), encoding="utf-8")
+    (item,) = squality(tmp_path)
+    assert marked(item) == "________She_sat______"
+    assert item.spans == [(8, 15)]
+
+
+def test_a_broken_program_differs_from_its_solution_in_the_gold_line_alone(tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    code = "def f(n):\n    total = 0\n    for i in range(n):\n        total += i\n    return total"
+    rows = [json.dumps({"task_id": k, "text": "Sum.", "code": code}) for k in range(40)]
+    (tmp_path / "code" / "mbpp.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    made = [*programs(tmp_path, "develop"), *programs(tmp_path, "held out")]
+    assert len(made) == 40
+    for item in made:
+        ours, theirs = item.completion.split("\n"), code.split("\n")
+        ((start, end),) = item.spans
+        assert [a.strip() for a, b in zip(ours, theirs, strict=True) if a != b] == [item.completion[start:end]]
+    assert [*programs(tmp_path, "develop"), *programs(tmp_path, "held out")] == made
 
 
 @pytest.mark.skipif("TEXT2GRAD_DATA" not in os.environ, reason="needs the data folder, named by TEXT2GRAD_DATA")
