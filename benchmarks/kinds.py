@@ -3,7 +3,7 @@
 usage: kinds.py [--data DIR] [--part develop|held_out] [--show KIND]
 
 Kinds: news summaries and explanations (DeFacto), code reviews (ILF), reviews of summaries of stories (SQuALITY),
-explained marks in answers (QA-Feedback), and four perturbed kinds (see `gold`). Methods: ours as shipped, the plain
+explained marks in answers (QA-Feedback), and five perturbed kinds (see `gold`). Methods: ours as shipped, the plain
 word-overlap window, the published matcher, and the whole completion. Develop on `develop`; `held out` is to report.
 `--show` prints pairs of one kind with gold and what was found. For the leave-one-kind-out numbers, in which the scorer
 has not seen the kind that it is measured on, see scripts/train_aligner.py --measure.
@@ -30,7 +30,7 @@ from text2grad.feedback.quotes import find_quotes
 from text2grad.feedback.text import sentences
 
 Method = Callable[[Item], set[int]]
-HEADER = ("F1", "hit", "precision", "recall", "length", "abstained")
+HEADER = ("F1", "hit", "precision", "recall", "length", "abstained", "where it points: F1", "hit", "abstained")
 
 
 def chosen(item: Item, found: Alignment) -> set[int]:
@@ -75,26 +75,26 @@ def points(item: Item) -> bool:
     )
 
 
-def averages(items: Sequence[Item], method: Method) -> tuple[NDArray[np.float64], float]:
-    """The mean of each measure, but the median of the length where something was chosen; and abstention on the
-    critiques that point somewhere."""
+def averages(items: Sequence[Item], method: Method) -> list[float]:
+    """The mean of each measure, but the median of the length where something was chosen; then F1, hit and
+    abstention on the critiques that point somewhere."""
     scores = [measure(item, method(item)) for item in items]
     rows = np.array([[getattr(score, name) for name in MEASURES] for score in scores], dtype=np.float64)
     means = rows.mean(axis=0)
     lengths = [score.length for score in scores if not score.abstained]
     means[MEASURES.index("length")] = np.median(lengths) if lengths else 0.0
-    silent = [score.abstained for item, score in zip(items, scores, strict=True) if points(item)]
-    return means, float(np.mean(silent)) if silent else 0.0
+    pointing = np.array([points(item) for item in items])
+    aimed = rows[pointing].mean(axis=0) if pointing.any() else means
+    return [*means, *(aimed[MEASURES.index(name)] for name in ("f1", "hit", "abstained"))]
 
 
 def table(kinds: dict[str, list[Item]], methods: dict[str, Method]) -> NDArray[np.float64]:
     """Print a row per kind and the macro average, as Markdown; `methods`: kind → the method for it."""
-    print(f"| kind | items | {' | '.join(HEADER)} | abstained where it points |")
-    print("|---|" + "---|" * (len(HEADER) + 2))
+    print(f"| kind | items | {' | '.join(HEADER)} |")
+    print("|---|" + "---|" * (len(HEADER) + 1))
     rows = []
     for kind, items in kinds.items():
-        means, silent = averages(items, methods[kind])
-        rows.append([*means, silent])
+        rows.append(averages(items, methods[kind]))
         print(f"| {kind} | {len(items)} | " + " | ".join(f"{value:.3f}" for value in rows[-1]) + " |", flush=True)
     macro = np.mean(rows, axis=0)
     print("| **macro** | | " + " | ".join(f"**{value:.3f}**" for value in macro) + " |")

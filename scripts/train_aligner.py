@@ -1,10 +1,11 @@
 """Train the scorer of paraphrases that ships in `src/text2grad/feedback/align/weights`.
 
-usage: train_aligner.py [--data DIR] [--measure] [--write]
+usage: train_aligner.py [--data DIR] [--measure develop|held_out] [--kinds KIND…] [--write]
 
-It learns from DeFacto's training split: people's explanations and instructions, with and without the article, alone and
-among other sentences. `--measure` prints what the scorer reaches on folds that it has not seen, which is what
-docs/alignment.md reports; `--write` trains on everything and writes the weights. Each takes minutes on one core.
+It learns from the develop parts of all kinds of prose in `benchmarks.gold`; DeFacto's also as instructions, without the
+article, and among other sentences. `--measure` leaves one kind out, trains on the others and measures on the kind left
+out, which is what docs/alignment.md reports and what to steer by; `--write` trains on everything and writes the
+weights. Each takes minutes on one core.
 """
 
 import argparse
@@ -22,52 +23,49 @@ from numpy.typing import NDArray
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from benchmarks.gold import Item, defacto, score
+from benchmarks.gold import Item, defacto, load
+from benchmarks.kinds import aligned, table
 
-from text2grad.feedback.align.evidence import COLUMNS, evidence
+from text2grad.feedback.align import paraphrase
+from text2grad.feedback.align.evidence import COLUMNS, evidence, points
 from text2grad.feedback.align.ladder import prepare
 from text2grad.feedback.align.paraphrase import Prose, route
-from text2grad.feedback.align.scorer import WordScorer, best_words
-from text2grad.feedback.align.settings import AlignSettings, ParaphraseSettings
+from text2grad.feedback.align.scorer import WordScorer
+from text2grad.feedback.align.settings import AlignSettings
 
 WEIGHTS = Path(__file__).parent.parent / "src" / "text2grad" / "feedback" / "align" / "weights" / "words.json"
 SETTINGS = AlignSettings()
 Rows = NDArray[np.float32]
 RATE = 8e-3
+SEEDS = (0, 1, 2)
 
 
 @dataclass(frozen=True)
 class Case:
-    """One item with the evidence of the sentences that its critique is about."""
+    """One item with the evidence of the sentences that its critique may be about."""
 
-    item: Item
     rows: list[Rows]
-    places: list[list[tuple[int, int]]]
     labels: list[Rows]
+    sizes: list[Rows]
+    """Characters of each word."""
     weight: float
-    settled: frozenset[int]
-    """Characters that quotes have already found."""
 
 
-def label(item: Item, places: Sequence[tuple[int, int]]) -> Rows:
-    return np.array(
-        [sum(p in item.gold for p in range(*place)) > (place[1] - place[0]) / 2 for place in places], dtype=np.float32
-    )
-
-
-def word_case(item: Item, weight: float = 1.0) -> Case:
+def case_of(item: Item, weight: float = 1.0) -> Case:
     """The same road as `align` takes, up to the scorer."""
     ready = prepare(item.completion, item.critique, item.source, SETTINGS)
     prose = Prose(item.completion, ready.text.sentences, ready.source)
-    blame = [clause for clause in ready.clauses if clause.verdict != "good"]
-    about = sorted(route(prose, blame, SETTINGS.paraphrase)[0].items())
-    places = [[(token.start, token.end) for token in prose.tokens[number]] for number, _ in about]
-    rows = [evidence(prose.raw, prose.tokens[number], group, ready.source) for number, group in about]
-    return Case(item, rows, places, [label(item, spots) for spots in places], weight, _characters(ready.quoted))
-
-
-def _characters(places: Sequence[tuple[int, int]]) -> frozenset[int]:
-    return frozenset(character for place in places for character in range(*place))
+    clauses = [clause for clause in ready.clauses if item.praise or clause.verdict != "good"]
+    about = sorted(route(prose, clauses, SETTINGS.paraphrase)[0].items())
+    given = [(prose.tokens[n], evidence(prose.raw, prose.tokens[n], aim, ready.source)) for n, aim in about]
+    given = [(tokens, rows) for tokens, rows in given if points(rows, praise=False)]
+    places = [[(token.start, token.end) for token in tokens] for tokens, _ in given]
+    sizes = [np.array([end - start for start, end in spots], dtype=np.float32) for spots in places]
+    labels = [
+        np.array([sum(p in item.gold for p in range(a, b)) > (b - a) / 2 for a, b in spots], dtype=np.float32)
+        for spots in places
+    ]
+    return Case([rows for _, rows in given], labels, sizes, weight)
 
 
 def among_others(items: Sequence[Item], seed: int) -> list[Item]:
@@ -110,50 +108,54 @@ class Reader(nn.Module):
 
 
 def train(
-    cases: Sequence[Case], seeds: Sequence[int], hidden: int = 20, drop: float = 0.35, epochs: int = 22
+    cases: Sequence[Case], seeds: Sequence[int], hidden: int = 24, drop: float = 0.3, epochs: int = 12
 ) -> dict[str, Any]:
     """Weights in the form that `WordScorer` reads. The loss is half cross-entropy, half what F1 loses."""
+    cases = [case for case in cases if case.rows]
     flat = np.vstack([rows for case in cases for rows in case.rows])
     mean, scale = flat.mean(axis=0), flat.std(axis=0) + 0.05
-    pieces = [
-        (
-            torch.tensor((rows - mean) / scale),
-            torch.tensor(labels),
-            torch.tensor([b - a for a, b in spots], dtype=torch.float32),
-            case.weight,
-        )
-        for case in cases
-        for rows, labels, spots in zip(case.rows, case.labels, case.places, strict=True)
-        if len(rows)
-    ]
     nets = []
     for seed in seeds:
         torch.manual_seed(seed)
         net = Reader(flat.shape[1], hidden, drop)
-        _fit(net, pieces, epochs, np.random.default_rng(seed))
+        _fit(net, cases, (mean, scale), epochs, np.random.default_rng(seed))
         nets.append(_export(net.eval()))
     return {"columns": list(COLUMNS), "mean": _plain(mean), "scale": _plain(scale), "nets": nets}
 
 
-def _fit(net: Reader, pieces: Sequence[Any], epochs: int, random: np.random.Generator) -> None:
+def _fit(
+    net: Reader, cases: Sequence[Case], moments: tuple[Rows, Rows], epochs: int, random: np.random.Generator
+) -> None:
+    mean, scale = moments
     optimizer = torch.optim.AdamW(net.parameters(), lr=RATE, weight_decay=0.03)
-    batches = max(1, len(pieces) // 48)
+    batches = max(1, len(cases) // 48)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=epochs * batches)
-    pad = nn.utils.rnn.pad_sequence
+
+    def pad(parts: Sequence[Rows]) -> torch.Tensor:
+        return nn.utils.rnn.pad_sequence([torch.from_numpy(part) for part in parts], batch_first=True)
+
     for _ in range(epochs):
-        for chosen in np.array_split(random.permutation(len(pieces)), batches):
-            rows, labels, sizes, weights = zip(*(pieces[k] for k in chosen), strict=True)
-            labels_BT, sizes_BT = pad(list(labels), batch_first=True), pad(list(sizes), batch_first=True)
-            logits_BT = net(pad(list(rows), batch_first=True), (sizes_BT > 0).sum(1))
-            weights_B = torch.tensor(weights)
-            each_BT = torch.sqrt(sizes_BT) * weights_B[:, None]
-            entropy = nn.functional.binary_cross_entropy_with_logits(logits_BT, labels_BT, reduction="none")
-            chance_BT = torch.sigmoid(logits_BT) * (sizes_BT > 0)
-            shared_B = (chance_BT * labels_BT * sizes_BT).sum(1)
-            lost_B = 1 - (2 * shared_B + 1) / (((chance_BT + labels_BT) * sizes_BT).sum(1) + 1)
-            # A sentence without gold has no F1 to lose; cross-entropy alone teaches it to stay silent.
-            held_B = weights_B * (labels_BT.sum(1) > 0)
-            loss = 0.6 * (entropy * each_BT).sum() / each_BT.sum() + 0.4 * (lost_B * held_B).sum() / held_B.sum().clamp(
+        for chosen in np.array_split(random.permutation(len(cases)), batches):
+            batch = [cases[k] for k in chosen]
+            # S sentences of the batch's I items, T words.
+            rows_STC = pad([(rows - mean) / scale for case in batch for rows in case.rows])
+            labels_ST = pad([labels for case in batch for labels in case.labels])
+            sizes_ST = pad([sizes for case in batch for sizes in case.sizes])
+            item_S = torch.tensor([k for k, case in enumerate(batch) for _ in case.rows])
+            weight_I = torch.tensor([case.weight for case in batch])
+            logits_ST = net(rows_STC, (sizes_ST > 0).sum(1))
+            each_ST = torch.sqrt(sizes_ST) * weight_I[item_S][:, None]
+            entropy = nn.functional.binary_cross_entropy_with_logits(logits_ST, labels_ST, reduction="none")
+            chance_ST = torch.sigmoid(logits_ST) * (sizes_ST > 0)
+
+            def summed(values_ST: torch.Tensor, item_S: torch.Tensor = item_S, count: int = len(batch)) -> torch.Tensor:
+                return torch.zeros(count).index_add(0, item_S, values_ST.sum(1))
+
+            shared_I = summed(chance_ST * labels_ST * sizes_ST)
+            lost_I = 1 - (2 * shared_I + 1) / (summed((chance_ST + labels_ST) * sizes_ST) + 1)
+            # An item without gold in reach has no F1 to lose; cross-entropy alone teaches it to stay silent.
+            held_I = weight_I * (summed(labels_ST) > 0)
+            loss = 0.5 * (entropy * each_ST).sum() / each_ST.sum() + 0.5 * (lost_I * held_I).sum() / held_I.sum().clamp(
                 min=1e-6
             )
             optimizer.zero_grad()
@@ -185,61 +187,41 @@ def _plain(values: Any) -> Any:
     return np.round(np.asarray(values, dtype=np.float64), 4).tolist()
 
 
-def judge(case: Case, chances: Sequence[Rows], settings: ParaphraseSettings) -> tuple[float, bool, bool]:
-    found = set(case.settled)
-    for spots, chance in zip(case.places, chances, strict=True):
-        chosen = best_words(chance, np.array([b - a for a, b in spots]), settings)
-        for k, place in enumerate(spots):
-            if chosen[k]:
-                found.update(
-                    range(spots[k - 1][1] if k and chosen[k - 1] and not case.item.lines else place[0], place[1])
-                )
-    return score(case.item, found)
-
-
-def report(name: str, cases: Sequence[Case], chances: Sequence[Sequence[Rows]], settings: Any) -> None:
-    for certain in (0.3, 0.36, 0.42, 0.48):
-        tried = replace(settings, certain=certain)
-        scores = np.array(
-            [judge(case, chance, tried) for case, chance in zip(cases, chances, strict=True)], dtype=float
-        )
-        print(
-            f"{name}: certain={certain} f1={scores[:, 0].mean():.3f} hit={scores[:, 1].mean():.3f} "
-            f"abstained={scores[:, 2].mean():.3f}",
-            flush=True,
-        )
-
-
-def word_sets(folder: Path) -> list[list[Case]]:
-    """The training split as people wrote it, and four ways to make the same critiques harder."""
-    plain = list(defacto(folder, "train"))
-    told = list(defacto(folder, "train", "instruction"))
-    return [
-        [word_case(item) for item in plain],
-        [word_case(item, 0.5) for item in told],
-        [word_case(replace(item, source=None), 0.3) for item in plain],
-        [word_case(item, 0.3) for item in among_others(plain, 1)],
-        [word_case(replace(item, source=None), 0.2) for item in among_others(told, 2)],
-    ]
-
-
-def measure(sets: Sequence[Sequence[Case]]) -> None:
-    """Five folds of the training split, one network each."""
-    plain = [case.item for case in sets[0]]
-    fold_of = {
-        item.name: fold for item, fold in zip(plain, np.random.default_rng(0).permutation(len(plain)) % 5, strict=True)
+def cases_of(folder: Path) -> dict[str, list[Case]]:
+    """Kind → its cases; each kind weighs as much as any other, DeFacto, which people wrote, three times as much."""
+    kinds = {kind: items for kind, items in load(folder, "develop").items() if not items[0].lines}
+    heavy = {"defacto": 3.0}
+    made = {
+        kind: [case_of(item, heavy.get(kind, 1.0) * 300 / len(items)) for item in items]
+        for kind, items in kinds.items()
     }
-    seen: dict[int, list[list[Rows]]] = {k: [[] for _ in sets[k]] for k in range(len(sets))}
-    for fold in range(5):
-        kept = [case for cases in sets for case in cases if fold_of.get(case.item.name, -1) != fold]
-        scorer = WordScorer(train(kept, seeds=(0,)))
-        for k, cases in enumerate(sets):
-            for index, case in enumerate(cases):
-                if fold_of.get(case.item.name, -1) == fold:
-                    seen[k][index] = scorer(case.rows)
-    for k, name in enumerate(("explanation", "instruction", "no source", "among others", "among others, no source")):
-        held = [(case, chances) for case, chances in zip(sets[k], seen[k], strict=True) if case.item.name in fold_of]
-        report(name, [case for case, _ in held], [chances for _, chances in held], SETTINGS.paraphrase)
+    # The same critiques made harder: as instructions, without the article, among other sentences.
+    plain, told = kinds["defacto"], list(defacto(folder, "train", "instruction"))
+    made["defacto"] += [case_of(item, 0.4) for item in told]
+    made["defacto"] += [case_of(replace(item, source=None), 0.4) for item in plain[::2]]
+    made["defacto"] += [case_of(item, 0.4) for item in among_others(plain[1::2], 1)]
+    made["defacto"] += [case_of(replace(item, source=None), 0.3) for item in among_others(told[1::4], 2)]
+    return made
+
+
+def measure(folder: Path, part: Any, only: Sequence[str]) -> None:
+    """Each kind by a scorer that was trained on the others."""
+    cases = cases_of(folder)
+    kinds = {kind: items for kind, items in load(folder, part).items() if kind in only or not only}
+
+    def left_out(kind: str) -> Any:
+        if kind not in cases:
+            return aligned  # Of code, which no scorer reads.
+        kept = [case for other, group in cases.items() if other != kind for case in group]
+        scorer = WordScorer(train(kept, SEEDS))
+
+        def method(item: Item) -> set[int]:
+            vars(paraphrase)["word_scorer"] = lambda _: scorer
+            return aligned(item)
+
+        return method
+
+    table(kinds, {kind: left_out(kind) for kind in kinds})
 
 
 def main() -> None:
@@ -247,17 +229,18 @@ def main() -> None:
     parser.add_argument(
         "--data", default=os.environ.get("TEXT2GRAD_DATA"), help="folder of data; default: $TEXT2GRAD_DATA"
     )
-    parser.add_argument("--measure", action="store_true", help="measure on five folds")
+    parser.add_argument("--measure", choices=["develop", "held_out"], help="measure, leaving one kind out at a time")
+    parser.add_argument("--kinds", nargs="*", default=[], help="measure these kinds alone")
     parser.add_argument("--write", action="store_true", help="train on everything and write the weights")
     args = parser.parse_args()
     if not args.data:
         parser.error("name the folder of data with --data or TEXT2GRAD_DATA")
     torch.set_num_threads(1)
-    sets = word_sets(Path(args.data))
+    folder = Path(args.data)
     if args.measure:
-        measure(sets)
+        measure(folder, args.measure.replace("_", " "), args.kinds)
     if args.write:
-        weights = train([case for cases in sets for case in cases], seeds=(0, 1, 2))
+        weights = train([case for cases in cases_of(folder).values() for case in cases], SEEDS)
         WEIGHTS.write_text(json.dumps(weights, separators=(",", ":")) + "\n", encoding="utf-8")
         print(f"wrote {WEIGHTS.name}: {WEIGHTS.stat().st_size / 1024:.0f} KiB")
 

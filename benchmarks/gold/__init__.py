@@ -15,7 +15,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 
 from benchmarks.gold.items import MEASURES, SMALL, Item, Part, Score, measure, part_of, score, spanned, visible
-from benchmarks.gold.perturbed import clauses, facts, programs, sentences
+from benchmarks.gold.perturbed import clauses, details, facts, programs, sentences
 
 __all__ = [
     "KINDS",
@@ -25,6 +25,7 @@ __all__ = [
     "Score",
     "clauses",
     "defacto",
+    "details",
     "facts",
     "ilf",
     "load",
@@ -118,6 +119,7 @@ KINDS: dict[str, Callable[[Path, Part], Iterator[Item]]] = {
     "squality": _halves(squality),
     "qa": _halves(qa),
     "facts": facts,
+    "details": details,
     "clauses": clauses,
     "sentences": sentences,
     "programs": programs,

@@ -1,9 +1,10 @@
 """Gold for alignment, made by perturbing texts at hand: what was changed is known, and critiques of it are written in
 many wordings, roles and lengths.
 
-Enters: the data folder. Leaves: `Item`s of four kinds. `facts`: a number, a name or a direction is replaced; gold is
-the words. `clauses`: a remark is put into a sentence; gold is the remark. `sentences`: a sentence is repeated, moved,
-foreign or badly written; gold is the sentence. `programs`: one line of a program is broken; gold is the line. The
+Enters: the data folder. Leaves: `Item`s of five kinds. `facts`: a number, a name or a direction is replaced; gold is
+the words. `details`: one or two details are put into news; gold is the details. `clauses`: a remark is put into a
+sentence; gold is the remark. `sentences`: a sentence is repeated, moved, foreign or badly written; gold is the
+sentence. `programs`: one line of a program is broken; gold is the line. The
 wordings quote, paraphrase, point by position or speak of style, order, relevance and redundancy. Half of the items
 have a source. Everything is drawn from the name of the text, so that it is the same on every machine.
 """
@@ -193,6 +194,84 @@ _NAMES = (
     "Oslo", "Ana Ruiz", "Brightwater", "Kenji Mori", "Lakeland", "Tamsin Gale", "Porto", "Helen Adeyemi", "Nordbank",
     "Vilnius", "Marek", "Atlas Group", "Siobhan", "Ravenna", "Zhou Lin", "Calder", "Umbria", "Dr. Patel", "Yusuf",
 )  # fmt: skip
+
+# ---- Details ---------------------------------------------------------------------------------------------------------
+
+_DETAILS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
+    "first name": (r"(?<=\bMr )(?=[A-Z])|(?<=\bMs )(?=[A-Z])|(?<=\bMrs )(?=[A-Z])|(?<=\bDr )(?=[A-Z])",
+        ("Oliver ", "Priya ", "Hannah ", "Tomas ", "Grace "),
+        ("{after}'s first name", "the first name of {after}", "the first name", "the full name of {after}")),
+    "when": (r"(?=[.]$)|(?=, (?:which|who|and|but) )",
+        (" on Tuesday", " last month", " in 2012", " on Friday evening", " this summer", " two years ago"),
+        ("the day", "when it happened", "the date", "the time", "that it was{detail}")),
+    "where": (r"(?=[.]$)|(?=, (?:which|who|and|but) )",
+        (" in Aberdeen", " near Leeds", " at a hotel in Rome", " in the south of Wales", " in Oslo"),
+        ("the location", "the place", "where it took place", "that it was{detail}", "the city")),
+    "number": (r"(?<=\bthe )(?=[a-z]{4,}s\b)|(?<=\bof )(?=[a-z]{4,}s\b)",
+        ("three ", "more than 200 ", "17 ", "dozens of ", "five "),
+        ("the number of {after}", "how many {after} there were", "the figure", "that there were {detail}{after}")),
+    "role": (r"(?<=[a-z] )(?=[A-Z][a-z]+ [A-Z][a-z]+\b)",
+        ("former striker ", "the author ", "chief executive ", "singer ", "the ex-mayor "),
+        ("his position", "the job title", "{after}'s role", "{after} being {detail}", "the profession of {after}")),
+    "why": (r"(?=[.]$)",
+        (" because of a strike", " after a row over pay", " due to heavy snow", " amid fears of a recession"),
+        ("the reason", "the cause", "why it happened", "that this was{detail}")),
+    "adjective": (r"(?<=\bthe )(?=[a-z]{5,} )|(?<=\ba )(?=[bcdfghjklmnpqrstvwz][a-z]{4,} )",
+        ("controversial ", "famous ", "new ", "disused ", "long-awaited ", "brutal "),
+        ("the {after} being {detail}", "that the {after} is {detail}", "the word {detail}")),
+}  # fmt: skip
+_ON_DETAILS = (
+    "it makes up {}", "{} is not in the source", "the source does not mention {}", "nothing is said about {}",
+    "the summary adds {}, which the text does not support", "there is no evidence for {}", "{}: invented",
+    "the article never tells us {}", "I could not verify {}", "{} was made up by the writer", "who told you {}?",
+    "the text includes facts that are not found in the article, such as {}", "remove {}", "take out {}, please",
+    "The original article was silent on {}, so this should not have been included in the summary",
+)  # fmt: skip
+
+
+def _detail(sentences: list[str], draw: random.Random) -> tuple[str, list[tuple[int, int]], str] | None:
+    """One or two details put into the text: (the text, their places, the critique)."""
+    text = " ".join(sentences[: draw.choice((1, 1, 3))])
+    sorts = draw.sample(sorted(_DETAILS), len(_DETAILS))
+    spots: list[tuple[int, str, str]] = []
+    for sort in sorts:
+        pattern, details, names = _DETAILS[sort]
+        found = [match.start() for match in re.finditer(pattern, text)]
+        found = [at for at in found if all(abs(at - other) > 3 for other, _, _ in spots)]
+        if found and len(spots) < 2 and (not spots or draw.random() < 0.4):
+            at, detail = draw.choice(found), draw.choice(details)
+            after = (re.findall(r"[\w-]+", text[at:]) or [""])[0]
+            if after or detail.startswith(" "):
+                spots.append((at, detail, draw.choice(names).format(after=after, detail=detail.rstrip())))
+    if not spots:
+        return None
+    places, shift = [], 0
+    for at, detail, _ in sorted(spots):
+        text = text[: at + shift] + detail + text[at + shift :]
+        lead = len(detail) - len(detail.lstrip())
+        places.append((at + shift + lead, at + shift + len(detail.rstrip())))
+        shift += len(detail)
+    said = draw.choice(_ON_DETAILS).format(" and ".join(name for _, _, name in spots))
+    return text, places, _said(draw, (said.replace("{", "(").replace("}", ")"),), {})
+
+
+def details(folder: Path, part: Part, most: int = 300) -> Iterator[Item]:
+    """Details put into news that the rest of the article does not have."""
+    texts = list(_articles(folder))
+    random.Random("details").shuffle(texts)
+    made = 0
+    for name, sentences, source in texts:
+        draw = random.Random(f"details {name}")
+        perturbed = _detail(sentences, draw) if sentences and part_of(name) == part and made < most else None
+        if perturbed is None:
+            continue
+        text, places, critique = perturbed
+        given = source if draw.random() < 0.7 else None
+        item = spanned("details", f"details-{name}", text, critique, given, places)
+        if item is not None:
+            made += 1
+            yield item
+
 
 # ---- Clauses ---------------------------------------------------------------------------------------------------------
 

@@ -5,8 +5,9 @@ and no data set. What it cannot see (irony, other languages) has no verdict, whi
 """
 
 import re
+from functools import lru_cache
 
-from text2grad.feedback.text import ENGLISH, FUNCTION_WORDS, WORD, pattern, stem, word_set
+from text2grad.feedback.text import ENGLISH, FUNCTION_WORDS, WORD, pattern, pieces, stem, word_set
 from text2grad.types import Verdict
 
 CRITIC_WORDS = word_set(ENGLISH["critic_words"])
@@ -14,9 +15,11 @@ CRITIC_WORDS = word_set(ENGLISH["critic_words"])
 
 
 def content_stems(words: str) -> set[str]:
-    """Stems of the words that carry content, talk about texts apart."""
-    lowered = {match[0].lower() for match in WORD.finditer(words)}
-    return {stem(word) for word in lowered - FUNCTION_WORDS - CRITIC_WORDS}
+    """Stems of the words that carry content, talk about texts apart; pairs of characters where words run together."""
+    lowered = {match[0].lower() for match in WORD.finditer(words)} - FUNCTION_WORDS - CRITIC_WORDS
+    if words.isascii():
+        return {stem(word) for word in lowered}
+    return {stem(form) for word in lowered for _, _, forms in pieces(word) for form in forms}
 
 
 _BLAME, _PRAISE = pattern(ENGLISH["blame"]), pattern(ENGLISH["praise"])
@@ -34,6 +37,7 @@ _DEFECT = re.compile(f"^(?:{pattern(ENGLISH['defect'])})$", re.IGNORECASE)
 _SEVERE, _MILD = (re.compile(rf"\b(?:{pattern(ENGLISH[how])})\b", re.IGNORECASE) for how in ("severe", "mild"))
 
 
+@lru_cache(maxsize=4096)
 def verdict_of(words: str) -> Verdict | None:
     """Good, poor, or no verdict at all. Praise beside blame in one clause is mostly the standard that was not met
     ("fails to be clear", "not the council that said it was good"), so that blame wins.

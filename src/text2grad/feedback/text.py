@@ -24,8 +24,11 @@ UNSPACED = (
 )
 """Thai, Lao, Burmese, Khmer, kana, bopomofo, Han and Hangul, for a set in a regular expression. Words run together; in
 Korean, particles are written onto the noun. Each character is compared by itself."""
-WORD = re.compile(r"\w+(?:['’]\w+)*")
-COMPOUND = re.compile(r"[£$€#@]?[^\W_]+(?:[-'’.,/:&][^\W_]+)*%?")
+_MARKS = "\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed\u0900-\u0963\u0966-\u0dff"
+"""Accents and vowel signs, for a set: they belong to the word, but a regular expression counts them as none."""
+WORD = re.compile(rf"[\w{_MARKS}]+(?:['’][\w{_MARKS}]+)*")
+_LETTERS = rf"[^\W_]+(?:[{_MARKS}]+[^\W_]*)*"
+COMPOUND = re.compile(rf"[£$€#@]?{_LETTERS}(?:[-'’.,/:&]{_LETTERS})*%?")
 """A word with its hyphens, its decimal point, its currency or per cent sign."""
 PIECE = re.compile(rf"(?=\w)[{UNSPACED}]|[^\W{UNSPACED}]+(?:['’.,][^\W{UNSPACED}]+)*|[^\w\s]")
 """A word, a character of a script without spaces, or a sign: what a diff compares."""
@@ -36,7 +39,7 @@ ABBREVIATION = re.compile(
 """A full stop at the end of a stretch that ends no sentence."""
 BLOCK = re.compile(r"(?:[^\n]*\S[^\n]*\n?)+")
 """A paragraph: lines without a blank line between them."""
-_SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+(?=\S)|(?<=[。！？])|\n+")
+_SENTENCE_END = re.compile(r"(?<=[.!?…؟۔।])[\"'”’)\]]*\s+(?=\S)|(?<=[。！？])|\n+")
 _ALIKE = str.maketrans(
     {
         **dict.fromkeys("“”„‟«»＂〝〞〟「」『』", '"'),
@@ -47,6 +50,7 @@ _ALIKE = str.maketrans(
     }
 )
 _UNSPACED = re.compile(f"[{UNSPACED}]")
+_RUN = re.compile(f"[{UNSPACED}]+|[^{UNSPACED}]+")
 
 
 class Text:
@@ -171,6 +175,27 @@ def splits_word(raw: str, position: int) -> bool:
 def _is_mark(character: str) -> bool:
     """Written onto the character before it: an accent, a vowel sign."""
     return not character.isascii() and unicodedata.category(character)[0] == "M"
+
+
+def pieces(word: str) -> list[tuple[int, int, tuple[str, ...]]]:
+    """A word cut where words run together: (start, end, forms to compare by) of each piece. A character of a script
+    without spaces is compared by the pairs that it makes with its neighbours; any other word is one piece, by itself.
+
+    >>> pieces("東京都"), pieces("tram")
+    ([(0, 1, ('東京',)), (1, 2, ('東京', '京都')), (2, 3, ('京都',))], [(0, 4, ('tram',))])
+    """
+    if word.isascii() or not _UNSPACED.search(word):
+        return [(0, len(word), (word,))]
+    found: list[tuple[int, int, tuple[str, ...]]] = []
+    for run in _RUN.finditer(word):
+        start, end = run.span()
+        if not _UNSPACED.match(run[0]):
+            found.append((start, end, (run[0],)))
+            continue
+        for k in range(start, end):
+            pairs = [word[max(start, k - 1) : k + 1], word[k : min(end, k + 2)]]
+            found.append((k, k + 1, tuple(pair for pair in pairs if len(pair) == 2) or (word[k],)))
+    return found
 
 
 def word_set(words: str) -> frozenset[str]:

@@ -118,8 +118,11 @@ def test_an_embedder_finds_a_sentence_by_meaning() -> None:
 def test_a_clause_goes_to_the_sentence_that_has_its_rarer_words() -> None:
     text = "The dam broke at noon. The mayor spoke at noon. The dam is old."
     prose = Prose(text, sentences(text), None)
-    assert prose.about("The mayor did not speak of the dam.")[0] == 1
-    assert prose.about("Nothing here.") == []
+    held, total = prose.weights("The mayor did not speak of the dam.")
+    # "Mayor" stands in one sentence of three, "dam" in two; "speak" does not stand there as such.
+    assert held == pytest.approx({0: np.log(4 / 2), 1: np.log(4), 2: np.log(4 / 2)})
+    assert total == pytest.approx(2 * np.log(4) + np.log(4 / 2))
+    assert prose.weights("Nothing here.") == ({}, np.log(4))
 
 
 FOUR = "One. Two.\n\nSix. Ten."

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from text2grad.feedback.lexicon import content_stems
 from text2grad.feedback.parse import Clause
-from text2grad.feedback.text import COMPOUND, ENGLISH, FUNCTION_WORDS, pattern, stem, word_set
+from text2grad.feedback.text import COMPOUND, ENGLISH, FUNCTION_WORDS, pattern, pieces, stem, word_set
 
 # ---- Kinds of things that critics name instead of the words themselves -----------------------------------------------
 
@@ -26,7 +26,6 @@ _NAMED = {kind: pattern(words) for kind, words in ENGLISH["kinds"].items()}
 """Kind → how a clause names it."""
 _KINDS = re.compile("|".join(rf"(?P<{kind}>\b(?:{words})\b)" for kind, words in _NAMED.items()), re.IGNORECASE)
 _MEMBERS = {kind: word_set(words) for kind, words in ENGLISH["members"].items()}
-_CLASSES = {name: word_set(words) for name, words in ENGLISH["classes"].items()}
 
 
 def kinds_in(words: str) -> set[str]:
@@ -38,6 +37,22 @@ def kinds_in(words: str) -> set[str]:
     return {match.lastgroup for match in _KINDS.finditer(words) if match.lastgroup}
 
 
+_CLASSES = {name: word_set(words) for name, words in ENGLISH["classes"].items()}
+_CUES = {cue: re.compile(rf"\b(?:{pattern(words)})\b", re.IGNORECASE) for cue, words in ENGLISH["cues"].items()}
+
+
+@lru_cache(maxsize=1024)
+def cues_in(words: str) -> frozenset[str]:
+    """What a critique speaks of, where that means a whole sentence: its style or place, relevance, repetition.
+
+    >>> sorted(cues_in("This sentence is redundant."))
+    ['repeats', 'sentence']
+    """
+    return frozenset(cue for cue, said in _CUES.items() if said.search(words))
+
+
+_HEAD = 5
+"""Words that begin with the same so many letters are alike, where their stems are not the same."""
 _DENIES = re.compile(
     r"\b(?:not?|n['’]t|never|nowhere|un(?:supported|verified|mentioned)|absent|makes? up|made up|adds?|"
     r"hallucinat\w+|fabricat\w+|invent\w+)\b",
@@ -71,9 +86,19 @@ def _stems(lower: str) -> tuple[str, ...]:
 
 
 def tokens_of(raw: str, start: int = 0, end: int | None = None) -> list[Token]:
-    """The words of a stretch, hyphenated ones whole, with their currency and per cent signs."""
-    matches = COMPOUND.finditer(raw, start, len(raw) if end is None else end)
-    return [Token(m.start(), m.end(), m[0], m[0].lower(), _stems(m[0].lower())) for m in matches]
+    """The words of a stretch, hyphenated ones whole, with their currency and per cent signs; single characters where
+    words run together."""
+    tokens = []
+    for match in COMPOUND.finditer(raw, start, len(raw) if end is None else end):
+        word, at = match[0], match.start()
+        if word.isascii():
+            tokens.append(Token(at, match.end(), word, word.lower(), _stems(word.lower())))
+            continue
+        for first, last, forms in pieces(word):
+            part = word[first:last]
+            stems = _stems(part.lower()) if forms == (part,) else forms
+            tokens.append(Token(at + first, at + last, part, part.lower(), stems))
+    return tokens
 
 
 def stems_of(text: str) -> frozenset[str]:
@@ -82,7 +107,9 @@ def stems_of(text: str) -> frozenset[str]:
     >>> [token.stands_in(stems_of("Nine ships sailed.")) for token in tokens_of("nine ship sails seven")]
     [True, True, True, False]
     """
-    return frozenset(part for word in COMPOUND.findall(text.lower()) for part in _stems(word))
+    if text.isascii():
+        return frozenset(part for word in COMPOUND.findall(text.lower()) for part in _stems(word))
+    return frozenset(part for token in tokens_of(text) for part in token.stems)
 
 
 # ---- Rows ------------------------------------------------------------------------------------------------------------
@@ -91,35 +118,52 @@ Rows = NDArray[np.float32]
 Flags = NDArray[np.bool_]
 
 
-def evidence(raw: str, tokens: Sequence[Token], clauses: Sequence[Clause], source: Collection[str] | None) -> Rows:
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """How clauses point at one sentence among the others."""
+
+    clauses: Sequence[Clause]
+    """The clauses that are about the sentence."""
+    share: float = 1.0
+    """Of the clauses' content, weighed by rarity, what the sentence holds."""
+    relative: float = 1.0
+    """The same over that of the best sentence."""
+    named: bool = False
+    """By number or order ("the last sentence")."""
+    sentences: int = 1
+    """Of the whole text."""
+
+
+def evidence(raw: str, tokens: Sequence[Token], aim: Aim, source: Collection[str] | None) -> Rows:
     """One row per word of a sentence, one column per name in `COLUMNS`. `source`: the stems of the source."""
-    columns = _columns(raw, tokens, clauses, source)
+    columns = _columns(raw, tokens, aim, source)
     rows = np.empty((len(tokens), len(columns)), dtype=np.float32)
     for index, column in enumerate(columns.values()):
         rows[:, index] = column
     return rows
 
 
-def _columns(
-    raw: str, tokens: Sequence[Token], clauses: Sequence[Clause], source: Collection[str] | None
-) -> dict[str, Any]:
+def _columns(raw: str, tokens: Sequence[Token], aim: Aim, source: Collection[str] | None) -> dict[str, Any]:
     """Name → one number per word, or one for all of them."""
     lower = [token.lower for token in tokens]
     content = ~_among(lower, FUNCTION_WORDS)
-    said = " . ".join(clause.plain for clause in clauses)
+    said = " . ".join(clause.plain for clause in aim.clauses)
     words = [match[0].lower() for match in COMPOUND.finditer(said)]
-    meant = Counter(word for clause in clauses for word in content_stems(clause.plain))
+    meant = Counter(word for clause in aim.clauses for word in content_stems(clause.plain))
     count = content * [max((meant[part] for part in token.stems), default=0) for token in tokens]
     met = count > 0
+    heads = {word[:_HEAD] for word in words if len(word) >= _HEAD}
+    alike = content & ~met & [token.lower[:_HEAD] in heads for token in tokens]
     lone = content & [source is not None and not token.stands_in(source) for token in tokens]
-    looks, kinds, cues = _looks(raw, tokens, lower), _kinds(raw, tokens, lower), kinds_in(said)
-    named = {f"kind_{kind}": flags & (kind in cues) for kind, flags in kinds.items()}
+    looks, kinds, named = _looks(raw, tokens, lower), _kinds(raw, tokens, lower), kinds_in(said)
+    of_kind = {f"kind_{kind}": flags & (kind in named) for kind, flags in kinds.items()}
     total = max(1, int(content.sum()))
-    before, behind = _pairs(tokens, content, clauses)
+    before, behind = _pairs(tokens, content, aim.clauses)
     return {
         "meant": met,
-        "meant_count": count,
+        "meant_count": np.minimum(count, 4),
         "surface": content & _among(lower, words),
+        "alike": alike,
         "pair_left": before,
         "pair_right": behind,
         "unsupported": lone,
@@ -128,9 +172,9 @@ def _columns(
         "function": ~content,
         **looks,
         **{f"is_{kind}": kinds[kind] for kind in ("role", "time", "number")},
-        **named,
-        **{f"cue_{kind}": kind in cues for kind in kinds},
-        "any_kind": any(flags.any() for flags in named.values()),
+        **of_kind,
+        **{f"cue_{kind}": kind in named for kind in kinds},
+        "any_kind": any(flags.any() for flags in of_kind.values()),
         "left_meant": _nearness(met),
         "right_meant": _nearness(met[::-1])[::-1],
         "left_unsupported": _nearness(lone),
@@ -141,7 +185,12 @@ def _columns(
         "unsupported_share": lone.sum() / total,
         "unsupported_matched": min((met & lone).sum(), 4) / 2,
         "said_words": min(len(words), 40) / 20,
+        "said_found": met.sum() / max(1, len(meant)),
         "denies_source": bool(_DENIES.search(said)),
+        "share": aim.share,
+        "relative": aim.relative,
+        "named": aim.named,
+        "sentences": min(aim.sentences, 16) / 8,
     }
 
 
@@ -218,14 +267,30 @@ def _nearness(hits: Flags) -> Rows:
     return near
 
 
-COLUMNS = tuple(_columns("a", tokens_of("a"), [], None))
+COLUMNS = tuple(_columns("a", tokens_of("a"), Aim([]), None))
 _MET, _LONE, _DENIED = (COLUMNS.index(name) for name in ("meant", "unsupported", "denies_source"))
 _POINTING = [_MET, *(COLUMNS.index(f"kind_{kind}") for kind in _NAMED)]
 
 
+_PLAIN = [COLUMNS.index(f"kind_{kind}") for kind in ("first_name", "time", "number", "age")]
+_OF_KIND = 0.45
+_NAMED_PLACE = COLUMNS.index("named")
+
+
 def points(rows: Rows, *, praise: bool) -> bool:
-    """Whether anything in a sentence is met by the critique's words, is of a kind that it names, or is what it denies
-    the source. Without any of that the scorer would only guess. For praise only words count."""
+    """Whether anything in a sentence is met by the critique's words, is of a kind that it names, is what it denies
+    the source, or stands where it points. Without any of that the scorer would only guess. For praise only words and
+    places count."""
     if praise:
-        return bool(rows[:, _MET].any())
-    return bool(rows[:, _POINTING].any() or (rows[:, _LONE] * rows[:, _DENIED]).any())
+        return bool(rows[:, [_MET, _NAMED_PLACE]].any())
+    pointed = rows[:, [*_POINTING, _NAMED_PLACE]].any()
+    return bool(pointed or (rows[:, _LONE] * rows[:, _DENIED]).any())
+
+
+def sharpened(rows: Rows, chances: Rows) -> Rows:
+    """The chances of a sentence, where the critique says what is wrong by a kind alone that is plain to see ("the day
+    is wrong"): words of that kind before all others."""
+    kind = rows[:, _PLAIN].any(axis=1)
+    if rows[:, _MET].any() or not kind.any():
+        return chances
+    return np.where(kind, np.maximum(chances, _OF_KIND), chances / 2)

@@ -262,6 +262,8 @@ def _from_clauses(
     if lines and settings.code.use:
         broken = code.broken_line(lines, ready.critique)
         spans += [broken] if broken else []
+        offered = [missed.quote for missed in ready.missed if missed.reason == locate.OFFERED and not ready.spans]
+        spans += [span for quote in offered if (span := code.replaced_line(lines, quote))]
         for verdict, group in groups:
             spans += code.in_code(lines, group, verdict, settings.code, ready.quoted)
     if sentences and settings.paraphrase.use and groups:

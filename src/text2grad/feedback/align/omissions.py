@@ -102,6 +102,9 @@ def _omission(text: str, completion: Collection[str], source: Collection[str] | 
     before, after = text[: cue.start()], text[cue.end() :]
     if outright and (_DENIED.search(before) or _NOTHING.match(after)):
         return None
+    # "Subtracts where it should add": no object, so nothing is missing.
+    if outright and outright[0].lower().endswith(" add") and not content_stems(after):
+        return None
     missing = after if content_stems(after) else before
     wanted = content_stems(missing)
     named = _OF_SOURCE.search(after)

@@ -8,15 +8,27 @@ the threshold: nothing.
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from text2grad.feedback.align.evidence import COLUMNS, Rows, Token, evidence, kinds_in, points, tokens_of
+from text2grad.feedback.align.evidence import (
+    COLUMNS,
+    Aim,
+    Rows,
+    Token,
+    cues_in,
+    evidence,
+    kinds_in,
+    points,
+    sharpened,
+    tokens_of,
+)
 from text2grad.feedback.align.ordinals import picks
-from text2grad.feedback.align.scorer import best_words, span_of, word_scorer
+from text2grad.feedback.align.scorer import best_words, filled, span_of, word_scorer
 from text2grad.feedback.align.settings import ParaphraseSettings
 from text2grad.feedback.lexicon import content_stems, source_says
 from text2grad.feedback.parse import Clause
@@ -29,10 +41,18 @@ Embedder = Callable[[Sequence[str]], NDArray[np.float32]]
 _GLUE = frozenset(" \t\n-–—'’\"“”(),&/")
 _LONGEST_SENTENCE = 80
 """Words; a longer stretch without a full stop is read in pieces."""
-_NEAR_BEST = 0.7
-"""A sentence that has this share of the best one's weight is meant as well."""
-_MOST = 3
+_NEAR_BEST = 0.5
+"""A sentence that has this share of the best one's weight may be meant as well."""
+_MOST = 4
 """Sentences that one clause can be about."""
+_WEAK = 0.2
+"""With an embedder: a clause whose best sentence holds no more than this of its content is searched by meaning first.
+Words such as articles are shared by chance in languages whose function words are not known."""
+_PLAIN = 0.5
+"""A sentence that shares more than this with an earlier one repeats it; one that shares less than the rest of this with
+all others is foreign to them."""
+_MOST_HOLDERS = 50
+"""Sentences that are looked at for one word when a repetition is searched for: cost grows with their number."""
 _FEW = 4
 """A completion of so few sentences is searched whole where a clause names only a kind ("the date is wrong")."""
 _PART = re.compile(
@@ -55,31 +75,47 @@ class Prose:
         self.places = [(tokens[0].start, tokens[-1].end) for tokens in self.tokens]
         self._holders: dict[str, list[int]] = {}
         """Stem → the sentences that hold it."""
-        for number, tokens in enumerate(self.tokens):
-            for part in {part for token in tokens if token.lower not in FUNCTION_WORDS for part in token.stems}:
+        self._contents = [
+            {part for token in tokens if token.lower not in FUNCTION_WORDS for part in token.stems}
+            for tokens in self.tokens
+        ]
+        for number, content in enumerate(self._contents):
+            for part in content:
                 self._holders.setdefault(part, []).append(number)
 
     @cached_property
     def windows(self) -> list[str]:
-        """The sentences as an embedder reads them: without function words, which cost a third of its time and add
-        nothing."""
+        """The sentences as an embedder reads them: without English function words, which cost a third of its time and
+        add nothing."""
+        plain = [self.raw[slice(*place)] for place in self.places]
         content = [" ".join(t.text for t in tokens if t.lower not in FUNCTION_WORDS) for tokens in self.tokens]
-        return [words or self.raw[slice(*place)] for words, place in zip(content, self.places, strict=True)]
+        return [(words if text.isascii() else "") or text for words, text in zip(content, plain, strict=True)]
 
-    def about(self, clause: str) -> list[int]:
-        """Indices of the sentences that a clause is about, best first. The rarer its words are in the completion, the
-        more they point; a clause whose words stand nowhere is about no sentence in particular."""
+    def weights(self, clause: str) -> tuple[dict[int, float], float]:
+        """Sentence → how much of a clause's content it holds, and how much there is. The rarer a word is in the
+        completion, the more it points; one that stands everywhere points nowhere."""
         count = len(self.places)
-        if count <= 1:
-            return list(range(count))
-        weights: dict[int, float] = {}
+        held: dict[int, float] = {}
+        total = 0.0
         for wanted in content_stems(clause):
             holders = self._holders.get(wanted, ())
-            if 0 < len(holders) <= max(3, count // 5):
+            weight = math.log((count + 1) / max(1, len(holders)))
+            total += weight
+            if len(holders) <= max(3, count // 5):
                 for number in holders:
-                    weights[number] = weights.get(number, 0.0) + math.log((count + 1) / len(holders))
-        ranked = sorted(weights, key=lambda number: (-weights[number], number))
-        return [number for number in ranked[:_MOST] if weights[number] >= _NEAR_BEST * weights[ranked[0]]]
+                    held[number] = held.get(number, 0.0) + weight
+        return held, total
+
+    def repeats(self, number: int) -> float:
+        """Share of a sentence's content that one earlier sentence has, too."""
+        own = self._contents[number]
+        shared = Counter(holder for part in own for holder in self._holders[part][:_MOST_HOLDERS] if holder < number)
+        return max(shared.values(), default=0) / max(1, len(own))
+
+    def foreign(self, number: int) -> float:
+        """Share of a sentence's content that no other sentence has."""
+        own = self._contents[number]
+        return sum(len(self._holders[part]) == 1 for part in own) / max(1, len(own))
 
     def named(self, clause: str) -> list[Place]:
         """The sentences or paragraphs that a clause names by number, by order or as a part ("the last two sentences",
@@ -102,25 +138,68 @@ class Prose:
 
 def route(
     prose: Prose, clauses: Sequence[Clause], settings: ParaphraseSettings, embed: Embedder | None = None
-) -> tuple[dict[int, list[Clause]], list[tuple[Place, Clause, float]]]:
-    """Take each clause to the sentences that it is about: (sentence → the clauses about it, places that are meant as a
-    whole with their clause and confidence: named outright, or nearest in meaning)."""
-    about: dict[int, list[Clause]] = {}
+) -> tuple[dict[int, Aim], list[tuple[Place, Clause, float]]]:
+    """Take each clause to the sentences that it may be about: (sentence → how the clauses point at it, places that are
+    meant as a whole with their clause and confidence: named outright, or nearest in meaning)."""
+    about: dict[int, list[tuple[Clause, float, float, bool]]] = {}
     whole: list[tuple[Place, Clause, float]] = []
     for clause in clauses:
-        numbers = prose.about(clause.plain)
-        if named := prose.named(clause.plain):
-            numbers = [n for n in numbers if any(a <= prose.places[n][0] < b for a, b in named)]
+        held, total = prose.weights(clause.plain)
+        named = prose.named(clause.plain)
+        inside = [n for n, (start, _) in enumerate(prose.places) if any(a <= start < b for a, b in named)]
+        best = max(held.values(), default=0.0)
+        ranked = [n for n in sorted(held, key=lambda n: (-held[n], n)) if held[n] >= _NEAR_BEST * best]
+        if len(prose.places) == 1:
+            numbers = [0]
+        elif named:
+            # Of a place that is named, the words that the clause speaks of; without any, all of it.
+            numbers = [n for n in ranked if n in inside] or (inside if kinds_in(clause.plain) else [])
             whole += [(place, clause, 0.7) for place in named if not numbers]
-        elif not numbers and embed and (near := _by_meaning(prose, clause, settings, embed)):
+        elif (number := _meant_whole(prose, clause, ranked)) is not None:
+            numbers = []
+            whole.append((prose.places[number], clause, 0.6 if held else 0.4))
+        elif embed and best <= _WEAK * total and (near := _by_meaning(prose, clause, settings, embed)):
+            numbers = []
             whole.append(near)
-        elif not numbers and len(prose.places) <= _FEW:
-            says = source_says(clause.plain)
-            if kinds_in(clause.plain[: says.start() if says else None]):
-                numbers = list(range(len(prose.places)))
-        for number in numbers:
-            about.setdefault(number, []).append(clause)
-    return about, whole
+        else:
+            numbers = ranked or _of_a_kind(prose, clause)
+        for n in numbers[:_MOST]:
+            mass = held.get(n, 0.0)
+            about.setdefault(n, []).append((clause, mass / (total or 1.0), mass / (best or 1.0), bool(named)))
+    return {
+        n: Aim(
+            [clause for clause, *_ in given],
+            max(share for _, share, _, _ in given),
+            max(relative for _, _, relative, _ in given),
+            any(place for *_, place in given),
+            len(prose.places),
+        )
+        for n, given in about.items()
+    }, whole
+
+
+def _meant_whole(prose: Prose, clause: Clause, ranked: Sequence[int]) -> int | None:
+    """The one sentence that is meant as a whole, where the clause speaks of a sentence's style, place, relevance or
+    repetition. Of sentences that say the same, the later one repeats. Where no word is shared, the sentence that
+    repeats most, or has least to do with the others."""
+    cues = cues_in(clause.plain)
+    if not cues:
+        return None
+    if ranked:
+        return max(ranked[:2]) if "repeats" in cues else ranked[0]
+    measured = prose.repeats if "repeats" in cues else prose.foreign if "relevance" in cues else None
+    if measured is None:
+        return None
+    shares = {n: measured(n) for n in range(len(prose.places)) if len(prose.tokens[n]) > 2}
+    number = max(shares, key=shares.__getitem__, default=0)
+    return number if shares.get(number, 0.0) > _PLAIN else None
+
+
+def _of_a_kind(prose: Prose, clause: Clause) -> list[int]:
+    """All sentences of a short text where a clause that shares no word with them names a kind ("the date is wrong")."""
+    says = source_says(clause.plain)
+    named = len(prose.places) <= _FEW and kinds_in(clause.plain[: says.start() if says else None])
+    return list(range(len(prose.places))) if named else []
 
 
 def paraphrases(
@@ -135,10 +214,12 @@ def paraphrases(
     spans = [span_of(place, verdict, confidence, clause) for place, clause, confidence in whole]
     # Praise is not compared with the source: what is well said may be well known.
     source = None if verdict == "good" else prose.source
-    rows = [evidence(prose.raw, prose.tokens[number], group, source) for number, group in about.items()]
-    for (number, group), row, chances in zip(about.items(), rows, word_scorer(COLUMNS)(rows), strict=True):
-        if points(row, praise=verdict == "good"):
-            spans += _choose(prose.raw, prose.tokens[number], chances, group, verdict, settings)
+    rows = {number: evidence(prose.raw, prose.tokens[number], aim, source) for number, aim in about.items()}
+    rows = {number: row for number, row in rows.items() if points(row, praise=verdict == "good")}
+    scored = word_scorer(COLUMNS)(list(rows.values()))
+    chances = {n: sharpened(row, chance) for (n, row), chance in zip(rows.items(), scored, strict=True)}
+    for number, chosen in choose(prose, chances, settings, praise=verdict == "good").items():
+        spans += _runs(prose, number, chosen, chances[number], about[number].clauses, verdict)
     return spans
 
 
@@ -156,20 +237,33 @@ def _by_meaning(
     return prose.places[best], clause, float(scores[best])
 
 
-def _choose(
-    raw: str,
-    tokens: Sequence[Token],
+def choose(
+    prose: Prose, chances: dict[int, Rows], settings: ParaphraseSettings, *, praise: bool = False
+) -> dict[int, NDArray[np.bool_]]:
+    """Sentence → which of its words are chosen, from the chances of all sentences together."""
+    if not chances:
+        return {}
+    lengths = np.array([token.end - token.start for number in chances for token in prose.tokens[number]])
+    every = np.concatenate(list(chances.values()))
+    # The scorer learned from blame; of praise only what is rather sure.
+    chosen = every >= max(0.5, settings.certain) if praise else best_words(every, lengths, settings)
+    cuts = np.cumsum([len(part) for part in chances.values()])[:-1]
+    return {
+        number: filled(part, chances[number], settings)
+        for number, part in zip(chances, np.split(chosen, cuts), strict=True)
+    }
+
+
+def _runs(
+    prose: Prose,
+    number: int,
+    chosen: NDArray[np.bool_],
     chances: Rows,
     clauses: Sequence[Clause],
     verdict: Verdict,
-    settings: ParaphraseSettings,
 ) -> list[Span]:
-    """The likeliest words, those that follow each other as one span."""
-    if verdict == "good":
-        # The scorer learned from blame; of praise only what is rather sure.
-        chosen = chances >= max(0.5, settings.certain)
-    else:
-        chosen = best_words(chances, np.array([token.end - token.start for token in tokens]), settings)
+    """The chosen words of a sentence, those that follow each other as one span."""
+    raw, tokens = prose.raw, prose.tokens[number]
     runs: list[list[int]] = []
     for index in np.flatnonzero(chosen).tolist():
         gap = raw[tokens[index - 1].end : tokens[index].start]

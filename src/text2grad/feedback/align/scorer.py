@@ -9,6 +9,7 @@ import json
 from collections.abc import Sequence
 from functools import cache
 from importlib import resources
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -103,6 +104,22 @@ def best_words(probabilities: Rows, lengths: NDArray[np.int64], settings: Paraph
     expected = 2 * np.cumsum(mass) / (np.cumsum(lengths[order]) + mass.sum())
     chosen[order[: int(np.argmax(expected)) + 1]] = True
     return chosen
+
+
+def filled(chosen: NDArray[np.bool_], chances: Rows, settings: ParaphraseSettings) -> NDArray[np.bool_]:
+    """The chosen words of a sentence with the gaps between them that are likely enough to be meant, too: people mark a
+    stretch, not its words.
+
+    >>> chosen, chances = np.array([True, False, True]), np.array([0.6, 0.3, 0.5], dtype=np.float32)
+    >>> filled(chosen, chances, ParaphraseSettings(bridge=0.3)).tolist()
+    [True, True, True]
+    """
+    places = np.flatnonzero(chosen).tolist()
+    whole = chosen.copy()
+    for left, right in pairwise(places):
+        if right - left > 1 and chances[left + 1 : right].mean() >= settings.bridge:
+            whole[left:right] = True
+    return whole
 
 
 def span_of(

@@ -51,10 +51,12 @@ class ParaphraseSettings:
 
     use: bool = True
     """Look for paraphrases at all."""
-    threshold: Fraction = 0.2
+    threshold: Fraction = 0.12
     """Abstain below this confidence that a word is meant."""
     certain: Fraction = 0.42
     """Every word at least this likely is chosen; where there is none, the most likely are, down to `threshold`."""
+    bridge: Fraction = 0.15
+    """Words between two chosen ones are chosen, too, where they are on average at least this likely."""
     similarity: Fraction = 0.25
     """With an embedder: how near in meaning a sentence has to be to a clause that shares no word with the text. On
     critiques of one sentence among several, all-MiniLM-L6-v2 is right 93 times in 100 above this and `margin`."""
