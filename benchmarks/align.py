@@ -25,7 +25,8 @@ from benchmarks.gold import Item, defacto, ilf, score
 from text2grad import Alignment, Span, align
 from text2grad.config import build
 from text2grad.feedback.align import AlignSettings, Pair, align_many, project
-from text2grad.feedback.align.paraphrase import Embedder as Embeds
+from text2grad.feedback.align.helpers import Embedder as Embeds
+from text2grad.feedback.align.helpers import Helpers
 from text2grad.feedback.lexicon import content_stems
 from text2grad.feedback.text import stem
 
@@ -196,7 +197,7 @@ def _asks(pair: Pair) -> bool:
         asked.append(len(texts))
         return np.zeros((len(texts), 1), dtype=np.float32)
 
-    pair.align(AlignSettings(), embed)
+    pair.align(AlignSettings(), Helpers(embed=embed))
     return bool(asked)
 
 

@@ -96,7 +96,7 @@ def test_help_shows_the_settings_that_people_change_first(capsys: pytest.Capture
 
 
 def test_a_short_list_of_settings_is_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "--help-all" not in helped("align", "--help", capsys=capsys)
+    assert "--help-all" not in helped("agree", "--help", capsys=capsys)
 
 
 def test_a_command_without_its_packages_names_the_extra(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from text2grad.errors import InvalidData
 
 Verdict = Literal["good", "poor", "neutral"]
 Role = Literal["system", "user", "assistant", "tool"]
-Provenance = Literal["given", "exact", "normalised", "fuzzy", "revision", "code", "paraphrase", "learned"]
+Provenance = Literal["given", "exact", "normalised", "fuzzy", "revision", "located", "code", "paraphrase", "learned"]
 """Which evidence located a span, strongest first; `given` means the data came with its character offsets."""
 Occurrence = Literal["only", "resolved", "ambiguous"]
 """Whether the quoted text occurs once, or several times with a reason to pick this one, or several times without."""

@@ -146,6 +146,44 @@ def test_a_wrong_key_is_found_with_one_request_before_the_model_is_loaded(
     assert rows[-1]["critic/requests"] == asked(tmp_path) - 1  # the refused one cost nothing
 
 
+def test_a_locator_spends_from_the_runs_budget_and_is_found_out_early(
+    fault_server: Start,
+    given: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fault_server()
+    (tmp_path / "grumbler.py").write_text(
+        "from text2grad import Critique\n"
+        "def critic(prompts, completions, **columns):\n"
+        "    return [Critique('That ending is wrong.') for _ in completions]\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    run = [
+        "train",
+        str(tmp_path / "run"),
+        *WORDS,
+        *given,
+        "critic=grumbler:critic",
+        "align.locator=openai:m",
+        "updates=1",
+    ]
+    assert main([*run, "--dry-run"]) == 0
+    assert "openai:m at http://127.0.0.1:" in capsys.readouterr().out and asked(tmp_path) == 0
+    with monkeypatch.context() as wrong:
+        wrong.setenv("OPENAI_API_KEY", "wrong-key")
+        wrong.setattr("text2grad.training.setup.load_model", lambda *_, **__: pytest.fail("the model was loaded"))
+        assert main(run) == 2
+    assert asked(tmp_path) == 1 and not (tmp_path / "run").exists()
+    capsys.readouterr()
+    assert main([*run, "critics.openai.budget.requests=4"]) in (0, 1)
+    said = capsys.readouterr().err
+    assert "4 requests" in said and "because the budget was spent" in said
+    assert asked(tmp_path) == 1 + 4
+    assert metrics_of(tmp_path / "run")[-1]["critic/requests"] == 4
+
+
 def test_runs_without_a_model_critic_have_no_tally(given: list[str], tmp_path: Path) -> None:
     assert main(["train", str(tmp_path / "run"), *WORDS, *given, "critic=reference", "updates=1"]) in (0, 1)
     assert not (tmp_path / "run" / "critic.spent").exists()

@@ -6,28 +6,44 @@ A line that cannot be read goes to `OUT.rejected.jsonl` with its number and the 
 import argparse
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import field
 from importlib import resources
 from itertools import chain, count, tee
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
 from text2grad.commands import parsing
 from text2grad.config import settings
 from text2grad.errors import InvalidData, UsageError
 from text2grad.feedback.align.settings import AlignSettings
+from text2grad.feedback.settings import OpenAISettings
 from text2grad.runs import encode_row, write_atomic
 from text2grad.runs.ledger import check_target, rejects_of, write_rejects
 
 if TYPE_CHECKING:
+    from text2grad.feedback.align.locator import Locator
     from text2grad.feedback.rows import Row
 
 
 @settings
+class ServerSettings:
+    openai: OpenAISettings = field(default_factory=OpenAISettings)
+    """Server, key, cache and budget of the locator; the same settings as of a model critic."""
+
+
+@settings
 class AlignCommandSettings(AlignSettings):
+    COMMON: ClassVar = (
+        *("verdict", "embedder", "locator", "columns", "quotes.ambiguous", "quotes.fuzzy", "quotes.shortest_fuzzy"),
+        *("revision.use", "code.use", "code.share", "paraphrase.use", "paraphrase.threshold", "paraphrase.certain"),
+        *("critics.openai.base_url", "critics.openai.concurrency", "critics.openai.budget.requests"),
+        *("critics.openai.budget.tokens", "critics.openai.budget.money"),
+    )
     columns: dict[str, str] = field(default_factory=dict)
     """What our columns are called in the file, as columns.critique=feedback.text."""
+    critics: ServerSettings = field(default_factory=ServerSettings)
+    """Who is asked by `locator`."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,8 +76,8 @@ def run(args: argparse.Namespace) -> int:
     source, target = _files(files, args)
     rejected: list[dict[str, Any]] = []
     done = count()
-    with _open(source) as opened:
-        lines = _aligned(_rows(opened, settings, rejected), settings, args.show)
+    with _open(source) as opened, _opened_locator(settings, target) as locator:
+        lines = _aligned(_rows(opened, settings, rejected), settings, args.show, locator)
         counted = (line for line, _ in zip(lines, done, strict=False))
         first = next(counted, None)
         if target is None:
@@ -102,6 +118,27 @@ def _open(source: str | None) -> "AbstractContextManager[Path | BinaryIO]":
     return nullcontext(Path(source))
 
 
+@contextmanager
+def _opened_locator(settings: AlignCommandSettings, target: Path | None) -> "Iterator[Locator | None]":
+    """The locator that the settings name. What it spends is kept beside the output until that is written: a run that
+    was killed resumes within the same budget, and what was answered is remembered."""
+    if settings.locator is None:
+        yield None
+        return
+    from text2grad.feedback.align.locator import Locator
+    from text2grad.feedback.critics.budget import Budget
+
+    budget = Budget(settings.critics.openai.budget)
+    with Locator(settings.locator, settings.critics.openai, budget) as locator:
+        with budget.kept_beside(target) if target is not None else nullcontext():
+            try:
+                yield locator
+            finally:
+                print(f"{locator.model.__name__}: {budget}\n{locator}", file=sys.stderr)
+        if target is not None:
+            budget.journal_of(target).unlink(missing_ok=True)
+
+
 def _rows(opened: Path | BinaryIO, settings: AlignCommandSettings, rejected: list[dict[str, Any]]) -> "Iterator[Row]":
     """The rows that can be read; the others are put aside with their number and the reason."""
     from text2grad.feedback.align.ladder import check_sizes
@@ -122,7 +159,7 @@ def _rows(opened: Path | BinaryIO, settings: AlignCommandSettings, rejected: lis
             yield row
 
 
-def _aligned(rows: "Iterator[Row]", settings: AlignSettings, show: bool) -> Iterator[bytes]:
+def _aligned(rows: "Iterator[Row]", settings: AlignSettings, show: bool, locator: "Locator | None") -> Iterator[bytes]:
     """Result lines, in the order of the input; with `show`, each row is printed as soon as it is done."""
     from text2grad.feedback.align import align_many, segments
 
@@ -136,7 +173,7 @@ def _aligned(rows: "Iterator[Row]", settings: AlignSettings, show: bool) -> Iter
 
         console = terminal.plain_console()
     rows, again = tee(rows)
-    alignments = align_many((row.pair for row in again), embed=embed, settings=settings)
+    alignments = align_many((row.pair for row in again), embed=embed, locate=locator, settings=settings)
     for row, alignment in zip(rows, alignments, strict=True):
         result = row.with_given(alignment)
         if show:

@@ -23,6 +23,8 @@ from text2grad._checked import Int
 from text2grad.commands import parsing
 from text2grad.config import settings
 from text2grad.errors import CriticError, InvalidData, UsageError
+from text2grad.feedback.align.helpers import Helpers
+from text2grad.feedback.align.locator import Locator, locator_of
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.annotation import (
     Fields,
@@ -57,7 +59,7 @@ class AnnotateSettings:
         *("critics.openai.concurrency", "critics.openai.budget.requests", "critics.openai.budget.tokens"),
         *("critics.openai.budget.money", "critics.code.seconds", "critics.code.workers", "critics.learned.device"),
         *("columns", "people.kind"),
-        *("people.units", "align.quotes.ambiguous", "align.quotes.fuzzy", "align.paraphrase.use"),
+        *("people.units", "align.locator", "align.quotes.ambiguous", "align.quotes.fuzzy", "align.paraphrase.use"),
     )
     RENAMED: ClassVar = {"people.columns": "columns"}
     task: str = "jsonl"
@@ -161,19 +163,20 @@ def _annotate(source: Path | None, target: Path, options: AnnotateSettings) -> i
     # One budget for one output, whoever of several models spends it.
     budget = Budget(options.critics.openai.budget)
     critic = critic_named(options.critic, options.critics, open_critic, budget)
+    locator = locator_of(options.align, options.critics, budget)
     read = _reader(options, source)
     depends_on = identity_of(options, FREE, sources_of(options.critic))
     if ":" in options.task:
         # Whatever it reads: an edited task, or one that reads another file, makes another annotation.
         depends_on["task_sha256"] = digest_of(read)
-    if models_in(critic):
+    if models_in(critic) or locator is not None:
         # Wherever the address comes from: another server's critiques are another annotation.
         depends_on["settings"]["critics"]["openai"]["base_url"] = server_of(options.critics.openai)
     with Ledger(source, target, depends_on) as ledger:
         if ledger.finished:
             print(f"{target} is complete already: nothing to do", file=sys.stderr)
         else:
-            _work(source, read, ledger, critic, budget, options)
+            _work(source, read, ledger, critic, locator, budget, options)
         # The output is finished, and its receipt says what it cost.
         budget.journal_of(target).unlink(missing_ok=True)
     annotated = ledger.done - ledger.rejected
@@ -218,9 +221,17 @@ def tell_rejected(target: Path) -> None:
 
 
 def _work(
-    source: Path | None, read: Read, ledger: Ledger, critic: Critic, budget: Budget, options: AnnotateSettings
+    source: Path | None,
+    read: Read,
+    ledger: Ledger,
+    critic: Critic,
+    locator: Locator | None,
+    budget: Budget,
+    options: AnnotateSettings,
 ) -> None:
-    models = models_in(critic)
+    judges = models_in(critic)
+    models = [*judges, *models_in(locator)]
+    helpers = Helpers(locate=locator)
     names = " + ".join(model.__name__ for model in models)
     items = sum(1 for _ in read())
     left = items - ledger.done
@@ -231,10 +242,11 @@ def _work(
     with budget.kept_beside(ledger.target) if models else nullcontext():
         try:
             with Display("annotate", items, ledger.done, show=True) as display:
-                counts = [_Count(ledger, display) for _ in models]
-                for model, count in zip(models, counts, strict=True):
+                counts = [_Count(ledger, display) for _ in judges]
+                for model, count in zip(judges, counts, strict=True):
                     model.told = count.one_more
-                work = annotate_file(read, critic, options.align, ledger, options.batch, lambda n: display.step(n, {}))
+                step = partial(display.step, metrics={})
+                work = annotate_file(read, critic, options.align, ledger, options.batch, step, helpers)
                 try:
                     asyncio.run(work)
                 except KeyboardInterrupt:
@@ -249,6 +261,8 @@ def _work(
         finally:
             if models:
                 print(f"{names}: {budget}", file=sys.stderr)
+            if locator is not None:
+                print(locator, file=sys.stderr)
 
 
 class _Count:

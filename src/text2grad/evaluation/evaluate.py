@@ -22,6 +22,7 @@ from text2grad.evaluation.judge import Verdicts, against, judge_named
 from text2grad.evaluation.metrics import check_metrics, each_of, metric_infos
 from text2grad.evaluation.named import metrics_named
 from text2grad.evaluation.settings import EvaluateSettings
+from text2grad.feedback.align.locator import locator_of
 from text2grad.feedback.critics.named import critic_named, refuse_people
 from text2grad.feedback.critics.protocol import Critic, name_of
 from text2grad.feedback.judge import RewardFunction, columns_of
@@ -159,7 +160,7 @@ def _reward_function(critic: str | Critic, settings: EvaluateSettings) -> Reward
     refuse_people(critic)
     if isinstance(critic, str):
         critic = critic_named(critic, settings.critics, open_critic)
-    return RewardFunction(critic, settings.align, Scoring())
+    return RewardFunction(critic, settings.align, Scoring(), locator=locator_of(settings.align, settings.critics))
 
 
 def _complain(rollouts: Sequence[Rollout], critic: Critic, examples: Sequence[Example]) -> None:

@@ -19,6 +19,8 @@ from typing import Any
 
 from text2grad import config
 from text2grad.errors import InvalidData, UsageError
+from text2grad.feedback.align.helpers import NO_HELP, Helpers, Memory
+from text2grad.feedback.align.ladder import in_rounds
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.critics.named import models_in
 from text2grad.feedback.critics.protocol import Critic, Prompt, ask
@@ -27,7 +29,7 @@ from text2grad.feedback.people.read import numbered
 from text2grad.feedback.rows import Rejected, Row, identity, spans_in
 from text2grad.runs import no_space_named
 from text2grad.runs.ledger import Ledger
-from text2grad.types import Critique, Message
+from text2grad.types import Alignment, Critique, Message
 
 OWN = ("id", "prompt", "completion")
 """Fields with a meaning of their own; every other one goes to the critic as a column."""
@@ -72,9 +74,13 @@ def read_items(
 
 
 async def annotate(
-    items: Sequence[tuple[int, Fields | Rejected]], critic: Critic, settings: AlignSettings
+    items: Sequence[tuple[int, Fields | Rejected]],
+    critic: Critic,
+    settings: AlignSettings,
+    helpers: Helpers = NO_HELP,
 ) -> list[Fields | Rejected]:
-    """For each item, in order: the fields with `critique`, `spans` and `missed`, or why not."""
+    """For each item, in order: the fields with `critique`, `spans` and `missed`, or why not. `helpers`: those that the
+    settings name, opened."""
     results: list[Fields | Rejected] = [found for _, found in items]
     asked: list[tuple[int, Fields, Row, Prompt]] = []
     for index, (number, fields) in enumerate(items):
@@ -85,13 +91,22 @@ async def annotate(
         except InvalidData as problem:
             results[index] = Rejected(number, identity(fields), str(problem))
     critiques = await _ask(critic, [(fields, item.completion, prompt) for _, fields, item, prompt in asked])
+    judged: list[tuple[int, Fields, Row]] = []
     for (index, fields, item, _), (critique, brought) in zip(asked, critiques, strict=True):
         try:
             if isinstance(critique, str):
                 raise InvalidData(critique)
-            results[index] = _aligned(fields, item, critique, brought, settings)
+            judged.append((index, fields, _judged(fields, item, critique, brought)))
         except InvalidData as problem:
             results[index] = Rejected(items[index][0], identity(fields), str(problem))
+    memory, found = Memory(helpers), list[Alignment | InvalidData]()
+    for _ in in_rounds([row.pair for *_, row in judged], settings, memory, found):
+        await memory.settle_async()
+    for (index, fields, row), alignment in zip(judged, found, strict=True):
+        if isinstance(alignment, InvalidData):
+            results[index] = Rejected(items[index][0], identity(fields), str(alignment))
+        else:
+            results[index] = _with_spans(fields, row, row.with_given(alignment))
     return results
 
 
@@ -102,15 +117,16 @@ async def annotate_file(
     ledger: Ledger,
     batch: int,
     told: Callable[[int], None],
+    helpers: Helpers = NO_HELP,
 ) -> None:
     """Annotate what the ledger does not have yet, batch by batch. What is done when this stops, however it stops, stays
     done."""
     async with AsyncExitStack() as stack:
-        for model in models_in(critic):
+        for model in (*models_in(critic), *models_in(helpers.locate)):
             await stack.enter_async_context(model)
         left = (item for item in read() if item[0] > ledger.last)
         while items := list(islice(left, batch)):
-            results = await annotate(items, critic, settings)
+            results = await annotate(items, critic, settings, helpers)
             ledger.append(
                 [
                     {"line": number} | ({"rejected": r.to_json()} if isinstance(r, Rejected) else {"row": r})
@@ -166,12 +182,15 @@ async def _ask(critic: Critic, items: Sequence[tuple[Fields, str, Prompt]]) -> l
     ]
 
 
-def _aligned(fields: Fields, row: Row, critique: Critique, brought: bool, settings: AlignSettings) -> Fields:
+def _judged(fields: Fields, row: Row, critique: Critique, brought: bool) -> Row:
     """`brought`: the row's own spans, revision and verdict are part of what was said. Otherwise people said them, and
     they are no part of what another critic says."""
     spans = spans_in(fields, row.completion) if brought else ()
     judged = row if brought else replace(row, revision=None, verdict=None)
-    alignment = replace(judged, critique=critique, spans=spans).align(settings)
+    return replace(judged, critique=critique, spans=spans)
+
+
+def _with_spans(fields: Fields, row: Row, alignment: Alignment) -> Fields:
     plain = alignment.to_json()
-    critique_now = critique.to_json() | {"omissions": list(alignment.omissions)}
+    critique_now = row.critique.to_json() | {"omissions": list(alignment.omissions)}
     return {**fields, "critique": critique_now, "spans": plain["spans"], "missed": plain["missed"]}

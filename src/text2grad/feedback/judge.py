@@ -5,22 +5,22 @@ critique, alignment and rewards where the critic did not score it. `judge` is fo
 `RewardFunction`, which remembers the scale of verdicts from batch to batch.
 """
 
-import asyncio
 import time
-from collections.abc import Collection, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from text2grad._checked import shorten
 from text2grad.errors import InvalidData
 from text2grad.feedback.align import Pair, align_many
+from text2grad.feedback.align.helpers import Question
+from text2grad.feedback.align.locator import Locator
 from text2grad.feedback.align.overlap import project
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.critics.named import critic_named
-from text2grad.feedback.critics.protocol import Critic, Critiques, ask
+from text2grad.feedback.critics.protocol import Critic, Critiques, OwnLoop, ask
 from text2grad.feedback.critics.words import prompt_text
 from text2grad.feedback.rewards import (
     RunningScale,
@@ -34,8 +34,6 @@ from text2grad.feedback.settings import CriticSettings, Scoring
 from text2grad.runs.folder import Closable
 from text2grad.runs.world import ALONE, World
 from text2grad.types import Alignment, Completion, Critique, Example, Rollout
-
-T = TypeVar("T")
 
 
 def judge(
@@ -80,9 +78,19 @@ class RewardFunction(Closable):
 
     Keeps one event loop, because the client of a model lives in the loop that it started in."""
 
-    def __init__(self, critic: Critic, align: AlignSettings, scoring: Scoring, *, scalar: bool = False) -> None:
-        """`scalar`: put the whole sum on the last token; nothing else changes."""
+    def __init__(
+        self,
+        critic: Critic,
+        align: AlignSettings,
+        scoring: Scoring,
+        *,
+        scalar: bool = False,
+        locator: Locator | None = None,
+    ) -> None:
+        """`scalar`: put the whole sum on the last token; nothing else changes. `locator`: with its own server or
+        budget; else the one that `align` names, if it names one."""
         self.critic, self.options, self.scoring, self.scalar = critic, align, scoring, scalar
+        self.locator = locator or (Locator(align.locator) if align.locator is not None else None)
         self.running_scale = RunningScale()
         self.running_spread = RunningSpread()
         """Both of the completions that were learned from."""
@@ -90,7 +98,7 @@ class RewardFunction(Closable):
         """Why a completion of the last call was not scored, in the critic's words, if it gave any."""
         self.seconds = {"critic": 0.0, "align": 0.0}
         """Of the last call."""
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop = OwnLoop()
 
     def __call__(
         self,
@@ -103,13 +111,14 @@ class RewardFunction(Closable):
     ) -> list[Rollout]:
         """`learn`: let the scale of verdicts see these completions, and those of the other processes."""
         start = time.perf_counter()
-        critiques = self._run(self._ask(examples, completions)) if completions else Critiques([])
+        critiques = self._loop.run(self._ask(examples, completions)) if completions else Critiques([])
         if learn:
             self.reason = next(iter(critiques.reasons.values()), "")
         asked = time.perf_counter()
         scored = {i: critique for i, critique in enumerate(critiques) if critique is not None}
         pairs = [Pair(completions[i], said, source=prompt_text(examples[i].prompt)) for i, said in scored.items()]
-        alignments = dict(zip(scored, align_many(pairs, settings=self.options), strict=True))
+        located = align_many(pairs, locate=self.locator, settings=self.options)
+        alignments = dict(zip(scored, located, strict=True))
         seen = RunningScale()
         worths = scale_pairs([(critique, alignments[i]) for i, critique in scored.items()])
         seen.see(worths)
@@ -128,6 +137,11 @@ class RewardFunction(Closable):
         ]
         self.seconds = {"critic": asked - start, "align": time.perf_counter() - asked}
         return rollouts
+
+    @property
+    def asked(self) -> tuple[Critic | Locator, ...]:
+        """Who may cost something: the critic, and the locator where there is one."""
+        return (self.critic,) if self.locator is None else (self.critic, self.locator)
 
     @property
     def scale(self) -> float | None:
@@ -158,29 +172,19 @@ class RewardFunction(Closable):
     def probe(self, model: Critic, example: Example) -> None:
         """Ask a critic in this one about a single example: a wrong key or address is found now. Its reply is
         remembered, not used."""
-        self._run(ask(model, [example.prompt], [example.reference or ""], columns_of([example])))
+        if self.locator is not None and model is self.locator.model:
+            self.locator([Question(example.reference or prompt_text(example.prompt), "Is this right?")])
+            return
+        self._loop.run(ask(model, [example.prompt], [example.reference or ""], columns_of([example])))
 
     def close(self) -> None:
-        if self._loop is not None:
-            # A critic that failed or was interrupted may leave tasks behind: end them here, quietly.
-            self._run(_cancelled(asyncio.all_tasks(self._loop)))
-            self._run(self._loop.shutdown_asyncgens())
-            self._loop.close()
-            self._loop = None
+        self._loop.close()
+        if self.locator is not None:
+            self.locator.close()
 
     def _ask(self, examples: Sequence[Example], completions: Sequence[Completion]) -> Coroutine[Any, Any, Any]:
         prompts = [example.prompt for example in examples]
         return ask(self.critic, prompts, [completion.text for completion in completions], columns_of(examples))
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        self._loop = self._loop or asyncio.new_event_loop()
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return self._loop.run_until_complete(work)
-        # Called from async code, as in a notebook: our loop runs in a thread of its own for as long as it takes.
-        with ThreadPoolExecutor(1) as thread:
-            return thread.submit(self._loop.run_until_complete, work).result()
 
     def _rollout(
         self,
@@ -229,11 +233,3 @@ def columns_of(examples: Sequence[Example]) -> dict[str, list[Any]]:
             for example in examples
         ]
     return columns
-
-
-async def _cancelled(tasks: Collection["asyncio.Task[Any]"]) -> None:
-    # `all_tasks` of a loop that runs contains the task that runs this.
-    others = [task for task in tasks if task is not asyncio.current_task()]
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)

@@ -79,7 +79,8 @@ class Row:
         return Pair(self.completion, self.critique, self.source, self.revision, self.verdict)
 
     def align(self, settings: AlignSettings) -> Alignment:
-        return self.with_given(self.pair.align(settings, None))
+        """Without any model, whatever the settings name."""
+        return self.with_given(self.pair.align(settings))
 
     def with_given(self, found: Alignment) -> Alignment:
         """What was found, beside the spans that came with the data. A span that both have is kept once, as given, so

@@ -204,7 +204,8 @@ class DPOTrainer(Closable):
     def train(self) -> Outcome:
         """From where the folder stands to the end; once."""
         run, options = self.run, self.settings.update
-        critics = [judge.critic for judge in (self.reward_function, self.held_out_reward) if judge is not None]
+        judges = (self.reward_function, self.held_out_reward)
+        critics = [asked for judge in judges if judge is not None for asked in judge.asked]
         with closing(self), run.working(self.state, self.updates), self.spending.of(run, *critics):
             if run.done == 0 and not run.over:
                 measured, held_out = self.evaluate(0)

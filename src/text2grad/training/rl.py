@@ -174,7 +174,7 @@ class Trainer(Closable):
     def train(self) -> Outcome:
         """From where the folder stands to the end; once."""
         run, settings = self.run, self.settings
-        critics = (self.reward_function.critic, self.held_out_reward.critic)
+        critics = (*self.reward_function.asked, *self.held_out_reward.asked)
         with closing(self), run.working(self.state, settings.updates), self.spending.of(run, *critics):
             if self.spending.models and not run.done:
                 for line in estimate(settings, self.examples, self.held_out, self.reward_function.critic):

@@ -19,6 +19,7 @@ import torch
 
 from text2grad import __version__, config
 from text2grad.errors import ConfigError, InvalidData, RunError, UsageError, first_line
+from text2grad.feedback.align.locator import locator_of
 from text2grad.feedback.critics.budget import Budget
 from text2grad.feedback.critics.learned import is_checkpoint
 from text2grad.feedback.critics.named import critic_named, refuse_people, sources_of
@@ -240,11 +241,12 @@ def file_digests(*paths: str) -> dict[str, str]:
 def reward_function_of(
     critic: Critic | str, settings: Any, *, scalar: bool = False, budget: Budget | None = None
 ) -> RewardFunction:
-    """A critic, or its name, with the settings of a run. `budget`: what its model critics may spend together."""
+    """A critic, or its name, with the settings of a run. `budget`: what its models may spend together."""
     refuse_people(critic)
     if isinstance(critic, str):
         critic = critic_named(critic, settings.critics, open_critic, budget)
-    return RewardFunction(critic, settings.align, settings.scoring, scalar=scalar)
+    locator = locator_of(settings.align, settings.critics, budget)
+    return RewardFunction(critic, settings.align, settings.scoring, scalar=scalar, locator=locator)
 
 
 def critic_digests(*critics: Critic | str | None) -> dict[str, str]:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from text2grad.errors import CriticError, InvalidData
+from text2grad.feedback.align.locator import Locator, locator_of
 from text2grad.feedback.critics.budget import Budget, Cost, counted
 from text2grad.feedback.critics.learned import is_checkpoint
 from text2grad.feedback.critics.named import critic_named, models_in, names_in
@@ -53,6 +54,9 @@ def estimate(
     other = settings.evaluation.critic
     asked = [(model, sampled + cut) for model in priced(critic, settings.critics)]
     asked += [(model, 0) for model in (priced(other, settings.critics) if other is not None else ())]
+    if (locator := locator_of(settings.align, settings.critics)) is not None:
+        # At most: a critique that quotes what it means asks for nothing.
+        asked.append((locator.model, sampled + cut))
     requests, most = 0, Cost(0, 0)
     for model, trained in asked:
         judged = evaluations * len(held)
@@ -143,8 +147,8 @@ class Spending:
         self.models: list[OpenAICritic] = []
 
     @contextmanager
-    def of(self, run: Run, *critics: Critic) -> Iterator[None]:
-        """Count what these critics spend, where any of them costs something; say so at the end."""
+    def of(self, run: Run, *critics: Critic | Locator) -> Iterator[None]:
+        """Count what these spend, where any of them costs something; say so at the end."""
         self.models = [model for critic in critics for model in models_in(critic)]
         if not self.models:
             yield
@@ -158,11 +162,18 @@ class Spending:
                 names = " + ".join(dict.fromkeys(model.__name__ for model in self.models))
                 whose = "" if run.world.size == 1 else f", process {run.world.rank} of {run.world.size}"
                 run.note(f"{names}{whose}: {self.budget}")
+                for locator in dict.fromkeys(critic for critic in critics if isinstance(critic, Locator)):
+                    run.note(f"{locator}{whose}")
 
     def probe(self, run: Run, example: Example, *judges: RewardFunction) -> None:
         """One request to each server, counted in the budget, before anything is loaded: a wrong key, port or path ends
         the run at once."""
-        asked = {model.__name__: (judge, model) for judge in judges for model in models_in(judge.critic)}
+        asked = {
+            (model.__name__, isinstance(part, Locator)): (judge, model)
+            for judge in judges
+            for part in judge.asked
+            for model in models_in(part)
+        }
         for judge, model in asked.values():
             # A budget of its own on the same journal: the run's own begins with what is written there.
             budget = Budget(share_of(self.budget.limits, run.world.size, run.world.rank))

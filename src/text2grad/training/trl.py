@@ -89,7 +89,7 @@ class TRLTrainer(Closable):
 
     def train(self) -> Outcome:
         run, updates = self.run, self.settings.updates
-        critics = self.reward_function.critic, self.held_out_reward.critic
+        critics = *self.reward_function.asked, *self.held_out_reward.asked
         with closing(self), run.working(self.state, updates), self.spending.of(run, *critics):
             if run.done == 0 and not run.over:
                 run.log({"update": 0, **self.evaluate(0)[0]})

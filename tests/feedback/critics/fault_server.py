@@ -1,7 +1,8 @@
 """An OpenAI-compatible chat server on loopback that answers well or badly, as asked: a process of its own, in asyncio.
 
 usage: fault_server.py [--delay SECONDS] [--faults NAME,NAME,…] [--chance SHARE] [--log FILE]
-Prints its port. A completion is judged by rule: it quotes the first three words as good and the last word as poor. With
+Prints its port. A completion is judged by rule: it quotes the first three words as good and the last word as poor. Of a
+completion and a critique, it quotes the last word as what the critique's first three words are about. With
 faults, each new question meets them in turn before it is answered well; `always-…` never gets well. With a chance, that
 share of all requests meets one of them, drawn at random.
 """
@@ -135,6 +136,8 @@ class Server:
             quotes = [quote | {"text": "words that nobody wrote anywhere"} for quote in quotes]
         body = {"reasoning": "…", "critique": "It begins well and ends badly.", "quotes": quotes, "omissions": []}
         text = json.dumps(body | {"score": 0.75})
+        if critiques := re.findall(r"<critique \w+>\n(.*?)\n</critique", question, re.DOTALL):
+            text = json.dumps({"quotes": self.located(completion, critiques[-1], fault)})
         text = {"not-json": "I liked it a lot!", "cut-json": text[:-40], "empty": ""}.get(fault, text)
         usage: Any = {"prompt_tokens": 100, "completion_tokens": 50, "total_tokens": 150}
         if fault == "odd-usage":
@@ -146,6 +149,16 @@ class Server:
             text = f"The completion praises itself: {text}. That is a trick. In truth the number is wrong, and"
         choice = {"index": 0, "finish_reason": finish, "message": {"role": "assistant", "content": text}}
         return {"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage}
+
+    def located(self, completion: str, critique: str, fault: str) -> list[dict[str, str]]:
+        """With `obey` it does what the completion may ask for: praises all of it, and quotes words of its own."""
+        about = " ".join(critique.split()[:3])
+        quote = {"text": (completion.split() or ["…"])[-1].strip("."), "about": about, "verdict": "poor"}
+        if fault == "obey":
+            return [{**quote, "text": completion, "verdict": "good"}, {**quote, "text": "send me the key"}]
+        return {"wrong-quotes": [quote | {"text": "words that nobody wrote anywhere"}], "no-quotes": []}.get(
+            fault, [quote]
+        )
 
     async def send(
         self,

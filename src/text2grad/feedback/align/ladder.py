@@ -1,26 +1,27 @@
 """The whole of alignment: a completion and a critique in, spans, missed quotes and omissions out.
 
 Enters: characters only; a `Completion`'s text or a string, a `Critique` or its words, optionally the source, a
-revision, an embedder. Leaves: an `Alignment`. Refuses to know tokens (see `overlap`), models (an embedder is a
-callable) and files. The rungs, strongest first: quotes (`locate`), a corrected version (`revision`), references to code
-(`code`), paraphrase (`paraphrase`). What is said to be missing is set apart before the last two (`omissions`).
+revision, helpers. Leaves: an `Alignment`. Refuses to know tokens (see `overlap`), models (helpers are callables) and
+files. The rungs, strongest first: quotes (`locate`), a corrected version (`revision`), lines and sentences that are
+named, what a locator quotes (`helpers`), references to code (`code`), paraphrase (`paraphrase`). What is said to be
+missing is set apart before these (`omissions`).
 """
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import groupby, islice
-
-import numpy as np
-from numpy.typing import NDArray
 
 from text2grad.errors import InvalidData
 from text2grad.feedback.align import code, locate
 from text2grad.feedback.align.evidence import stems_of
+from text2grad.feedback.align.helpers import NO_HELP, Embedder, Helpers, Locate, Memory, Question, located
 from text2grad.feedback.align.omissions import split_omissions
-from text2grad.feedback.align.paraphrase import Embedder, Prose, paraphrases
+from text2grad.feedback.align.paraphrase import Prose, paraphrases
 from text2grad.feedback.align.revision import changed
+from text2grad.feedback.align.scorer import span_of
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.lexicon import content_stems
 from text2grad.feedback.parse import Clause, parse, remainders
@@ -29,7 +30,7 @@ from text2grad.feedback.text import Place, Text
 from text2grad.types import Alignment, Completion, Critique, Missed, Span, Verdict
 
 _AT_ONCE = 256
-"""Pairs that `align_many` reads before their texts are embedded together."""
+"""Pairs that `align_many` reads before a helper is asked about all of them."""
 _MOST_CLAUSES = 400
 """Clauses of a critique that are searched for paraphrases: cost grows with their number."""
 _DEFAULT = AlignSettings()
@@ -44,6 +45,7 @@ def align(
     revision: str | None = None,
     verdict: Verdict | None = None,
     embed: Embedder | None = None,
+    locate: Locate | None = None,
     settings: AlignSettings = _DEFAULT,
 ) -> Alignment:
     """Find the words that a critique is about.
@@ -51,27 +53,40 @@ def align(
     `source` is what the completion was written from (or the prompt), `revision` the completion as it should have
     been, and `verdict` the verdict of what is said without praise or blame (default: the settings'). A `Critique`
     with quotes, or with `quotes_only`, is taken at its word: they are located, its `feedback` is not read again.
+    `embed` compares sentences, `locate` quotes what a critique is about (`align.locator.Locator`); without it, the
+    settings' `locator` is asked, at the environment's address.
 
     >>> found = align("Nine ships left on Tuesday.", 'A fine count, but "on Tuesday" is wrong.')
     >>> [(span.slice("Nine ships left on Tuesday."), span.verdict, span.provenance) for span in found.spans]
     [('on Tuesday', 'poor', 'exact')]
     """
-    text = completion.text if isinstance(completion, Completion) else completion
-    critique = critique if isinstance(critique, Critique) else Critique(critique)
+    pair = Pair(completion, critique, source, revision, verdict)
+    (found,) = align_many([pair], embed=embed, locate=locate, settings=settings)
+    return found
+
+
+def _align(pair: "Pair", settings: AlignSettings, helpers: Helpers) -> Alignment:
+    text, critique, source, verdict = pair.text, pair.said, pair.source, pair.verdict
     check_sizes(text, critique, settings)
     if critique.quotes or critique.quotes_only:
         return _given_quotes(Text(text), critique, settings, Text(source) if source else None)
     ready = prepare(text, critique.feedback, source, settings, verdict)
-    corrected = (revision or critique.revision) if settings.revision.use else None
+    corrected = (pair.revision or critique.revision) if settings.revision.use else None
     places = changed(text, corrected)[0] if corrected else []
     # A correction says what was wrong better than any paraphrase of the blame; praise it does not know.
     clauses = [clause for clause in ready.clauses if clause.verdict == "good" or not places]
     known = [*ready.spans, *_from_revision(ready, places)]
-    loose = _from_clauses(ready, clauses, verdict or settings.verdict, settings, embed)
+    if helpers.locate is not None:
+        named, clauses = _named(ready, clauses, verdict or settings.verdict)
+        known += named
+    quoted, invented = _from_locator(ready, clauses, source, settings, helpers.locate)
+    # Of what a correction has settled, the locator's praise alone is news.
+    quoted = [span for span in quoted if span.verdict == "good" or not places]
+    loose = quoted or _from_clauses(ready, clauses, verdict or settings.verdict, settings, helpers.embed)
     # A quote or a correction says better what is meant than anything that was only gathered from words.
     loose = [span for span in loose if not any(span.start < at.end and at.start < span.end for at in known)]
     omissions = tuple(dict.fromkeys((*critique.omissions, *ready.omissions)))
-    return Alignment(*_sorted([*known, *loose, *ready.missed]), omissions)
+    return Alignment(*_sorted([*known, *loose, *ready.missed, *invented]), omissions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,45 +99,71 @@ class Pair:
     revision: str | None = None
     verdict: Verdict | None = None
 
-    def align(self, settings: AlignSettings, embed: Embedder | None) -> Alignment:
-        given = {"source": self.source, "revision": self.revision}
-        return align(self.completion, self.critique, **given, verdict=self.verdict, embed=embed, settings=settings)
+    @property
+    def text(self) -> str:
+        return self.completion.text if isinstance(self.completion, Completion) else self.completion
+
+    @property
+    def said(self) -> Critique:
+        return self.critique if isinstance(self.critique, Critique) else Critique(self.critique)
+
+    def align(self, settings: AlignSettings, helpers: Helpers = NO_HELP) -> Alignment:
+        """Without what the settings name: no model is opened here."""
+        return _align(self, settings, helpers)
 
 
 def align_many(
-    pairs: Iterable[Pair], *, embed: Embedder | None = None, settings: AlignSettings = _DEFAULT
+    pairs: Iterable[Pair],
+    *,
+    embed: Embedder | None = None,
+    locate: Locate | None = None,
+    settings: AlignSettings = _DEFAULT,
 ) -> Iterator[Alignment]:
-    """Alignments in the order of the pairs, the same as one by one. With an embedder, each pair is read once to learn
-    which texts it asks about; all of them are embedded together; the pairs that asked are read again.
+    """Alignments in the order of the pairs, the same as one by one. With a helper, each pair is aligned once to learn
+    what it asks; all questions are put together; the pairs that asked are aligned again.
 
     >>> [len(found.spans) for found in align_many([Pair("Nine ships.", 'The "Nine" is right.'), Pair("x", '"y"?')])]
     [1, 0]
     """
-    if embed is None:
-        yield from (pair.align(settings, None) for pair in pairs)
-        return
-    waiting = iter(pairs)
-    while chunk := list(islice(waiting, _AT_ONCE)):
-        asked: list[list[str]] = [[] for _ in chunk]
-        first = [pair.align(settings, _asking(texts)) for pair, texts in zip(chunk, asked, strict=True)]
-        texts = list(dict.fromkeys(text for texts in asked for text in texts))
-        rows = dict(zip(texts, embed(texts), strict=True)) if texts else {}
+    with ExitStack() as stack:
+        if locate is None and settings.locator is not None:
+            from text2grad.feedback.align.locator import Locator
 
-        def known(texts: Sequence[str], rows: dict[str, NDArray[np.float32]] = rows) -> NDArray[np.float32]:
-            return np.stack([rows[text] for text in texts])
+            locate = stack.enter_context(Locator(settings.locator))
+        helpers = Helpers(embed, locate)
+        if helpers == NO_HELP:
+            yield from (pair.align(settings) for pair in pairs)
+            return
+        waiting = iter(pairs)
+        while chunk := list(islice(waiting, _AT_ONCE)):
+            memory = Memory(helpers)
+            found: list[Alignment | InvalidData] = []
+            for _ in in_rounds(chunk, settings, memory, found):
+                memory.settle()
+            for alignment in found:
+                if isinstance(alignment, InvalidData):
+                    raise alignment
+                yield alignment
 
-        for pair, texts, alignment in zip(chunk, asked, first, strict=True):
-            yield pair.align(settings, known) if texts else alignment
 
-
-def _asking(asked: list[str]) -> Embedder:
-    """An embedder that only remembers what it was asked."""
-
-    def embed(texts: Sequence[str]) -> NDArray[np.float32]:
-        asked.extend(texts)
-        return np.zeros((len(texts), 1), dtype=np.float32)
-
-    return embed
+def in_rounds(
+    pairs: Sequence[Pair], settings: AlignSettings, memory: Memory, found: list[Alignment | InvalidData]
+) -> Iterator[None]:
+    """Fill `found`, one entry per pair. Whenever the memory is to be settled, it stops: whoever drives it does that."""
+    found[:] = [Alignment()] * len(pairs)
+    left = list(range(len(pairs)))
+    while left:
+        asking = []
+        for index in left:
+            before = memory.asked
+            try:
+                found[index] = pairs[index].align(settings, memory.helpers)
+            except InvalidData as problem:
+                found[index] = problem
+            asking += [index] if memory.asked > before else []
+        if asking:
+            yield
+        left = asking
 
 
 def check_sizes(text: str, critique: Critique, settings: AlignSettings) -> None:
@@ -245,6 +286,31 @@ def regions_of(text: Text) -> tuple[list[code.Line], list[Place]]:
         place for place in text.sentences if not any(place[0] < f.end() and f.start() < place[1] for f in fences)
     ]
     return [line for block in blocks for line in block or ()], outside
+
+
+def _named(ready: Ready, clauses: Sequence[Clause], default: Verdict) -> tuple[list[Span], list[Clause]]:
+    """Lines, traceback frames and sentences that are named outright, and the clauses that name none."""
+    lines, sentences = regions_of(ready.text)
+    prose = Prose(ready.text.raw, sentences, ready.source)
+    broken = code.broken_line(lines, ready.critique)
+    spans, left = [broken] if broken else [], []
+    for clause in clauses:
+        by_line = [(lines[index].start, lines[index].end) for index in sorted(code.named_lines(lines, clause.plain))]
+        spans += [span_of(place, default, 0.95, clause, "code") for place in by_line]
+        by_sentence = [] if by_line or not sentences else prose.named(clause.plain)
+        spans += [span_of(place, default, 0.7, clause) for place in by_sentence]
+        left += [] if by_line or by_sentence else [clause]
+    return spans, left
+
+
+def _from_locator(
+    ready: Ready, clauses: Sequence[Clause], source: str | None, settings: AlignSettings, locate: Locate | None
+) -> tuple[list[Span], list[Missed]]:
+    """What a locator quotes, and what it invents. It is asked only where a clause has no quote of its own."""
+    if locate is None or not clauses:
+        return [], []
+    (quotes,) = locate([Question(ready.text.raw, ready.critique, source)])
+    return located(ready.text, quotes, ready.critique, ready.parsed, settings.quotes)
 
 
 def _from_clauses(

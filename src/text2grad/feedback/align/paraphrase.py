@@ -9,7 +9,7 @@ the threshold: nothing.
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -27,6 +27,7 @@ from text2grad.feedback.align.evidence import (
     sharpened,
     tokens_of,
 )
+from text2grad.feedback.align.helpers import Embedder
 from text2grad.feedback.align.ordinals import picks
 from text2grad.feedback.align.scorer import best_words, filled, span_of, word_scorer
 from text2grad.feedback.align.settings import ParaphraseSettings
@@ -34,9 +35,6 @@ from text2grad.feedback.lexicon import content_stems, source_says
 from text2grad.feedback.parse import Clause
 from text2grad.feedback.text import BLOCK, FUNCTION_WORDS, Place
 from text2grad.types import Span, Verdict
-
-Embedder = Callable[[Sequence[str]], NDArray[np.float32]]
-"""Texts → one row each, of length one. Lives in `models`; here it is only called."""
 
 _GLUE = frozenset(" \t\n-–—'’\"“”(),&/")
 _LONGEST_SENTENCE = 80

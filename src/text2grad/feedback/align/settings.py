@@ -87,6 +87,10 @@ class AlignSettings:
     embedder: str | None = None
     """Folder or hub id of a sentence-embedding model such as all-MiniLM-L6-v2, to find a sentence by its meaning where
     no word is shared. Used by the command line; from Python, hand `align` a callable."""
+    locator: str | None = None
+    """openai:MODEL: any OpenAI-compatible model quotes the words that a critique is about, where the critique quotes
+    none itself. Its quotes are checked; what it cannot point at is left to the ladder. Its server, key, cache and
+    budget are those of critics.openai."""
     quotes: QuoteSettings = field(default_factory=QuoteSettings)
     """Quoted text."""
     revision: RevisionSettings = field(default_factory=RevisionSettings)

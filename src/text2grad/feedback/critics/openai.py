@@ -33,20 +33,25 @@ PASSING = {408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529}
 """Statuses of failures that may pass."""
 _CUT = ("length", "max_tokens", "content_filter", "error", "abort")
 """What servers say of a reply that is not whole."""
-_FORMAT = {"type": "json_schema", "json_schema": {"name": "critique", "strict": True, "schema": words.SCHEMA}}
-_FORMAT_LENGTH = len(json.dumps(_FORMAT))
 
 
 class OpenAICritic:
     """`critic(prompts, completions, **columns)`, async. Inside `async with critic` its connections serve many calls.
 
-    `budget`: what it may spend, where that is shared with other critics; else its own, by its settings.
+    `budget`: what it may spend, where that is shared with other critics; else its own, by its settings. `schema`: the
+    shape of a reply, for those who ask it something else (`replies`).
     """
 
     _client: Any
     _cache: ResponseCache
 
-    def __init__(self, model: str, options: OpenAISettings, budget: Budget | None = None) -> None:
+    def __init__(
+        self,
+        model: str,
+        options: OpenAISettings,
+        budget: Budget | None = None,
+        schema: dict[str, Any] = words.SCHEMA,
+    ) -> None:
         if not model:
             raise CriticError("openai: should be followed by the model's name on the server, as in openai:gpt-5-mini")
         self.__name__ = f"openai:{model}"
@@ -58,6 +63,8 @@ class OpenAICritic:
         self.options = options
         self.budget = budget or Budget(options.budget)
         self.structured = options.structured
+        self._format = {"type": "json_schema", "json_schema": {"name": "reply", "strict": True, "schema": schema}}
+        self._format_length = len(json.dumps(self._format))
         self._reached = False
         """Whether the server has answered a request of this process."""
         self._answered = False
@@ -115,19 +122,29 @@ class OpenAICritic:
 
     async def answers(self, chats: Sequence[list[dict[str, str]]]) -> list[str | None]:
         """What the model replies to these conversations, as it is; None where the server refuses one of several."""
+        replies = await self.replies(chats)
+        if (spent := next((reply for reply in replies if isinstance(reply, BudgetSpent)), None)) is not None:
+            raise spent
+        return [None if isinstance(reply, CriticError) else str(reply["text"]) for reply in replies]
+
+    async def replies(self, chats: Sequence[list[dict[str, str]]]) -> list[dict[str, Any] | CriticError]:
+        """The reply to each conversation: its `text`, and whether it was `cut`. Instead, the reason, where the server
+        refuses one of several, or the budget is spent."""
         if not self._open:
             async with self:
-                return await self.answers(chats)
+                return await self.replies(chats)
 
-        async def answer(chat: list[dict[str, str]]) -> str | None:
+        async def answer(chat: list[dict[str, str]]) -> dict[str, Any] | CriticError:
             question = self.question("", "", {}) | {"messages": chat}
             async with self._slots:
                 try:
-                    return str((await self._reply(question))["text"])
-                except _Refused:
+                    return await self._reply(question)
+                except BudgetSpent as problem:
+                    return problem
+                except _Refused as problem:
                     if not self._answered:
                         raise
-                    return None
+                    return problem
 
         return await self._all([answer(chat) for chat in chats])
 
@@ -149,7 +166,7 @@ class OpenAICritic:
 
     def most(self, characters: int, items: int) -> Cost:
         """What so many items with so many characters in all will cost at most."""
-        schema = _FORMAT_LENGTH if self.options.structured else 0
+        schema = self._format_length if self.options.structured else 0
         each = len(json.dumps(self.question("", "", {}))) + schema
         return Cost(tokens(characters + items * each), items * self.options.max_tokens)
 
@@ -224,10 +241,10 @@ class OpenAICritic:
         """Send until it is answered, the tries are used up, or the server says no."""
         import openai
 
-        most = most_of(question, _FORMAT_LENGTH if self.structured else 0)
+        most = most_of(question, self._format_length if self.structured else 0)
         tried = 0
         while True:
-            extra = {"response_format": _FORMAT} if self.structured else {}
+            extra = {"response_format": self._format} if self.structured else {}
             number = await self.budget.reserve(most)
             # A task of its own, which ends well where the caller is cancelled.
             task = asyncio.create_task(self._request(question, key, extra, number))

@@ -9,13 +9,16 @@ a list that carries the reasons.
 import asyncio
 import inspect
 import traceback
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Awaitable, Collection, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar
 
 from text2grad._checked import shorten
 from text2grad.errors import CriticError, Text2GradError
+from text2grad.runs import Closable
 from text2grad.types import Critique, Message
 
+T = TypeVar("T")
 Prompt = str | Sequence[Message]
 LARGEST = 1e6
 """No score is larger: one of 1e30 among others would make zeros of all differences between them."""
@@ -125,6 +128,39 @@ def ask_now(
 ) -> Critiques:
     """`ask` for callers that are not async themselves."""
     return asyncio.run(ask(critic, prompts, completions, columns))
+
+
+class OwnLoop(Closable):
+    """An event loop for callers that are not async: the client of a model lives in the loop that it started in."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        self._loop = self._loop or asyncio.new_event_loop()
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return self._loop.run_until_complete(work)
+        # Called from async code, as in a notebook: our loop runs in a thread of its own for as long as it takes.
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(self._loop.run_until_complete, work).result()
+
+    def close(self) -> None:
+        if self._loop is not None:
+            # Work that failed or was interrupted may leave tasks behind: end them here, quietly.
+            self.run(_cancelled(asyncio.all_tasks(self._loop)))
+            self.run(self._loop.shutdown_asyncgens())
+            self._loop.close()
+            self._loop = None
+
+
+async def _cancelled(tasks: Collection["asyncio.Task[Any]"]) -> None:
+    # `all_tasks` of a loop that runs contains the task that runs this.
+    others = [task for task in tasks if task is not asyncio.current_task()]
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 DEBUG = "TEXT2GRAD_DEBUG"
