@@ -58,7 +58,7 @@ def rows_at_once(chosen: TRLSettings, most: int = 32) -> int:
     """Completions in memory at once. TRL pads them, and keeps the activations of all.
 
     >>> [rows_at_once(TRLSettings(prompts=prompts, completions=2)) for prompts in (128, 12, 45, 37)]
-    [32, 24, 30, 2]
+    [32, 12, 15, 1]
     """
     rows = chosen.prompts * chosen.completions // chosen.update.minibatches
     if chosen.update.micro_batch != "auto":

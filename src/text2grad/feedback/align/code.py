@@ -206,7 +206,7 @@ def _parts(name: str) -> tuple[str, ...]:
     """The words that a name is made of, marked as such.
 
     >>> _parts("sum_of_digits"), _parts("maxValue")
-    (('~sum', '~digit'), ('~max', '~value'))
+    (('~sum', '~digit'), ('~max', '~valu'))
     """
     words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)
     return tuple(f"~{stem(word)}" for word in words if len(word) > 2)
