@@ -20,7 +20,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="say what the runs would do and cost, and stop")
     parser.add_argument("--judge", metavar="openai:MODEL", help="the same as judge=openai:MODEL")
     parser.add_argument(
-        "--minutes", type=_minutes, metavar="N", help="stop then, and save; the same command goes on (exit status 75)"
+        "--minutes",
+        type=_minutes,
+        metavar="N",
+        help="stop after N minutes and save (exit status 75); run the same command again to continue",
     )
     parser.add_argument("--quiet", action="store_true", help="say only what failed")
     parsing.add_settings(parser, CompareSettings)

@@ -324,8 +324,8 @@ def _over_row(
     most_k: int,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What was attended: prompts by themselves, completions to their prompts and themselves. And two numbers per token
-    and head that the backward pass needs."""
+    """What was attended: prompts by themselves, completions to their prompts and themselves. And, of prompts and of
+    completions, the sums that the backward pass needs."""
     out_p, sums_p = _flash(
         q_SHD[:prompts], k_SHD[:prompts], v_SHD[:prompts], prompt_ends_U, prompt_ends_U, most_p, most_p, scale
     )

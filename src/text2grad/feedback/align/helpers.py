@@ -38,8 +38,8 @@ class Question:
 Embedder = Callable[[Sequence[str]], NDArray[np.float32]]
 """Texts → one row each, of length one. Lives in `models`; here it is only called."""
 Locate = Callable[[Sequence[Question]], Sequence[Sequence[Quote]]]
-"""Questions → for each, quotes of its completion, with words of the critique as their comment; the ladder goes on where
-there are none."""
+"""Questions → for each, quotes of its completion, with words of the critique as their comment. Where there are none,
+the ladder aligns the critique by itself."""
 
 
 @dataclass(frozen=True, slots=True)
