@@ -44,6 +44,8 @@ CRITICS = {
     "support-copying": "`support`, `copied=0`",
     "reference": "`reference`",
     "merge": "`merge(reference, support)`",
+    "grounded": "`grounded`",
+    "grounded+reference": "`grounded` with the reference",
 }
 TEXTS = {
     "corrected": "the corrected text",
@@ -122,6 +124,8 @@ def scorers() -> dict[str, Scorer]:
         "support-copying": asking(critic_named("support", quoting), "passages"),
         "reference": asking(critic_named("reference", plain), "passages", "reference"),
         "merge": asking(critic_named("merge(reference, support)", plain), "passages", "reference"),
+        "grounded": asking(critic_named("grounded", plain), "passages"),
+        "grounded+reference": asking(critic_named("grounded", plain), "passages", "reference"),
     }
 
 

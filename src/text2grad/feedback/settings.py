@@ -55,6 +55,15 @@ class SupportSettings:
 
 
 @settings
+class GroundedSettings:
+    """What counts as not grounded in the passages."""
+
+    doubt: Annotated[Real, Gt(0), Lt(1)] = 0.29
+    """From this probability on a clause is called ungrounded. On one half of QA-Feedback half of the characters that are
+    called so were marked by people; a higher one is surer and finds less."""
+
+
+@settings
 class CodeSettings:
     """Settings of the critic `code`."""
 
@@ -194,6 +203,8 @@ class CriticSettings:
     """Of `reference`."""
     support: SupportSettings = field(default_factory=SupportSettings)
     """Of `support`."""
+    grounded: GroundedSettings = field(default_factory=GroundedSettings)
+    """Of `grounded`."""
     code: CodeSettings = field(default_factory=CodeSettings)
     """Of `code`."""
     learned: LearnedSettings = field(default_factory=LearnedSettings)

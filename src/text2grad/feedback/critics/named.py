@@ -1,7 +1,8 @@
 """A critic's name → the critic. `CRITICS` is the registry of plain names: a plug-in may add its own.
 
 people                      what the rows bring with them
-reference, support, code    programs, offline
+reference, support,         programs, offline
+grounded, code
 path/to/checkpoint          a reward model, as `text2grad reward-model` writes it
 openai:MODEL                a model behind an OpenAI-compatible server
 package.module:object       your own: any callable that keeps the protocol
@@ -22,6 +23,7 @@ from text2grad.errors import ConfigError, CriticError
 from text2grad.feedback.critics.budget import Budget
 from text2grad.feedback.critics.code import CodeCritic
 from text2grad.feedback.critics.compose import FirstThatAnswers, Weighted, merged
+from text2grad.feedback.critics.grounded import GroundedCritic
 from text2grad.feedback.critics.learned import CARD, digest_of, is_checkpoint
 from text2grad.feedback.critics.openai import OpenAICritic
 from text2grad.feedback.critics.people import people
@@ -38,6 +40,7 @@ CRITICS: dict[str, Callable[[CriticSettings], Critic]] = {
     "people": lambda _: people,
     "reference": lambda options: ReferenceCritic(options.reference),
     "support": lambda options: SupportCritic(options.support),
+    "grounded": lambda options: GroundedCritic(options.grounded),
     "code": lambda options: CodeCritic(options.code),
 }
 _CALL = re.compile(r"(first|merge|weighted)\((.*)\)", re.DOTALL)

@@ -302,8 +302,8 @@ class Source:
         self._numbers = list(numbers.values())
         self.function_share = sum(not word.content for word in self.words) / max(1, len(self.words))
         self._ngrams: dict[int, set[tuple[str, ...]]] = {}
-        self._sentences = [Sentence(n, text, *at) for n, text in enumerate(self.passages, 1) for at in text.sentences]
-        self._stems = [{word.stem for word in text.words[first:end]} for _, text, first, end in self._sentences]
+        self.sentences = [Sentence(n, text, *at) for n, text in enumerate(self.passages, 1) for at in text.sentences]
+        self._stems = [{word.stem for word in text.words[first:end]} for _, text, first, end in self.sentences]
 
     @cached_property
     def topics(self) -> dict[str, str]:
@@ -356,7 +356,7 @@ class Source:
         """The sentence that shares most of these stems, at least two; the first of equals."""
         shared = [len(each.intersection(stems)) for each in self._stems]
         best = max(range(len(shared)), key=shared.__getitem__, default=None)
-        return self._sentences[best] if best is not None and shared[best] >= 2 else None
+        return self.sentences[best] if best is not None and shared[best] >= 2 else None
 
 
 @lru_cache(maxsize=256)
