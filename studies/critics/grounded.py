@@ -1,5 +1,5 @@
-"""The weights of the critic `grounded`: learned from what people marked in the even half of QA-Feedback, measured on the
-odd one.
+"""The weights of the critic `grounded`: learned from what people marked in the even half of QA-Feedback, measured on
+the odd one.
 
     python -m studies.critics.grounded --data DIR --held-out     prints weights and numbers; writes grounded.json
 

@@ -184,3 +184,36 @@ def test_a_judge_compares_with_another_models_texts(
     assert "openai:m, against other.jsonl: wins 0.0%" in capsys.readouterr().out
     assert main(["evaluate", model, *SMALL, "--judge", "openai:m", "--quiet"]) == 2
     assert "there is nothing to compare example" in capsys.readouterr().err
+
+
+def test_a_judge_grades_both_turns_of_a_conversation(
+    model: str, fault_server: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    turns = [["Describe a ship.", "Now a longship."], ["Describe a bridge.", "Now a drawbridge."]]
+    rows = [{"question_id": n, "category": "writing", "turns": asked} for n, asked in enumerate(turns, 1)]
+    Path("mt.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    fault_server("grades-ship")
+    words = ["task=mt_bench", "data=mt.jsonl", "sampling.max_new_tokens=4", "device=cpu", "--grader", "openai:m"]
+    assert main(["evaluate", model, *words, "--out", "r.json", "--rollouts", "r.jsonl", "--quiet"]) == 0
+    read = json.loads(Path("r.json").read_text())
+    # The judge counts "ship" in all that it reads: one in the first turn, one more in the second.
+    assert read["grades"]["turns"] == {"greedy": (2 + 1) / 2, "turn_2": (3 + 1) / 2}
+    assert "of 10" in capsys.readouterr().out
+    rollouts = [json.loads(line) for line in Path("r.jsonl").read_text().splitlines()]
+    first = {row["example"]["id"]: row["completion"]["text"] for row in rollouts if row["part"] == "greedy"}
+    for row in (row for row in rollouts if row["part"] == "turn_2"):
+        said = [message["content"] for message in row["example"]["prompt"]]
+        assert said == [*turns[int(row["example"]["id"]) - 1][:1], first[row["example"]["id"]], *said[2:]]
+        assert said[2].startswith("Now a ")
+
+
+def test_choices_are_measured_by_their_likelihood(model: str) -> None:
+    rows = [{"id": "a", "query": "Question: How many?", "choices": ["x", "the ships"], "gold": 0}]
+    Path("arc.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ["task=arc", "data=arc.jsonl", "sampling.max_new_tokens=2", "device=cpu", "--out", "r.json", "--quiet"]
+    assert main(["evaluate", model, *words]) == 0
+    read = json.loads(Path("r.json").read_text())
+    assert read["metrics"]["greedy/choice_accuracy"] in (0.0, 1.0)
+    assert read["metrics"]["greedy/gold_logprob"] < 0
+    Path("arc.jsonl").write_text(json.dumps(rows[0] | {"gold": 7}) + "\n")
+    assert main(["evaluate", model, *words]) == 2

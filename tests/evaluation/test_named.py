@@ -9,7 +9,7 @@ import pytest
 
 from text2grad.errors import BudgetSpent, ConfigError, CriticError
 from text2grad.evaluation import named
-from text2grad.evaluation.judge import judge_pairs
+from text2grad.evaluation.judge import grade, judge_pairs
 from text2grad.evaluation.metrics import each_of
 from text2grad.evaluation.named import metrics_named, references_of
 from text2grad.feedback.critics.budget import Budget
@@ -97,7 +97,21 @@ def test_names() -> None:
         metrics_named(["ruge"])
     with pytest.raises(ConfigError, match="similarity should name a sentence-embedding model"):
         metrics_named(["similarity"])
-    assert set(named.METRICS) == {"rouge", "bleu", "support"}
+    assert set(named.METRICS) == {"rouge", "bleu", "f1", "support", "grounded"}
+
+
+def test_f1_counts_content_words_of_the_nearest_reference() -> None:
+    # red, ship, sank and red, boat, sank: two of three on both sides; "the" counts on neither.
+    assert measure("f1", rollout("The red ship sank.", ["A dog.", "Red boats sank."]))["f1"] == pytest.approx(2 / 3)
+    assert measure("f1", rollout("Anything."))["f1"] is None
+
+
+def test_supported_sentences_are_those_without_doubt() -> None:
+    passage = "The Mura\nThe Mura is a river of Austria. It is 480 km long and joins the Drava near Legrad."
+    half = rollout("The Mura is a river of Austria. Dragons guard its golden source.", passages=[passage])
+    assert measure("grounded", half)["supported_sentences"] == 0.5
+    assert measure("grounded", rollout("", passages=[passage]))["supported_sentences"] == 0.0
+    assert measure("grounded", rollout("The Mura is long."))["supported_sentences"] is None, "there is no source"
 
 
 # ------------------------------------------------------------------------------------------------------------ the judge
@@ -153,3 +167,23 @@ def test_the_questions_of_several_rounds_share_one_budget(fault_server: Start) -
         judge_pairs("openai:m", OpenAISettings(), ["Which?"], [ours], [theirs], budget)
     with pytest.raises(BudgetSpent):
         judge_pairs("openai:m", OpenAISettings(), ["Which?"], [OURS[3]], [THEIRS[3]], budget)
+
+
+def test_grades_by_turn_and_category(fault_server: Start) -> None:
+    fault_server("grades-good")
+    turns = {
+        "greedy": [rollout("good good", category="maths"), rollout("bad", category="writing")],
+        "turn_2": [rollout("good " * 20, category="maths")],
+    }
+    found = grade("openai:m", OpenAISettings(), turns).to_json()
+    # 3, 1, and 21, which is no grade from 1 to 10.
+    assert (found["grade"], found["graded"], found["unreadable"]) == (2.0, 2, 1)
+    assert found["error"] == pytest.approx(1.0), "standard deviation √2, over √2"
+    assert found["turns"] == {"greedy": 2.0, "turn_2": None}
+    assert found["categories"] == {"maths": 3.0, "writing": 1.0}
+
+
+def test_a_judge_without_a_grade_gives_none(fault_server: Start) -> None:
+    fault_server("grades-nothing")
+    found = grade("openai:m", OpenAISettings(), {"greedy": [rollout("good")]}).to_json()
+    assert (found["grade"], found["unreadable"]) == (None, 1)

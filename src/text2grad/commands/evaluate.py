@@ -21,6 +21,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "words", nargs="*", metavar="MODEL key=value", help="alias, model or run folder, .gguf file or hub id; settings"
     )
     parser.add_argument("--judge", metavar="openai:MODEL", help="the same as judge=openai:MODEL")
+    parser.add_argument("--grader", metavar="openai:MODEL", help="the same as grader=openai:MODEL")
     parser.add_argument("--out", metavar="FILE", help="write the results here as JSON")
     parser.add_argument("--rollouts", metavar="FILE", help="write every completion with its critique here as JSONL")
     parsing.add_unsafe(parser)
@@ -31,7 +32,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     models, overrides = parsing.split_overrides(args.words)
-    overrides += [f"judge={args.judge}"] if args.judge else []
+    overrides += [f"{key}={name}" for key in ("judge", "grader") if (name := getattr(args, key))]
     settings = parsing.resolve(args, EvaluateSettings, overrides)
     if settings is None:
         return 0
@@ -46,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     if args.launch or args.processes is not None:
         files = [
             word
-            for flag in ("judge", "out", "rollouts")
+            for flag in ("judge", "grader", "out", "rollouts")
             if (name := getattr(args, flag))
             for word in (f"--{flag}", name)
         ]
@@ -101,7 +102,7 @@ def print_table(results: "Results") -> None:
         "best_of": f"best of {settings.best_of}",
     }
     for part in results.parts:
-        table.add_column(titles[part], justify="right")
+        table.add_column(titles.get(part, part.replace("_", " ")), justify="right")
     keys = dict.fromkeys(key.partition("/")[2] for key in results.metrics)
     for key in keys:
         numbers = [results.metrics.get(f"{part}/{key}") for part in results.parts]
@@ -119,3 +120,13 @@ def print_table(results: "Results") -> None:
             f"{said['judge']}, against {settings.against}: {rate}; {said['wins']} won, {said['ties']} tied, "
             f"{said['losses']} lost, {said['unreadable']} not readable"
         )
+    if results.grades is not None:
+        said = results.grades.to_json()
+        grade = "no grade could be read" if said["grade"] is None else f"{said['grade']:.2f} of 10"
+        error = "" if said["error"] is None else f" ± {said['error']:.2f}"
+        print(f"{said['judge']}: {grade}{error}; {said['graded']} graded, {said['unreadable']} not readable")
+        for kind in ("turns", "categories"):
+            if len(said[kind]) > 1:
+                print(
+                    "  " + ", ".join(f"{name} {value:.2f}" for name, value in said[kind].items() if value is not None)
+                )

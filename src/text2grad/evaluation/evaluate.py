@@ -8,7 +8,7 @@ The rows of metrics are `greedy/…`, `reflection/…`, `samples/…` and `best_
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +17,9 @@ import numpy as np
 
 from text2grad import config
 from text2grad.errors import ConfigError
+from text2grad.evaluation.choices import choice_metrics, has_choices
 from text2grad.evaluation.evaluator import Evaluation, Evaluator
-from text2grad.evaluation.judge import Verdicts, against, judge_named
+from text2grad.evaluation.judge import Grades, Verdicts, against, grade, judge_named
 from text2grad.evaluation.metrics import check_metrics, each_of, metric_infos
 from text2grad.evaluation.named import metrics_named
 from text2grad.evaluation.settings import EvaluateSettings
@@ -70,6 +71,7 @@ class Results:
     measures: tuple[Metric, ...] = ()
     judged: Verdicts | None = None
     """What the judge says of the greedy completions, where one was asked."""
+    grades: Grades | None = None
     seconds: float = 0.0
     """That writing and judging took."""
 
@@ -88,6 +90,7 @@ class Results:
             "info": {key: info.to_json() for key, info in self.infos.items() if key in self.metrics},
             "each": {name: each_of(part.rollouts, self.measures) for name, part in self.parts.items()},
             "judge": None if self.judged is None else self.judged.to_json(),
+            "grades": None if self.grades is None else self.grades.to_json(),
             "seconds": self.seconds,
             "settings": config.plain(self.settings),
         }
@@ -107,15 +110,14 @@ def evaluate(
     call this, and each gets the results."""
     task = task_of(settings)
     metrics = (*task.metrics, *metrics_named(settings.metrics), SCORE_ERROR)
-    check_metrics(metrics)
     split = settings.split or ("validation" if "validation" in task.splits else "train")
     examples = task.examples(split)
     examples = examples[: settings.examples or len(examples)]
     sampled = max(settings.samples, settings.best_of)
     if settings.best_of_critic is not None and not settings.best_of:
         raise ConfigError("best_of_critic picks among samples: set best_of to their number")
-    if settings.judge is not None:
-        judge_named(settings.judge, settings.critics.openai)  # a wrong name or a missing key is told before the work
+    for name in filter(None, (settings.judge, settings.grader)):
+        judge_named(name, settings.critics.openai)  # a wrong name or a missing key is told before the work
     with ExitStack() as stack:
         judge = stack.enter_context(_reward_function(settings.critic or task.critic, settings))
         chooser = None
@@ -124,6 +126,8 @@ def evaluate(
         if writer is None:
             place = device or settings.device
             writer = Writer.load(model, settings.sampling, settings.format, place, settings.dtype)
+        metrics = (*metrics, *choice_metrics(writer)) if has_choices(examples) else metrics
+        check_metrics(metrics)
         total, began = len(examples) * (1 + settings.reflect + sampled), time.perf_counter()
         with Display("evaluate", total, 0, show=show and world.is_main) as display:
             writer.on_progress = _counted(display, world.size)
@@ -131,6 +135,7 @@ def evaluate(
             parts = {"greedy": evaluator.greedy(writer, "greedy")}
             if settings.reflect:
                 parts["reflection"] = evaluator.reflection(parts["greedy"], writer.reflected)
+            parts |= dict(_further_turns(evaluator, writer, parts["greedy"]))
             if sampled:
                 samples = evaluator.samples(writer, sampled, seed=settings.seed)
                 parts |= {"samples": samples} if settings.samples else {}
@@ -138,10 +143,27 @@ def evaluate(
     if world.is_main:
         _complain(parts["greedy"].rollouts, judge.critic, examples)
     infos = {key: info for part in parts for key, info in metric_infos(metrics, part).items()}
-    seconds, said = time.perf_counter() - began, None
+    seconds, said, grades = time.perf_counter() - began, None, None
     if settings.judge is not None and world.is_main:
         said = against(settings.judge, settings, parts["greedy"].rollouts)
-    return Results(model, split, len(examples), name_of(judge.critic), settings, parts, infos, metrics, said, seconds)
+    if settings.grader is not None and world.is_main:
+        turns = {name: part.rollouts for name, part in parts.items() if name == "greedy" or name.startswith(TURN)}
+        grades = grade(settings.grader, settings.critics.openai, turns)
+    critic = name_of(judge.critic)
+    return Results(model, split, len(examples), critic, settings, parts, infos, metrics, said, grades, seconds)
+
+
+TURN = "turn_"
+"""Of the names of parts: `turn_2` answers the second turn of conversations."""
+
+
+def _further_turns(evaluator: Evaluator, writer: Writer, first: Evaluation) -> Iterator[tuple[str, Evaluation]]:
+    """The answers to the column `turns`, one turn after the other; nothing where no example has it."""
+    turn, answered = 2, first
+    while asked := [rollout for rollout in answered.rollouts if rollout.example.columns.get("turns")]:
+        answered = evaluator.reflection(Evaluation({}, asked), writer.followed, f"{TURN}{turn}")
+        yield f"{TURN}{turn}", answered
+        turn += 1
 
 
 def _counted(display: Display, processes: int) -> Callable[[int], None]:

@@ -1,14 +1,17 @@
-"""Which of two texts is better, by a model behind an OpenAI-compatible server: pairwise, in both orders.
+"""A model behind an OpenAI-compatible server as the judge: which of two texts is better, or a grade for each text.
 
 Enters: prompts and two texts for each. Leaves: `Verdicts`. A judge that prefers whatever stands first contradicts
 itself when the texts change places, and then the pair is a tie. Nothing is asked about two equal texts.
+Or enters: rollouts. Leaves: `Grades`, from 1 to 10, as MT-Bench has them; where an example has a reference, the judge
+sees it.
 """
 
 import asyncio
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import mean, stdev
 from typing import Any
 
 from text2grad.errors import CriticError, InvalidData
@@ -34,6 +37,17 @@ Answer B:
 {second}
 
 Reply with one JSON object and nothing else: {{"better": "A"}}, {{"better": "B"}} or {{"better": "tie"}}."""
+GRADED = """Grade the last answer of a conversation: how helpful, correct and complete it is. A longer answer is not
+better because it is longer.
+
+{conversation}{reference}
+Answer to grade:
+{answer}
+
+Reply with one JSON object and nothing else: {{"grade": N}}, a whole number from 1 (useless) to 10
+(nothing is missing)."""
+_GRADE = re.compile(r'"(?:grade|rating|score)"\s*:\s*"?(\d+(?:\.\d+)?)|\[\[(\d+(?:\.\d+)?)\]\]')
+_BARE_GRADE = re.compile(r"\W*(\d+(?:\.\d+)?)\W*(?:/\s*10\W*)?")
 _BETTER = re.compile(r'"better"\s*:\s*"(A|B|tie)"', re.IGNORECASE)
 _BARE = re.compile(r"\W*(A|B|tie)\W*", re.IGNORECASE)
 
@@ -64,6 +78,71 @@ class Verdicts:
             "ties": counted.count(0.5),
             "unreadable": len(self.each) - len(counted),
         }
+
+
+@dataclass(frozen=True)
+class Grades:
+    """One grade for each completion of each turn."""
+
+    judge: str
+    each: dict[str, list[float | None]]
+    """Turn → grades in the order of its completions. None: the reply held no grade from 1 to 10."""
+    categories: dict[str, list[str]]
+    """Turn → what the example's column `category` says."""
+
+    def to_json(self) -> dict[str, Any]:
+        counted = [grade for grades in self.each.values() for grade in grades if grade is not None]
+        named: dict[str, list[float]] = {}
+        for turn, grades in self.each.items():
+            for grade, category in zip(grades, self.categories[turn], strict=True):
+                if grade is not None and category:
+                    named.setdefault(category, []).append(grade)
+        return {
+            "judge": self.judge,
+            "grade": mean(counted) if counted else None,
+            # Of the mean; turns of one example are not independent, so this is a little narrow where there are several.
+            "error": stdev(counted) / len(counted) ** 0.5 if len(counted) > 1 else None,
+            "graded": len(counted),
+            "unreadable": sum(map(len, self.each.values())) - len(counted),
+            "turns": {turn: _mean(grades) for turn, grades in self.each.items()},
+            "categories": {category: mean(grades) for category, grades in sorted(named.items())},
+        }
+
+
+def _mean(grades: Sequence[float | None]) -> float | None:
+    return mean(counted) if (counted := [grade for grade in grades if grade is not None]) else None
+
+
+def grade(name: str, options: OpenAISettings, turns: Mapping[str, Sequence[Rollout]]) -> Grades:
+    """Asks once about each completion of each turn."""
+    critic = judge_named(name, options)
+    rollouts = [rollout for some in turns.values() for rollout in some]
+    replies = iter(asyncio.run(critic.answers([[{"role": "user", "content": _grading(each)}] for each in rollouts])))
+    return Grades(
+        name,
+        {turn: [_read_grade(next(replies)) for _ in some] for turn, some in turns.items()},
+        {turn: [str(each.example.columns.get("category") or "") for each in some] for turn, some in turns.items()},
+    )
+
+
+def _grading(rollout: Rollout) -> str:
+    prompt, reference = rollout.example.prompt, rollout.example.reference
+    turns = [("user", prompt)] if isinstance(prompt, str) else [(turn.role, turn.content) for turn in prompt]
+    said = "".join(f"{role.capitalize()}:\n{text}\n\n" for role, text in turns)
+    known = f"A good answer, for comparison:\n{reference}\n\n" if reference else ""
+    return GRADED.format(conversation=said, reference=known, answer=rollout.completion.text)
+
+
+def _read_grade(reply: str | None) -> float | None:
+    """
+    >>> _read_grade('{"grade": 7}'), _read_grade("Rating: [[8.5]]"), _read_grade("9/10"), _read_grade("Good!")
+    (7.0, 8.5, 9.0, None)
+    >>> _read_grade('{"grade": 11}'), _read_grade('{"grade": 2} {"grade": 9}')
+    (None, None)
+    """
+    bare = _BARE_GRADE.fullmatch(reply or "")
+    found = {float(bare[1])} if bare else {float(a or b) for a, b in _GRADE.findall(reply or "")}
+    return found.pop() if len(found) == 1 and 1 <= min(found) <= 10 else None
 
 
 def judge_named(name: str, options: OpenAISettings, budget: Budget | None = None) -> OpenAICritic:

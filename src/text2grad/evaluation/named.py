@@ -1,4 +1,4 @@
-"""Metrics by name, for texts that answer a source: `metrics=[rouge, bleu, support, similarity:MODEL]`.
+"""Metrics by name, for texts that answer a source: `metrics=[rouge, bleu, f1, support, grounded, similarity:MODEL]`.
 
 Enters: rollouts. Leaves: `Metric`s, as a task declares its own. ROUGE and BLEU are those of the libraries that papers
 use (extra `eval`); a completion is compared with every reference that its example has: the column `references`, a list
@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from text2grad.errors import ConfigError, MissingExtra
+from text2grad.feedback.critics.grounded import f1, passages_of
 from text2grad.feedback.critics.support import Labelled, source_of
 from text2grad.feedback.critics.words import prompt_text, texts_in
+from text2grad.feedback.settings import GroundedSettings
 from text2grad.plugins import find_plugin
 from text2grad.tasks.task import Mean, Metric, mean_of
 from text2grad.types import Example, Rollout
@@ -161,5 +163,44 @@ def support() -> list[Metric]:
     ]
 
 
-METRICS: dict[str, Callable[[], Metric | list[Metric]]] = {"rouge": rouge, "bleu": bleu, "support": support}
+def grounded() -> Metric:
+    """Sentences that the passages bear out, as the critic `grounded` finds them."""
+    doubt = GroundedSettings().doubt
+
+    def share(example: Example, text: str) -> float | None:
+        given = example.columns.get("passages") or example.columns.get("source")
+        known = passages_of(tuple(texts_in(given, "passages", 0)))
+        clauses = list(known.clauses(Labelled(text)))
+        if not known.words or not clauses:
+            return None if not known.words else 0.0
+        sentences = {clause.sentence for clause in clauses}
+        return 1 - len({clause.sentence for clause in clauses if clause.doubt >= doubt}) / len(sentences)
+
+    return Metric(
+        "supported_sentences",
+        "Supported sentences",
+        "Share of a completion's sentences without a clause that the passages do not say, by the critic grounded.",
+        "higher",
+        mean_of(share),
+    )
+
+
+def overlap() -> Metric:
+    """Words in common with the nearest reference."""
+
+    def best(example: Example, text: str) -> float | None:
+        references = references_of(example)
+        return max((f1(Labelled(text).words, Labelled(each).words) for each in references), default=None)
+
+    help = "F-measure of content words, stemmed, with the nearest reference."
+    return Metric("f1", "F1 against the reference", help, "higher", mean_of(best))
+
+
+METRICS: dict[str, Callable[[], Metric | list[Metric]]] = {
+    "rouge": rouge,
+    "bleu": bleu,
+    "f1": overlap,
+    "support": support,
+    "grounded": grounded,
+}
 """Name → what makes its metrics; `similarity:MODEL` names its model."""

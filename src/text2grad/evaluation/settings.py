@@ -52,12 +52,14 @@ class EvaluateSettings(ModelSettings):
     reflect: Flag = False
     """Also let the model see each greedy completion with its critique, and write once more."""
     metrics: tuple[str, ...] = ()
-    """What is measured beside the score and the task's own metrics: rouge, bleu, support, similarity:MODEL, or your own
-    as package.module:object."""
+    """What is measured beside the score and the task's own metrics: rouge, bleu, f1, support, grounded,
+    similarity:MODEL, or your own as package.module:object."""
     judge: str | None = None
     """openai:MODEL compares every greedy completion with another text, in both orders; settings: critics.openai."""
     against: str = "reference"
     """What the judge compares with: the reference, or what another model wrote, as a file of evaluate --rollouts."""
+    grader: str | None = None
+    """openai:MODEL gives every greedy completion a grade from 1 to 10, and those of further turns (`task=mt_bench`)."""
     seed: Annotated[Int, Ge(0)] = 0
     """Of the samples."""
     sampling: SamplingSettings = field(default_factory=SamplingSettings)
@@ -75,6 +77,7 @@ class EvaluateSettings(ModelSettings):
             "metrics",
             "judge",
             "against",
+            "grader",
             "seed",
             "device",
             "dtype",

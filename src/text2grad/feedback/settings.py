@@ -59,8 +59,8 @@ class GroundedSettings:
     """What counts as not grounded in the passages."""
 
     doubt: Annotated[Real, Gt(0), Lt(1)] = 0.29
-    """From this probability on a clause is called ungrounded. On one half of QA-Feedback half of the characters that are
-    called so were marked by people; a higher one is surer and finds less."""
+    """From this probability on a clause is called ungrounded. On one half of QA-Feedback half of the characters that
+    are called so were marked by people; a higher one is surer and finds less."""
 
 
 @settings

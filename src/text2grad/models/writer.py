@@ -16,6 +16,7 @@ import torch
 
 from text2grad.errors import InvalidData, ModelNotFound, RunError
 from text2grad.models.chat import Format, end_ids, prompt_ids
+from text2grad.models.likelihood import continuation_logprobs
 from text2grad.models.load import load_model
 from text2grad.models.memory import memory_named
 from text2grad.models.modes import evaluating, gathered_ends, without_plans
@@ -186,6 +187,35 @@ class Writer:
         for place, rollout in zip(places, written, strict=True):
             again[place] = replace(rollout, example=rollouts[place].example)
         return again
+
+    def followed(self, rollouts: Sequence[Rollout]) -> list[Rollout]:
+        """The answer to each example's next turn (its column `turns`), in sight of the completion so far. The example
+        that comes back has that conversation for a prompt, and the turns that are left."""
+        examples = []
+        for rollout in rollouts:
+            prompt, columns = rollout.example.prompt, dict[str, Any](rollout.example.columns)
+            turns, references = columns.pop("turns"), columns.pop("turn_references", None) or []
+            if not isinstance(turns, list) or not all(isinstance(turn, str) for turn in turns):
+                raise InvalidData(f"example {rollout.example.id!r}: turns should be a list of texts, got {turns!r:.60}")
+            before = (Message("user", prompt),) if isinstance(prompt, str) else tuple(prompt)
+            asked = (*before, Message("assistant", rollout.completion.text), Message("user", str(turns[0])))
+            left = {"turns": turns[1:], "turn_references": references[1:]}
+            columns |= {name: value for name, value in left.items() if value}
+            reference = str(references[0]) if references else None
+            examples.append(replace(rollout.example, prompt=asked, reference=reference, columns=columns))
+        return self(examples)
+
+    def likelihoods(self, pairs: Sequence[tuple[Example, str]]) -> list[tuple[float, int]]:
+        """(log-prob, number of tokens) of each text as a completion of its example."""
+        chat = self.form != "plain" and bool(getattr(self.tokenizer, "chat_template", None))
+        given = []
+        for example, text in pairs:
+            joined = text if chat or text[:1].isspace() else f" {text}"
+            given.append((self.prompt(example), self.tokenizer.encode(joined, add_special_tokens=False)))
+        module = self.policy if isinstance(self.policy, torch.nn.Module) else self.policy.model
+        with memory_named("reading choices", "sampling.batch"), evaluating(module):
+            sums = continuation_logprobs(self.policy.model, given, self.end_ids[0])
+        return [(found, len(ids)) for found, (_, ids) in zip(sums, given, strict=True)]
 
     def _sample(self, prompts: list[list[int]], seed: Seed | None) -> list[Sampled]:
         # Where weights are gathered from other processes, all decode equally many; what is too much is thrown away.

@@ -261,7 +261,6 @@ def located(row: dict[str, Any]) -> Annotated:
 mbpp_task = partial(published_task, "mbpp", mbpp, "code")
 humaneval_task = partial(published_task, "humaneval", humaneval, "code")
 kodcode_task = partial(published_task, "kodcode", kodcode, "code")
-pubmedqa_task = partial(published_task, "pubmedqa", pubmedqa, "support")
 slf5k_task = partial(published_task, "slf5k", slf5k, "reference")
 scitldr_task = partial(published_task, "scitldr", scitldr, "support")
 tldr_task = partial(published_task, "tldr", tldr, "support")

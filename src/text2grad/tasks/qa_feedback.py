@@ -10,6 +10,7 @@ passages of one item in each half are the same).
 
 import json
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -66,11 +67,12 @@ def qa_examples(path: str | Path, half: Half | None = None) -> Iterator[Example]
 def qa_feedback_task(data: str = "", held_out: str = "") -> Task:
     """`task=qa_feedback data=FILE.json`. Without `held_out`, items of even index are train, odd ones validation."""
     if held_out or not data:
-        return task_of_files("qa_feedback", data, held_out, qa_examples, _annotated)
+        return replace(task_of_files("qa_feedback", data, held_out, qa_examples, _annotated), critic="grounded")
     halves: dict[str, Half] = {"train": "even", "validation": "odd"}
     return Task(
         "qa_feedback",
         {split: partial(qa_examples, data, half) for split, half in halves.items()},
+        critic="grounded",
         annotations={split: partial(_annotated, data, half) for split, half in halves.items()},
     )
 

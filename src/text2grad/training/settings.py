@@ -169,7 +169,8 @@ class TrainSettings(RunSettings):
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     """The held-out set."""
     metrics: tuple[str, ...] = ()
-    """What is measured on it beside the score and the task's own metrics: rouge, bleu, support, similarity:MODEL, or
+    """What is measured on it beside the score and the task's own metrics: rouge, bleu, f1, support, grounded,
+    similarity:MODEL, or
     your own as package.module:object."""
     guard: GuardSettings = field(default_factory=GuardSettings)
     """When a run looks as if it exploits its critic."""
@@ -254,7 +255,8 @@ class SFTSettings(SupervisedRunSettings):
     evaluate_each: Flag = False
     """Also write each completion's text and numbers to metrics.jsonl, under `held_out/each`."""
     metrics: tuple[str, ...] = ()
-    """What is measured on them beside the score and the task's own metrics: rouge, bleu, support, similarity:MODEL, or
+    """What is measured on them beside the score and the task's own metrics: rouge, bleu, f1, support, grounded,
+    similarity:MODEL, or
     your own as package.module:object."""
     sampling: SamplingSettings = field(default_factory=SamplingSettings)
     """How completions are sampled."""

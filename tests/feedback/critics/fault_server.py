@@ -65,6 +65,8 @@ class Server:
         always = [name.removeprefix("always-") for name in self.faults if name.startswith("always-")]
         if self.faults and self.faults[0].startswith("prefers-"):
             return await self.send(writer, 200, self.prefer(question, self.faults[0].removeprefix("prefers-")))
+        if self.faults and self.faults[0].startswith("grades-"):
+            return await self.send(writer, 200, self.grade(question, self.faults[0].removeprefix("grades-")))
         fault = always[0] if always else self.faults[turn] if turn < len(self.faults) else ""
         if self.chance:
             fault = random.choice(self.faults) if random.random() < self.chance else ""
@@ -123,6 +125,11 @@ class Server:
         first, second = re.findall(r"Answer [AB]:\n(.*?)\n\n", question, re.DOTALL)
         better = "A" if word == "first" or word in first else "B" if word in second else "tie"
         text = "Both have their merits." if word == "nothing" else json.dumps({"better": better})
+        return {"choices": [{"finish_reason": "stop", "message": {"role": "assistant", "content": text}}]}
+
+    def grade(self, question: str, word: str) -> dict[str, Any]:
+        """A judge of single answers: how often the word is in what was asked and answered, and one more."""
+        text = "A fine answer." if word == "nothing" else json.dumps({"grade": 1 + question.count(word)})
         return {"choices": [{"finish_reason": "stop", "message": {"role": "assistant", "content": text}}]}
 
     def reply(self, question: str, fault: str) -> dict[str, Any]:

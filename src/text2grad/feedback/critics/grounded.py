@@ -167,8 +167,8 @@ class GroundedCritic:
     def _verdict(
         self, text: Labelled, clause: Clause, told: frozenset[str], asked: frozenset[str]
     ) -> Literal["good", "poor"] | None:
-        """Poor: in doubt. Good: far from it, and half of its words are the reference's, or its sentence takes up half of
-        the question's."""
+        """Poor: in doubt. Good: far from it, and half of its words are the reference's, or its sentence takes up half
+        of the question's."""
         if clause.doubt >= self.settings.doubt:
             return "poor"
         mine = _content(text.words[clause.first : clause.last])
