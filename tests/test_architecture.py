@@ -163,6 +163,7 @@ TRAIN = {
     "SFTTrainer",
     "Trainer",
     "estimator",
+    "with_advantages",
 }
 """Public names that need the extra `train`."""
 

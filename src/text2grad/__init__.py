@@ -6,6 +6,14 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
+    from text2grad.engines.advantages import with_advantages
+    from text2grad.engines.rows import (
+        TrainingRow,
+        check_training_rows,
+        read_training_rows,
+        training_rows,
+        write_training_rows,
+    )
     from text2grad.errors import Text2GradError
     from text2grad.evaluation.evaluator import Evaluator
     from text2grad.feedback.agreement import agreement
@@ -75,8 +83,10 @@ __all__ = [
     "Text2GradError",
     "TrainSettings",
     "Trainer",
+    "TrainingRow",
     "agreement",
     "align",
+    "check_training_rows",
     "completion_of",
     "critic",
     "estimator",
@@ -86,10 +96,22 @@ __all__ = [
     "mean_of",
     "open_task",
     "read_people",
+    "read_training_rows",
     "token_rewards",
+    "training_rows",
+    "with_advantages",
+    "write_training_rows",
 ]
 
 _ROOMS = {
+    "engines.advantages": ("with_advantages",),
+    "engines.rows": (
+        "TrainingRow",
+        "check_training_rows",
+        "read_training_rows",
+        "training_rows",
+        "write_training_rows",
+    ),
     "errors": ("Text2GradError",),
     "evaluation.evaluator": ("Evaluator",),
     "feedback.agreement": ("agreement",),

@@ -38,7 +38,7 @@ COMMANDS = {
     "generate": "see what a model writes: for a prompt, a file or standard input",
     "doctor": "what is missing on this machine, and the command to get it",
     "env": "versions and devices, for bug reports",
-    "export": "a checkpoint of a stopped run → a model folder",
+    "export": "a checkpoint of a stopped run → a model folder; rollouts → rows for other trainers",
     "report": "run folders → one HTML file: charts, completions, critiques",
 }
 """Name → one line of help; the command itself is `text2grad.commands.NAME`, see `module_of`."""

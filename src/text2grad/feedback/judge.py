@@ -44,12 +44,15 @@ def judge(
     align: AlignSettings | None = None,
     scoring: Scoring | None = None,
     truncated: Sequence[bool] = (),
+    prompt_ids: Sequence[Sequence[int]] = (),
+    logprobs: Sequence[Sequence[float]] = (),
 ) -> list[Rollout]:
     """Ask the critic about these completions, locate what it says, and turn that into token rewards.
 
     `critic`: a callable, or a name as in `text2grad annotate --critic`. The scale of verdicts, where the critic gives a
     score as well, is that of this batch, or `scoring.scale`. `truncated`: which completions were cut off at the length
-    limit; none if it is not given.
+    limit; none if it is not given. `prompt_ids`, `logprobs`: what was sampled from, and the log-probs of the sampled
+    ids; kept in the rollouts, for `text2grad.training_rows`. Completions of the same example share a group.
 
     >>> from text2grad.types import Quote
     >>> def critic(prompts, completions, **columns):
@@ -68,9 +71,23 @@ def judge(
                 f"judge: should get text2grad.Completion objects, got {shorten(completion)}; "
                 f"text2grad.completion_of(tokenizer, token_ids) makes them from sampled ids"
             )
+    for name, given in (("truncated", truncated), ("prompt_ids", prompt_ids), ("logprobs", logprobs)):
+        if len(given) not in (0, len(completions)):
+            raise InvalidData(f"judge: {name} should have one entry per completion, got {len(given)}")
     named = critic_named(critic, CriticSettings()) if isinstance(critic, str) else critic
     with RewardFunction(named, align or AlignSettings(), scoring or Scoring()) as reward_function:
-        return reward_function(examples, completions, truncated=truncated)
+        judged = reward_function(examples, completions, truncated=truncated)
+    groups: dict[str, int] = {}
+    return [
+        replace(
+            rollout,
+            index=index,
+            group=groups.setdefault(rollout.example.id, len(groups)),
+            prompt_ids=tuple(prompt_ids[index]) if prompt_ids else (),
+            logprobs=tuple(logprobs[index]) if logprobs else None,
+        )
+        for index, rollout in enumerate(judged)
+    ]
 
 
 class RewardFunction(Closable):
@@ -112,9 +129,29 @@ class RewardFunction(Closable):
         """`learn`: let the scale of verdicts see these completions, and those of the other processes."""
         start = time.perf_counter()
         critiques = self._loop.run(self._ask(examples, completions)) if completions else Critiques([])
+        asked = time.perf_counter()
+        rollouts = self._rewarded(examples, completions, critiques, truncated, learn, world)
+        self.seconds = {"critic": asked - start, "align": time.perf_counter() - asked}
+        return rollouts
+
+    async def within(
+        self, examples: Sequence[Example], completions: Sequence[Completion], *, truncated: Sequence[bool] = ()
+    ) -> list[Rollout]:
+        """The same inside an event loop that runs already, as engines with async rollouts have one."""
+        critiques = await self._ask(examples, completions) if completions else Critiques([])
+        return self._rewarded(examples, completions, critiques, truncated, learn=True, world=ALONE)
+
+    def _rewarded(
+        self,
+        examples: Sequence[Example],
+        completions: Sequence[Completion],
+        critiques: Critiques,
+        truncated: Sequence[bool],
+        learn: bool,
+        world: World,
+    ) -> list[Rollout]:
         if learn:
             self.reason = next(iter(critiques.reasons.values()), "")
-        asked = time.perf_counter()
         scored = {i: critique for i, critique in enumerate(critiques) if critique is not None}
         pairs = [Pair(completions[i], said, source=prompt_text(examples[i].prompt)) for i, said in scored.items()]
         located = align_many(pairs, locate=self.locator, settings=self.options)
@@ -131,12 +168,10 @@ class RewardFunction(Closable):
         # Before the first update there is nothing but these.
         worth = (self.running_scale if self.running_scale.count else seen).value
         cut_off = truncated or [False] * len(completions)
-        rollouts = [
+        return [
             self._rollout(example, completion, scored.get(i), alignments.get(i), cut, worth)
             for i, (example, completion, cut) in enumerate(zip(examples, completions, cut_off, strict=True))
         ]
-        self.seconds = {"critic": asked - start, "align": time.perf_counter() - asked}
-        return rollouts
 
     @property
     def asked(self) -> tuple[Critic | Locator, ...]:

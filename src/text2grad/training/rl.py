@@ -189,7 +189,9 @@ class Trainer(Closable):
                 # Everybody's, this process's. Passes that need no critique run on a GPU while the critic judges.
                 rollouts, mine = self.sample_and_judge(step, clock, partial(self.read, step, clock))
                 metrics = {"update": step, **describe(rollouts), **self._reward_metrics(rollouts)}
-                logged = [rollout for rollout in rollouts if not rollout.scored][: settings.log.rollouts // 4]
+                most = settings.log.rollouts
+                unscored = [rollout for rollout in rollouts if not rollout.scored]
+                logged = unscored if most >= len(rollouts) else unscored[: most // 4]
                 if any(rollout.scored for rollout in rollouts):
                     batch = self.collate(mine, clock)
                     metrics |= self.measure_kl(batch)

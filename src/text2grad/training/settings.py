@@ -76,7 +76,8 @@ class LogSettings(TrackerSettings):
     """What is written beside the metrics."""
 
     rollouts: Annotated[Int, Ge(0)] = 16
-    """Completions per update that go to rollouts.jsonl, all those of some prompts; and held-out ones per evaluation."""
+    """Completions per update that go to rollouts.jsonl, all those of some prompts; and held-out ones per evaluation.
+    prompts × completions logs all, for `text2grad export --format`; each is read once more after the update."""
     locality: Annotated[Int, Ge(0)] = 16
     """Completions per update whose log-probs are taken again after it, to see what moved on poor spans, good spans and
     unlabelled tokens. 0: not measured."""

@@ -1,0 +1,151 @@
+"""Neutral rows: what goes in comes out, in JSONL and Parquet; what breaks the contract is named with file and line."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import text2grad
+from text2grad import Completion, Critique, Example, Quote, TrainingRow, judge
+from text2grad.cli import main
+from text2grad.engines.rows import read_training_rows, rows_of_run, write_training_rows
+from text2grad.errors import InvalidData, RunError
+
+GOOD = {
+    "id": "a", "group": "1-0", "prompt_ids": [5, 6], "completion_ids": [7, 8, 0], "mask": [1, 1, 1],
+    "logprobs": [-0.5, -1.0, -0.1], "token_rewards": [0.0, -1.0, 0.0], "verdicts": [0.0, -1.0, 0.0],
+    "advantages": [0.0, -1.5, 0.0], "score": -1.0,
+}  # fmt: skip
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> TrainingRow:
+    length = draw(st.integers(1, 5))
+    reals = st.floats(allow_nan=False, allow_infinity=False)
+    scored = draw(st.booleans())
+    mask = [int(scored and bit) for bit in draw(st.lists(st.booleans(), min_size=length, max_size=length))]
+
+    def stream(values: st.SearchStrategy[float]) -> tuple[float, ...] | None:
+        drawn = draw(st.none() | st.lists(values, min_size=length, max_size=length))
+        return None if drawn is None else tuple(each if bit else 0.0 for each, bit in zip(drawn, mask, strict=True))
+
+    return TrainingRow(
+        draw(st.text(min_size=1)),
+        draw(st.text(min_size=1)),
+        tuple(draw(st.lists(st.integers(0, 2**40), min_size=1, max_size=4))),
+        tuple(draw(st.lists(st.integers(0, 2**40), min_size=length, max_size=length))),
+        tuple(mask),
+        stream(st.floats(-1e6, 0)),
+        (stream(reals) or (0.0,) * length) if scored else None,
+        stream(reals),
+        stream(reals) if scored else None,
+        draw(st.none() | reals),
+        draw(st.booleans()),
+        draw(st.none() | st.integers(0, 10**6)),
+    )
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+@settings(max_examples=40, deadline=None)
+@given(some=st.lists(rows(), min_size=1, max_size=5))
+def test_rows_come_back_as_they_went(
+    tmp_path_factory: pytest.TempPathFactory, form: Any, some: list[TrainingRow]
+) -> None:
+    path = tmp_path_factory.mktemp("rows") / f"rows.{form}"
+    assert write_training_rows(path, some) == len(some)
+    assert list(read_training_rows(path)) == some
+    found = text2grad.check_training_rows(path)
+    assert (found.rows, found.unscored) == (len(some), sum(not row.scored for row in some))
+    for row in read_training_rows(path):
+        streams = [
+            each for name in ("logprobs", "token_rewards", "verdicts", "advantages") if (each := getattr(row, name))
+        ]
+        assert {len(row.completion_ids)} == {len(row.mask), *map(len, streams)}
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_is_refused(tmp_path: Path, form: str, number: float) -> None:
+    path, row = tmp_path / f"rows.{form}", GOOD | {"advantages": [0.0, number, 0.0]}
+    if form == "jsonl":
+        path.write_text(json.dumps(GOOD) + "\n" + json.dumps(row) + "\n")
+    else:
+        import pyarrow
+        from pyarrow import parquet
+
+        parquet.write_table(pyarrow.Table.from_pylist([GOOD, row]), path)
+    (problem,) = text2grad.check_training_rows(path).problems
+    assert problem.startswith(f"{path}, line 2: TrainingRow.advantages[1]: should be a finite number")
+    with pytest.raises(InvalidData, match="line 2"):
+        list(read_training_rows(path))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"mask": [1, 1]}, "mask should hold one entry per completion id, got 2 for 3 ids"),
+        ({"logprobs": [-1.0]}, "logprobs should hold one entry per completion id, got 1 for 3 ids; or leave"),
+        ({"mask": [1, 2, 1]}, "mask should hold 0 and 1, got 2"),
+        ({"mask": [1, 0, 1]}, "token_rewards[1] should be 0 because mask[1] is 0, got -1.0; move what it holds"),
+        ({"mask": [0, 1, 1], "advantages": [2.0, 0.0, 0.0]}, "advantages[0] should be 0 because mask[0] is 0"),
+        ({"logprobs": [0.5, -1.0, -0.1]}, "logprobs should be at most 0, got 0.5; are these probabilities?"),
+        ({"token_rewards": None}, "token_rewards is missing, so the row is unscored: then mask should be all 0"),
+        ({"prompt_ids": []}, "prompt_ids should hold at least one id, got none; leave the row out"),
+        ({"completion_ids": [7, -8, 0]}, "TrainingRow.completion_ids[1]: should be greater than or equal to 0, got -8"),
+        ({"rewards": [1.0]}, "TrainingRow.rewards: there is no such field; the fields are id, group"),
+    ],
+)
+def test_a_broken_row_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict[str, Any], words: str
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(GOOD) + "\n" + json.dumps(GOOD | change) + "\n")
+    assert main(["export", str(path), "--check"]) == 1
+    said = capsys.readouterr().out
+    assert f"{path}, line 2: TrainingRow" in said and words in said
+    assert "2 rows in 1 groups: 0 not scored, 0 without advantages, not as they should be" in said
+
+
+def test_a_group_has_one_prompt_and_all_problems_are_said(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    lines = [
+        json.dumps(GOOD),
+        "{",
+        json.dumps(GOOD | {"prompt_ids": [5]}),
+        json.dumps(GOOD | {"group": "2", "score": "1"}),
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    found = text2grad.check_training_rows(path)
+    assert [problem.partition(": ")[0] for problem in found.problems] == [f"{path}, line {n}" for n in (2, 3, 4)]
+    assert "line 1 has other prompt_ids; give each prompt of each update its own group" in found.problems[1]
+
+
+def test_judge_gives_rows() -> None:
+    """Two completions of one example and one of another, of which the critic scores two."""
+
+    def critic(prompts: list[Any], completions: list[str], **columns: Any) -> list[Critique | None]:
+        said = [Critique("Wrong.", quotes=(Quote("red", "poor"),)) if "red" in text else None for text in completions]
+        return said
+
+    red = Completion("a red car", (1, 2, 3, 0), ((0, 1), (1, 5), (5, 9), (9, 9)))
+    blue = Completion("blue", (4, 0), ((0, 4), (4, 4)))
+    examples = [Example("a", "Which?"), Example("b", "And?"), Example("a", "Which?")]
+    logprobs = [[-1.0] * 4, [-2.0] * 2, [-3.0] * 4]
+    rollouts = judge(examples, [red, blue, red], critic, prompt_ids=[[9], [8, 9], [9]], logprobs=logprobs)
+    found = text2grad.training_rows(rollouts)
+    assert [row.group for row in found] == ["0", "1", "0"] and found[1].prompt_ids == (8, 9)
+    assert found[0].token_rewards == (0.0, -1.0, 0.0, 0.0) and found[0].mask == (1, 1, 1, 1)
+    assert (found[1].scored, found[1].mask, found[1].logprobs) == (False, (0, 0), (-2.0, -2.0))
+    with pytest.raises(InvalidData, match="has no prompt_ids"):
+        text2grad.training_rows(judge(examples[:1], [red], critic))
+    with pytest.raises(InvalidData, match="logprobs should have one entry per completion, got 1"):
+        judge(examples, [red, blue, red], critic, logprobs=[[-1.0]])
+
+
+def test_a_folder_without_rollouts_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"has no rollouts\.jsonl"):
+        list(rows_of_run(tmp_path))
