@@ -1,13 +1,16 @@
-"""SkyRL: a generator whose rewards are one list per completion, and our estimators by name. Page: docs/engines/skyrl.md.
+"""SkyRL: a generator whose rewards are lists of token rewards, and our estimators by name. Page: docs/engines/skyrl.md.
 
-Importing it registers `trainer.algorithm.advantage_estimator=text2grad_NAME`.
+Importing it registers `trainer.algorithm.advantage_estimator=text2grad_NAME`, and an environment `critique` of one turn
+that pays nothing, for data whose only judge is the critic.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
+import skyrl_gym
 from skyrl.backends.skyrl_train.utils.ppo_utils import register_advantage_estimator
 from skyrl.train.generators.base import GeneratorInput, GeneratorInterface, GeneratorOutput
+from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 
 from text2grad.engines.advantages import NAMES, registered
 from text2grad.engines.scorer import Scorer, labelled
@@ -16,6 +19,16 @@ from text2grad.types import Rollout
 
 for _name in NAMES:
     register_advantage_estimator(f"text2grad_{_name}")(registered(_name))
+
+skyrl_gym.register(id="critique", entry_point="text2grad.engines.skyrl:OneTurn")
+
+
+class OneTurn(BaseTextEnv):  # type: ignore[misc]
+    def __init__(self, **_: Any) -> None:
+        super().__init__()
+
+    def step(self, action: str) -> BaseTextEnvStepOutput:  # noqa: ARG002
+        return BaseTextEnvStepOutput(observations=[], reward=0.0, done=True, metadata={})
 
 
 class CritiqueGenerator(GeneratorInterface):  # type: ignore[misc]
@@ -48,11 +61,13 @@ class CritiqueGenerator(GeneratorInterface):  # type: ignore[misc]
         return {**output, "rewards": rewards, "loss_masks": masks}
 
 
-def mean_of_group(place: int, rewards: Sequence[Sequence[float]], groups: Sequence[str], judged: Sequence[Rollout]) -> float:
+def mean_of_group(
+    place: int, rewards: Sequence[Sequence[float]], groups: Sequence[str], judged: Sequence[Rollout]
+) -> float:
     """What an unscored completion gets: the mean return of the scored ones of its prompt. Then it moves no baseline:
     SkyRL's estimators see every completion, and take a 0 for a bad one."""
-    others = [sum(each) for each, group, one in zip(rewards, groups, judged, strict=True) if one.scored and group == groups[place]]
-    return sum(others) / len(others) if others else 0.0
+    scored = [each for each, rollout in enumerate(judged) if rollout.scored and groups[each] == groups[place]]
+    return sum(sum(rewards[each]) for each in scored) / len(scored) if scored else 0.0
 
 
 def columns(prompt: Any, extra: dict[str, Any]) -> dict[str, Any]:
