@@ -49,6 +49,9 @@ class Sampling:
             "response_logprobs": taken,
         }
 
+    async def finish_session(self, session_id: Any) -> None:
+        """Nothing is kept."""
+
 
 def main() -> None:
     torch.manual_seed(0)
@@ -92,7 +95,7 @@ def tensors(trainer: Any, output: Any, uids: list[str]) -> Any:
     made = convert_prompts_responses_to_batch_tensors(trainer.tokenizer, *(output[name] for name in names), None)
     fields = ("sequences", "attention_mask", "response_mask", "rewards", "loss_mask")
     data = TrainingInputBatch({name: made[place] for place, name in enumerate(fields)} | {"values": None})
-    data.metadata = {"uids": uids, "pad_size": 0}
+    data.metadata = {"uids": uids, "pad_size": 0, "avg_response_length": float(made[2].sum() / len(uids))}
     return data
 
 
@@ -100,7 +103,7 @@ def learn(model: Any, options: Any, output: Any, advantages_BT: Any) -> None:
     """Some steps of SkyRL's loss."""
     optimizer, loss_of = torch.optim.AdamW(model.parameters(), lr=1e-3), PolicyLossRegistry.get("regular")
     pairs = list(zip(output["prompt_token_ids"], output["response_ids"], strict=True))
-    advantages = [row[-advantages_BT.shape[1] :][: len(ids)] for row, (_, ids) in zip(advantages_BT, pairs, strict=True)]
+    advantages = [row[-len(ids) :] for row, (_, ids) in zip(advantages_BT, pairs, strict=True)]  # they end together
     before = [logprobs(model, *pair).detach() for pair in pairs]
     for _ in range(6):
         for pair, old, credit, mask in zip(pairs, before, advantages, output["loss_masks"], strict=True):
