@@ -6,15 +6,9 @@ vLLM) and the optimizer step.
 
 import asyncio
 import sys
-import typing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-
-if sys.version_info < (3, 12):  # pydantic refuses the other one there
-    import typing_extensions
-
-    typing.TypedDict = typing_extensions.TypedDict
 
 import torch
 from pages import block, judge_change, logprobs, make_model, overrides

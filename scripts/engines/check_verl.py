@@ -24,13 +24,12 @@ import torch  # noqa: E402
 import transfer_queue as tq  # noqa: E402
 from hydra import compose, initialize_config_module  # noqa: E402
 from tensordict import NonTensorData, NonTensorStack, TensorDict  # noqa: E402
-from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
+from transformers import AutoModelForCausalLM  # noqa: E402
 from verl.trainer.ppo.core_algos import get_policy_loss_fn  # noqa: E402
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ  # noqa: E402
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer  # noqa: E402
 from verl.utils.config import omega_conf_to_dataclass  # noqa: E402
 from verl.workers.rollout.replica import TokenOutput  # noqa: E402
-
 
 FIELDS = ["prompts", "responses", "response_mask", "rm_scores", "rollout_log_probs"]
 
@@ -74,7 +73,11 @@ def main() -> None:
     make_model(folder / "model")
     (folder / "calm.py").write_text(block("verl", "python"))
     (folder / "agents.yaml").write_text(block("verl", "yaml"))
-    words = [*overrides("verl", 1), "actor_rollout_ref.rollout.response_length=16", "actor_rollout_ref.rollout.name=vllm"]
+    words = [
+        *overrides("verl", 1),
+        "actor_rollout_ref.rollout.response_length=16",
+        "actor_rollout_ref.rollout.name=vllm",
+    ]
     with initialize_config_module("verl.trainer.config", version_base=None):
         config = compose("ppo_trainer", overrides=words)
     config.actor_rollout_ref.model.path = str(folder / "model")
@@ -95,7 +98,9 @@ def main() -> None:
     PPOTrainer._compute_advantage(SimpleNamespace(config=config, kl_ctrl_in_reward=None), meta, {})
     learned = tq.kv_batch_get(keys=keys, partition_id="train", select_fields=["advantages"])["advantages"]
     rows = [row | {"advantages": learned[place]} for place, row in enumerate(rows)]
-    print(f"{len(keys)} completions went through verl's worker and queue; advantages by {config.algorithm.adv_estimator}")
+    print(
+        f"{len(keys)} completions went through verl's worker and queue; advantages by {config.algorithm.adv_estimator}"
+    )
 
     optimizer, loss_of = torch.optim.AdamW(model.parameters(), lr=1e-3), get_policy_loss_fn("vanilla")
     config.actor_rollout_ref.actor.ppo_mini_batch_size = len(keys)

@@ -84,6 +84,7 @@ EXTRAS = {
     "openai": "api",
     "pyarrow": "parquet",
     "trl": "trl",
+    "msgspec": "prime-rl",
     "rouge_score": "eval",
     "sacrebleu": "eval",
 }
@@ -93,6 +94,7 @@ NEEDS = {
     "api": "the openai package",
     "parquet": "pyarrow",
     "trl": "TRL",
+    "prime-rl": "msgspec",
     "eval": "rouge-score and sacrebleu",
 }
 """Extra → what to call it."""

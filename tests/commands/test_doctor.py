@@ -23,7 +23,7 @@ def test_everything_is_named_and_no_secret_is(
     for what in ("Python", "[train]", "[api]", "[parquet]", "GPU", "bubblewrap", "Chromium", "API key"):
         assert what in said
     assert "sk-secret" not in said and "password" not in said
-    assert set(doctor.FOR) == set(NEEDS) - {"trl"} and "export" in doctor.FOR["train"]
+    assert set(doctor.FOR) == set(NEEDS) - {"trl", "prime-rl"} and "export" in doctor.FOR["train"]
 
 
 def test_what_is_missing_comes_with_the_command(

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import text2grad
+from tests.training.trainings import HELD_OUT, rows_of, trainer, vowels
 from text2grad import Completion, Critique, Example, Quote, TrainingRow, judge
 from text2grad.cli import main
 from text2grad.engines.rows import read_training_rows, rows_of_run, write_training_rows
@@ -127,9 +128,8 @@ def test_a_group_has_one_prompt_and_all_problems_are_said(tmp_path: Path) -> Non
 def test_judge_gives_rows() -> None:
     """Two completions of one example and one of another, of which the critic scores two."""
 
-    def critic(prompts: list[Any], completions: list[str], **columns: Any) -> list[Critique | None]:
-        said = [Critique("Wrong.", quotes=(Quote("red", "poor"),)) if "red" in text else None for text in completions]
-        return said
+    def critic(_: list[Any], completions: list[str], **__: Any) -> list[Critique | None]:
+        return [Critique("Wrong.", quotes=(Quote("red", "poor"),)) if "red" in text else None for text in completions]
 
     red = Completion("a red car", (1, 2, 3, 0), ((0, 1), (1, 5), (5, 9), (9, 9)))
     blue = Completion("blue", (4, 0), ((0, 4), (4, 4)))
@@ -149,3 +149,35 @@ def test_judge_gives_rows() -> None:
 def test_a_folder_without_rollouts_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"has no rollouts\.jsonl"):
         list(rows_of_run(tmp_path))
+
+
+def most(prompts: Any, completions: list[str], **columns: Any) -> list[Critique | None]:
+    said = vowels(prompts, completions, **columns)
+    return [None if place < 2 else each for place, each in enumerate(said)]
+
+
+def test_a_run_gives_its_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """2 updates of 6 completions, of which the critic scores all but the first two."""
+    trainer(tmp_path / "run", "updates=2", "log.rollouts=6", critic=most, held_out=HELD_OUT).train()
+    logged = rows_of(tmp_path / "run")
+    for form in ("jsonl", "parquet"):
+        assert main(["export", str(tmp_path / "run"), "--format", form]) == 0
+        assert "12 rows of 2 updates, 4 of them not scored" in capsys.readouterr().err
+        rows = list(read_training_rows(tmp_path / "run" / f"rows.{form}"))
+        for row, rollout in zip(rows, logged, strict=True):
+            assert list(row.prompt_ids) == rollout["prompt_ids"]
+            assert list(row.completion_ids) == rollout["completion"]["token_ids"]
+            for name in ("logprobs", "token_rewards", "verdicts", "advantages", "score", "update"):
+                held = getattr(row, name)
+                assert (list(held) if isinstance(held, tuple) else held) == rollout[name]
+        assert len({row.group for row in rows}) == 6 and any(any(row.advantages or ()) for row in rows)
+    assert main(["export", str(tmp_path / "run" / "rows.parquet"), "--check"]) == 0
+    assert "12 rows in 6 groups: 4 not scored, 0 without advantages, as they should be" in capsys.readouterr().out
+
+
+def test_a_run_that_logged_a_part_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trainer(tmp_path / "run", "updates=1", "log.rollouts=3").train()
+    assert main(["export", str(tmp_path / "run"), str(tmp_path / "some.jsonl"), "--format", "jsonl"]) == 0
+    assert "the run logged 3 of 6 completions; log.rollouts=6 logs all" in capsys.readouterr().err
+    assert main(["export", str(tmp_path / "run"), "--format", "jsonl", "--adapter"]) == 2
+    assert main(["export", "--check"]) == 2 and main(["export", "--format", "jsonl"]) == 2

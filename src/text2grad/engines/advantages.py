@@ -1,7 +1,7 @@
 """Our advantage estimators on what other engines hold: rows, or (B, T) tensors of token rewards.
 
-Enters: rewards, a mask and groups. Leaves: advantages of the same shape, 0 outside the mask. The estimators are those of
-`optim/estimators.py` and no second copy of them: everybody who needs advantages and no value model runs torch already.
+Enters: rewards, a mask and groups. Leaves: advantages of the same shape, 0 outside the mask. The estimators are
+`optim/estimators.py`, which needs torch, and not a second copy without it: whoever trains on advantages has torch.
 """
 
 from collections.abc import Hashable, Sequence
@@ -112,7 +112,7 @@ NAMES = ("anchored", "span_rloo", "rloo", "grpo", "local")
 
 
 def registered(name: str) -> Any:
-    """An estimator in the shape that verl and SkyRL register: (token rewards, mask, index, …) → (advantages, returns)."""
+    """An estimator as verl and SkyRL register it: (token rewards, mask, index, …) → (advantages, returns)."""
 
     def advantages(
         token_level_rewards: Tensor, response_mask: Tensor, config: Any = None, index: Any = None, **_: Any

@@ -43,7 +43,7 @@ write 0 where there is nothing to say
     completion_ids: Ids
     """As sampled, the end token included where the model wrote one."""
     mask: Bits
-    """1 on tokens that the policy sampled and learns from, 0 on the others: tool outputs, and all of an unscored row."""
+    """1: sampled by the policy, which learns from it. 0: written by a tool, or the row is unscored."""
     logprobs: Numbers | None = None
     """Of the completion ids, under the distribution that they were sampled from."""
     token_rewards: Numbers | None = None
@@ -108,7 +108,8 @@ def training_rows(rollouts: Iterable[Rollout], *, update: int | None = None) -> 
 def _row(rollout: Rollout, update: int | None) -> TrainingRow:
     if not rollout.prompt_ids:
         raise InvalidData(
-            f"the rollout of example {rollout.example.id!r} has no prompt_ids; give them to judge(…, prompt_ids=…)"
+            f"the rollout of example {rollout.example.id!r} has no prompt_ids: runs of `train` log them, and "
+            f"judge(…, prompt_ids=…) keeps them"
         )
     scored, length = rollout.scored, len(rollout.completion.token_ids)
     return TrainingRow(

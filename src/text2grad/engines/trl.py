@@ -78,7 +78,8 @@ class CritiqueGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             for rollout, mask in zip(self.judged, mask_BT.tolist(), strict=True)
         ]
         # Groups may be spread over processes: everybody estimates on everything, and takes its own part.
-        mine = [(rollout.token_rewards, rollout.verdicts, mask) for rollout, mask in zip(rollouts, mask_BT.tolist())]
+        masks = mask_BT.tolist()
+        mine = [(each.token_rewards, each.verdicts, mask) for each, mask in zip(rollouts, masks, strict=True)]
         everybody = gather_object(mine)
         size = self.num_generations if self.model.training else self.num_generations_eval
         width = max(len(mask) for _, _, mask in everybody)
