@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 MOVED := $(if $(filter-out x,x$(shell test "$$(cat '$(VENV)/.place' 2>/dev/null)" = "$$(pwd -P)" || echo moved)$(PYTHON)),moved)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick types fast-tests test check test-gpu bench soak pictures pins clean moved loop-tests types-and-other-tests
+.PHONY: help demo quick types fast-tests test check test-gpu test-engines bench soak pictures pins clean moved loop-tests types-and-other-tests
 
 help:
 	@echo "make demo      train a small model, minutes on two cores, and open the report (sets everything up first)"
@@ -16,6 +16,7 @@ help:
 	@echo "make test      format, lint, types and all tests, changing nothing"
 	@echo "make check     the same for contributors: fixes format and lint first"
 	@echo "make test-gpu  the tests that need a CUDA device"
+	@echo "make test-engines  verl, SkyRL, tinker and prime-rl's library in environments of their own, on a CPU: minutes, gigabytes"
 	@echo "make bench     the benchmarks, each printing its ratios"
 	@echo "make soak      10,000 updates with kills, a faulty server and a full disk: about an hour (UPDATES=600: minutes)"
 	@echo "make pictures  draw the pictures of the README again"
@@ -59,6 +60,10 @@ check: $(READY)
 
 test-gpu: $(READY)
 	$(PY) -m pytest -m gpu
+
+# ENGINES="tinker" runs one of them.
+test-engines:
+	sh scripts/engines/run.sh $(or $(ENGINES),verl skyrl tinker prime_rl)
 
 bench: $(READY)
 	@for script in benchmarks/*.py; do echo "== $$script"; $(PY) $$script || exit 1; done

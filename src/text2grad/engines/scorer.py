@@ -6,7 +6,7 @@ order. No torch; the tokenizer is the engine's own, and ids are never encoded an
 
 import asyncio
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -105,3 +105,19 @@ def labelled(rollout: Rollout) -> list[float]:
     """Rewards of tokens with a verdict alone: what an engine that carries nothing but rewards needs for `local`."""
     rewards = rollout.token_rewards or (0.0,) * len(rollout.completion.token_ids)
     return [reward if each else 0.0 for reward, each in zip(rewards, rollout.verdicts or rewards, strict=True)]
+
+
+def with_unscored(
+    rollouts: Sequence[Rollout], rewards: Sequence[Sequence[float]], groups: Sequence[Hashable]
+) -> list[list[float]]:
+    """Rewards for an engine that takes no reward for a reward of 0: what was not scored gets the mean return of the
+    scored completions of its group, on its last token. Then it moves no baseline, and its own advantage is 0."""
+    filled = []
+    for rollout, own, group in zip(rollouts, rewards, groups, strict=True):
+        if not rollout.scored:
+            peers = zip(rollouts, rewards, groups, strict=True)
+            sums = [sum(each) for other, each, where in peers if other.scored and where == group]
+            own = [0.0] * len(rollout.completion.token_ids)
+            own[-1:] = [sum(sums) / len(sums) if sums else 0.0] * len(own[-1:])
+        filled.append(list(own))
+    return filled

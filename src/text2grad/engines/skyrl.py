@@ -4,7 +4,6 @@ Importing it registers `trainer.algorithm.advantage_estimator=text2grad_NAME`, a
 that pays nothing, for data whose only judge is the critic.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import skyrl_gym
@@ -13,7 +12,7 @@ from skyrl.train.generators.base import GeneratorInput, GeneratorInterface, Gene
 from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 
 from text2grad.engines.advantages import NAMES, registered
-from text2grad.engines.scorer import Scorer, labelled
+from text2grad.engines.scorer import Scorer, labelled, with_unscored
 from text2grad.errors import ConfigError
 from text2grad.types import Rollout
 
@@ -51,23 +50,12 @@ class CritiqueGenerator(GeneratorInterface):  # type: ignore[misc]
         self.judged = await self.scorer.later(rows, output["response_ids"], truncated=cut)
         rewards = [labelled(each) if self.labelled_only else list(each.token_rewards or ()) for each in self.judged]
         groups = [each.instance_id for each in input_batch["trajectory_ids"] or []] or list(map(str, rows))
-        masks = output["loss_masks"]
-        for place, rollout in enumerate(self.judged):
-            if not rollout.scored:
-                masks[place] = [0] * len(masks[place])
-                rewards[place] = [0.0] * len(masks[place])
-                if rewards[place]:
-                    rewards[place][-1] = mean_of_group(place, rewards, groups, self.judged)
+        masks = [
+            mask if each.scored else [0] * len(mask)
+            for mask, each in zip(output["loss_masks"], self.judged, strict=True)
+        ]
+        rewards = with_unscored(self.judged, rewards, groups)
         return {**output, "rewards": rewards, "loss_masks": masks}
-
-
-def mean_of_group(
-    place: int, rewards: Sequence[Sequence[float]], groups: Sequence[str], judged: Sequence[Rollout]
-) -> float:
-    """What an unscored completion gets: the mean return of the scored ones of its prompt. Then it moves no baseline:
-    SkyRL's estimators see every completion, and take a 0 for a bad one."""
-    scored = [each for each, rollout in enumerate(judged) if rollout.scored and groups[each] == groups[place]]
-    return sum(sum(rewards[each]) for each in scored) / len(scored) if scored else 0.0
 
 
 def columns(prompt: Any, extra: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,59 @@
+"""The pages of docs/engines say what the code does."""
+
+import json
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from text2grad import TrainingRow, read_training_rows
+from text2grad.engines.advantages import NAMES
+from text2grad.optim.estimators import ESTIMATORS
+
+PAGES = Path(__file__).parents[2] / "docs" / "engines"
+
+
+def page(name: str) -> str:
+    return (PAGES / f"{name}.md").read_text(encoding="utf-8")
+
+
+def test_the_contract_is_the_noun() -> None:
+    contract = page("README").partition("### The contract")[2]
+    (line,) = re.findall(r"```json\n(.*?)\n```", contract)
+    assert set(TrainingRow.from_json(json.loads(line)).to_json()) == set(json.loads(line))
+    assert re.findall(r"^\| `(\w+)` \|", contract, re.MULTILINE) == [each.name for each in fields(TrainingRow)]
+
+
+def test_the_page_of_prime_rl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (line,) = re.findall(r"```json\n(.*?)\n```", page("README"))
+    rows = [json.loads(line) | {"update": 1, "group": group} for group in "abc"]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    monkeypatch.chdir(tmp_path)
+    made: dict[str, object] = {}
+    (script,) = re.findall(r"```python\n(.*?)```", page("prime-rl"), re.DOTALL)
+    exec(compile(script, "prime-rl.md", "exec"), made)
+    assert made["count"] == len(list(read_training_rows("rows.jsonl"))) == 3
+    assert sorted(file.name for file in (tmp_path / "output" / "rollouts" / "step_0").iterdir()) == [
+        "rank_0.bin",
+        "rank_1.bin",
+    ]
+
+
+def test_every_estimator_without_values_is_offered() -> None:
+    assert set(NAMES) == {"anchored", "rloo", "grpo", "span_rloo", "local"}
+    assert all(not ESTIMATORS[name].needs_values for name in NAMES)
+    for name in ("verl", "skyrl"):
+        assert {f"text2grad_{each}" for each in NAMES} <= set(re.findall(r"text2grad_\w+", page(name)))
+
+
+@pytest.mark.parametrize("name", ["trl", "verl", "skyrl", "tinker", "prime-rl"])
+def test_a_page_says_what_was_run_and_what_was_not(name: str) -> None:
+    text = page(name)
+    assert "**What was run**" in text and "**Not run**" in text and "pip install" in text
+    for script in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        compile(script, name, "exec")
+
+
+def test_recipes_are_marked() -> None:
+    assert "read, not run" in page("recipes").splitlines()[0]
