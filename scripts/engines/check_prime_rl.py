@@ -16,8 +16,8 @@ from text2grad.engines.prime_rl import FIELDS, write_step
 
 
 def main() -> None:
-    numbers = {"logprobs": (-0.5, 0.0, -0.25), "token_rewards": (1.0, 0.0, -1.0), "advantages": (1.5, 0.0, -0.5)}
-    row = TrainingRow("a", "0", (5, 6), (7, 8, 0), (1, 0, 1), **numbers)
+    logprobs, rewards, advantages = (-0.5, 0.0, -0.25), (1.0, 0.0, -1.0), (1.5, 0.0, -0.5)
+    row = TrainingRow("a", "0", (5, 6), (7, 8, 0), (1, 0, 1), logprobs, rewards, advantages=advantages)
     write_step("rollouts", 0, [row], seq_len=16)
     ((*streams,),) = msgspec.msgpack.decode(Path("rollouts/step_0/rank_0.bin").read_bytes())
     written = dict(zip(FIELDS, streams, strict=True))
@@ -30,8 +30,8 @@ def main() -> None:
         sampled=True,
         token_ids=list(row.completion_ids),
         mask=[bool(bit) for bit in row.mask],
-        logprobs=[numbers["logprobs"][place] for place in sampled],
-        advantages=[numbers["advantages"][place] for place in sampled],
+        logprobs=[logprobs[place] for place in sampled],
+        advantages=[advantages[place] for place in sampled],
     )
     branch = Branch(index=0, nodes=[asked, answered])
     assert written["input_ids"] == branch.token_ids, (written, branch.token_ids)

@@ -26,7 +26,7 @@ def serve(folder: Path, port: int) -> "subprocess.Popen[bytes]":
         "JAX_PLATFORMS": "cpu",
         "HF_HUB_OFFLINE": "1",
     }
-    small = '{"max_lora_adapters": 4, "max_lora_rank": 8}'
+    small = '{"max_lora_adapters": 8, "max_lora_rank": 8}'
     command = [
         "uv",
         "run",
@@ -69,6 +69,25 @@ def scored(trainer: Any, rows: list[Any]) -> list[list[float]]:
     return [list(each["logprobs"].tolist()[place:]) for each, place in zip(outputs, places, strict=True)]
 
 
+def learn(script: str, seed: int) -> None:
+    """One run of the page's loop; every completion is scored before the first step and after the last."""
+    made: dict[str, Any] = {}
+    exec(compile(script, "tinker.md", "exec"), made)
+    rows, trainer = made["history"], made["trainer"]
+    assert made["SEED"] == seed
+    fresh = made["service"].create_lora_training_client(base_model="model", rank=8, seed=seed)
+    before, after = scored(fresh, rows), scored(trainer, rows)
+    for row, found in zip(rows[:8], before, strict=False):
+        # What the server sampled with in the first step is what it scores with, and what the rows hold.
+        assert max(abs(a - b) for a, b in zip(found, row.logprobs, strict=True)) < 0.02, (found, row.logprobs)
+    print(f"seed {seed}: {len(rows)} completions in {made['STEPS']} steps", flush=True)
+    judge_change(
+        (float((a > 0) - (a < 0)), y - x)
+        for row, first, last in zip(rows, before, after, strict=True)
+        for a, x, y in zip(row.advantages, first, last, strict=True)
+    )
+
+
 def main() -> None:
     folder = Path.cwd()
     make_model(folder / "model")
@@ -78,20 +97,8 @@ def main() -> None:
     server = serve(folder, port)
     os.environ |= {"TINKER_BASE_URL": f"http://127.0.0.1:{port}", "TINKER_API_KEY": "tml-none"}
     try:
-        made: dict[str, Any] = {}
-        exec(compile(block("tinker", "python"), "tinker.md", "exec"), made)
-        rows, trainer = made["history"], made["trainer"]
-        fresh = made["service"].create_lora_training_client(base_model="model", rank=8)
-        before, after = scored(fresh, rows), scored(trainer, rows)
-        for row, found in zip(rows[:8], before, strict=False):
-            # What the server sampled with in the first step is what it scores with, and what the rows hold.
-            assert max(abs(a - b) for a, b in zip(found, row.logprobs, strict=True)) < 0.02, (found, row.logprobs)
-        print(f"{len(rows)} completions in {made['STEPS']} steps, before the first and after the last:")
-        judge_change(
-            (float((a > 0) - (a < 0)), y - x)
-            for row, first, last in zip(rows, before, after, strict=True)
-            for a, x, y in zip(row.advantages, first, last, strict=True)
-        )
+        for seed in range(3):
+            learn(block("tinker", "python").replace('"model", 12, 0', f'"model", 12, {seed}'), seed)
     finally:
         os.killpg(server.pid, 15)
         server.wait(30)

@@ -10,7 +10,7 @@ import time
 import uuid
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from pages import block, judge_change, logprobs, make_model, overrides
 
@@ -38,7 +38,7 @@ class Sampling:
     """What verl asks its LLM servers, answered by transformers."""
 
     def __init__(self, path: str) -> None:
-        self.path, self.model = path, None
+        self.path, self.model = path, cast(Any, None)
 
     async def generate(self, request_id: str, *, prompt_ids: list[int], **_: Any) -> TokenOutput:
         self.model = self.model or AutoModelForCausalLM.from_pretrained(self.path)

@@ -12,7 +12,7 @@ PAGES = Path(__file__).parents[2] / "docs" / "engines"
 def block(page: str, language: str, which: int = 0) -> str:
     """A code block of a page."""
     text = (PAGES / f"{page}.md").read_text(encoding="utf-8")
-    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)[which]
+    return str(re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)[which])
 
 
 def overrides(page: str, which: int) -> list[str]:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,8 @@ def test_a_group_has_one_prompt_and_all_problems_are_said(tmp_path: Path) -> Non
 def test_judge_gives_rows() -> None:
     """Two completions of one example and one of another, of which the critic scores two."""
 
-    def critic(_: list[Any], completions: list[str], **__: Any) -> list[Critique | None]:
+    def critic(prompts: Any, completions: Sequence[str], **_: Any) -> list[Critique | None]:
+        assert len(prompts) == len(completions)
         return [Critique("Wrong.", quotes=(Quote("red", "poor"),)) if "red" in text else None for text in completions]
 
     red = Completion("a red car", (1, 2, 3, 0), ((0, 1), (1, 5), (5, 9), (9, 9)))
@@ -151,7 +153,7 @@ def test_a_folder_without_rollouts_is_refused(tmp_path: Path) -> None:
         list(rows_of_run(tmp_path))
 
 
-def most(prompts: Any, completions: list[str], **columns: Any) -> list[Critique | None]:
+def most(prompts: Any, completions: Sequence[str], **columns: Any) -> list[Critique | None]:
     said = vowels(prompts, completions, **columns)
     return [None if place < 2 else each for place, each in enumerate(said)]
 

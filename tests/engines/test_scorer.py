@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -11,12 +11,14 @@ import torch
 from text2grad import Critique, Quote
 from text2grad.engines.advantages import registered
 from text2grad.engines.scorer import Scorer, with_unscored
+from text2grad.feedback.critics.protocol import Critic
 from text2grad.models.tiny import tiny_tokenizer
 
 TEXTS = ["The harbour was closed", "a crane fell", "nobody was hurt"]
 
 
-def blames(_prompts: Any, completions: list[str], *, word: list[str], **_: Any) -> list[Critique | None]:
+def blames(prompts: Any, completions: Sequence[str], *, word: Sequence[str] = (), **_: Any) -> list[Critique | None]:
+    assert len(prompts) == len(completions)
     found = []
     for text, each in zip(completions, word, strict=True):
         quotes = (Quote(each, "poor"),) if each in text else ()
@@ -24,7 +26,7 @@ def blames(_prompts: Any, completions: list[str], *, word: list[str], **_: Any) 
     return found
 
 
-async def later(prompts: Any, completions: list[str], **columns: Any) -> list[Critique | None]:
+async def later(prompts: Any, completions: Sequence[str], **columns: Any) -> list[Critique | None]:
     await asyncio.sleep(0)
     return blames(prompts, completions, **columns)
 
@@ -34,7 +36,7 @@ class Judged:
 
     thread = ""
 
-    def __call__(self, prompts: Any, completions: list[str], **columns: Any) -> list[Critique | None]:
+    def __call__(self, prompts: Any, completions: Sequence[str], **columns: Any) -> list[Critique | None]:
         self.thread = threading.current_thread().name
         return blames(prompts, completions, **columns)
 
@@ -48,7 +50,8 @@ def given() -> tuple[Any, list[dict[str, Any]], list[list[int]]]:
 
 @pytest.fixture
 def scorers(given: Any) -> Iterator[list[Scorer]]:
-    made = [Scorer(critic, given[0]) for critic in (blames, later, Judged())]
+    critics: list[Critic] = [blames, later, Judged()]
+    made = [Scorer(critic, given[0]) for critic in critics]
     yield made
     for each in made:
         each.close()

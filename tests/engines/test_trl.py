@@ -1,6 +1,7 @@
 """The page for TRL runs as it stands; what TRL's loss gets is what our estimator says."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,7 @@ def test_the_page_trains_a_model() -> None:
     assert change[1.0] > 1.0 and change[-1.0] < -1.0, change
 
 
-def vowels(prompts: list[Any], completions: list[str], **columns: Any) -> list[Any]:
+def vowels(prompts: Any, completions: Sequence[str], **columns: Any) -> list[Any]:
     made: dict[str, Any] = {}
     exec(compile(SCRIPT.partition("trainer =")[0], "trl.md", "exec"), made)
     said = list(made["vowels"](prompts, completions, **columns))
