@@ -40,6 +40,7 @@ SLOW = (
     "commands/test_generate.py",
     "commands/test_reward_cli.py",
     "commands/test_train_cli.py",
+    "engines/test_trl.py",
     "feedback/critics/test_budget.py",
     "feedback/critics/test_openai.py",
     "integration",

@@ -1,6 +1,10 @@
 """The page for TRL runs as it stands; what TRL's loss gets is what our estimator says."""
 
+import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -106,6 +110,28 @@ def test_the_loss_gets_what_our_estimator_says(name: str) -> None:
     found_BT = trainer.seen[[rollout.index for rollout in scored]][:, : wanted_BT.shape[1]]
     torch.testing.assert_close(found_BT, wanted_BT)
     assert wanted_BT.abs().sum() > 0 and not trainer.seen[1].any()
+
+
+def test_a_group_may_be_spread_over_processes(tmp_path: Path) -> None:
+    """Four completions of one prompt, two in each process, of which each process has one that was not scored."""
+    root = Path(__file__).parents[2]
+    words = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", f"{root}/tests/engines/two.py"]
+    environment = os.environ | {"PYTHONPATH": f"{root}/src:{root}", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, *words, str(tmp_path)], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-4000:]
+    said = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1)]
+    rollouts = [Rollout.from_json(row) for each in said for row in each["rollouts"]]
+    assert [rollout.scored for rollout in rollouts] == [True, False, True, False]
+    scored = [
+        replace(each, prompt_ids=(1,), logprobs=(0.0,) * len(each.completion.token_ids))
+        for each in rollouts
+        if each.scored
+    ]
+    wanted = find_estimator("anchored")(collate(scored), 0.0, AdvantageSettings()).advantages_BT.tolist()
+    found = [each["advantages"][0] for each in said]
+    for row, own, rollout in zip(wanted, found, scored, strict=True):
+        length = len(rollout.completion.token_ids)
+        assert own[:length] == pytest.approx(row[:length], abs=1e-5) and any(row)
 
 
 def test_what_does_not_go_together_is_refused() -> None:
