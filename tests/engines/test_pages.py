@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from dataclasses import fields
 from pathlib import Path
 
@@ -57,3 +59,13 @@ def test_a_page_says_what_was_run_and_what_was_not(name: str) -> None:
 
 def test_recipes_are_marked() -> None:
     assert "read, not run" in page("recipes").splitlines()[0]
+
+
+def test_what_needs_no_engine_brings_neither_torch_nor_an_engine() -> None:
+    modules = [f"text2grad.engines.{name}" for name in ("rows", "scorer", "tinker", "prime_rl")]
+    heavy = {"torch", "transformers", "trl", "verl", "skyrl", "tinker", "msgspec", "pyarrow"}
+    code = (
+        f"import importlib, sys\n[importlib.import_module(m) for m in {modules}]\nprint(set(sys.modules) & {heavy!r})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "set()\n", done.stderr
