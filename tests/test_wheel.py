@@ -40,6 +40,12 @@ def test_the_core_works_without_torch_and_transformers(bare: Path, tmp_path: Pat
     reported = run(bare / "text2grad", "report", "run", cwd=tmp_path)
     assert reported.returncode == 0, reported.stderr
     assert "🦩" in (tmp_path / "run" / "report.html").read_text()
+    exported = run(bare / "text2grad", "export", "run", "--format", "jsonl", cwd=tmp_path)
+    assert exported.returncode == 0 and "2 rows of 1 updates, 1 of them not scored" in exported.stderr, exported.stderr
+    checked = run(bare / "text2grad", "export", "run/rows.jsonl", "--check", cwd=tmp_path)
+    assert checked.returncode == 0 and "1 not scored, 1 without advantages" in checked.stdout, checked.stderr
+    parquet = run(bare / "text2grad", "export", "run", "--format", "parquet", cwd=tmp_path)
+    assert parquet.returncode == 2 and "pip install 'text2grad[parquet]'" in parquet.stderr
 
 
 def test_commands_of_the_core(bare: Path, tmp_path: Path) -> None:

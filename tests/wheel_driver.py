@@ -61,7 +61,7 @@ def main(folder: Path) -> None:
     assert completion == Completion("a 🦩 bird", (0, 1, 2, 3, 4), ((0, 1), (1, 3), (2, 3), (3, 8), (8, 8)))
     examples = [Example("one", "Name a bird."), Example("two", "Name a bird.")]
     silent = Completion("a", (0,), ((0, 1),))
-    rollouts = text2grad.judge(examples, [completion, silent], critic)
+    rollouts = text2grad.judge(examples, [completion, silent], critic, prompt_ids=[[3], [3]])
     assert rollouts[0].token_rewards == (0.0, 0.0, 1.0, 0.0, 0.0), rollouts[0]
     assert not rollouts[1].scored and rollouts[1].token_rewards is None
     assert Rollout.from_json(rollouts[0].to_json()) == rollouts[0]
