@@ -25,7 +25,8 @@ from text2grad.report.folders import Run
 from text2grad.report.panels import LOCALITY, chart_of, locality_gaps, panels_of, style_of, time_by_part
 from text2grad.report.words import Comparison, compare, counted, infos_of, number, ranged, signed
 
-_SCRIPTS = ("base.js", "charts.js", "completions.js")
+_STYLES = ("shared.css", "report.css")
+_SCRIPTS = ("shared.js", "charts.js", "completions.js")
 _FACTS = ("text2grad", "torch", "transformers", "python", "platform", "device", "started")
 
 
@@ -65,7 +66,7 @@ def build(
     shown = [read_completions(run.rollouts, budget // len(runs)) for run in runs]
     panels = panels_of(arms, comparison.key)
     before_after = before_and_after(arms, {run.path: rows for run, rows in zip(runs, shown, strict=True)})
-    style, script = _asset("report.css"), "\n".join(map(_asset, _SCRIPTS))
+    style, script = "\n".join(map(_asset, _STYLES)), "\n".join(map(_asset, _SCRIPTS))
     environment = Environment(
         loader=PackageLoader("text2grad.report"),
         autoescape=True,
