@@ -211,13 +211,13 @@ function phraseTip(row, kind, indices) {
 // ---- tokens and phrases light up together
 
 // In `list`: each `.side` holds a completion and its critique, and `sides` knows its { row, tokens, phrases }.
-// `busy` says when pointing should show nothing.
+// `busy` says of an element that pointing at it should show nothing now.
 function linkPhrases(list, sides, busy = () => false) {
   let lit = [];
 
   function show(element) {
     hide();
-    if (busy()) return;
+    if (busy(element)) return;
     const { row, tokens, phrases } = sides.get(element.closest(".side"));
     const { index, kind, indices } = element.dataset;
     const numbers = indices === undefined ? [] : indices.split(" ").map(Number);
