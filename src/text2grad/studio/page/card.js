@@ -141,9 +141,10 @@ export function makeCard(app, first, letter) {
     return [box, buttons];
   }
   const [scoreBox, scoreButtons] = scores();
-  const again = make("button", "small again", "Read the words again");
+  const again = make("button", "small again", "corrected by hand · read again");
   again.type = "button";
-  again.title = "Forget the corrections by hand";
+  again.title = "Forget the corrections by hand and read the critique again";
+  tabs.append(again);
   again.addEventListener("click", () => change((draft) => (draft.spans = null)));
   const foot = make("footer");
   const steps = make("span", "steps");
@@ -152,7 +153,7 @@ export function makeCard(app, first, letter) {
     icon(`Redo the change of the critique of completion ${letter}`, "↷", () => step("redo")),
     icon(`Delete the critique of completion ${letter}`, "✕", remove),
   );
-  foot.append(scoreBox, again, steps);
+  foot.append(scoreBox, steps);
   element.append(head, words, tabs, said.box, better.box, changes, trouble, list, foot, others);
 
   // ---- drawing

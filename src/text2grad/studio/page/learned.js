@@ -145,7 +145,7 @@ export function drawLearned(app, made) {
   const parts = make("ul", "parts");
   (made.parts || []).forEach(({ name, what }) => {
     const item = make("li");
-    item.append(make("b", "", PARTS[name] || name), " ", what);
+    item.append(make("b", "", PARTS[name] || name), " ", what.replace(/^(Direct|RL): (.)/, (_, __, first) => first.toUpperCase()));
     parts.append(item);
   });
   const warnings = (made.warnings || []).map((words) => make("p", "warning", `⚠ ${words}`));

@@ -83,9 +83,15 @@ function dull(element) {
   return index !== undefined && !spansOf(row, Number(index)).length && !(isLast(row, Number(index)) && row.omissions?.length);
 }
 
+const LASTS = 5000;
+let until = 0; // what was said stays as long
+
 function say(text, aloud = true) {
   at("said").textContent = text;
-  if (aloud) at("live").textContent = text;
+  if (!aloud) return;
+  at("live").textContent = text;
+  until = Date.now() + LASTS;
+  soon("rest", LASTS, rest);
 }
 
 const many = (count, noun) => `${counted(count)} ${noun}${count === 1 ? "" : "s"}`;
@@ -116,7 +122,7 @@ async function loadState() {
 }
 
 function drawState() {
-  const { counts, versions, version } = state;
+  const { counts, version } = state;
   at("facts").replaceChildren(
     make("span", "", `${many(counts.today, "critique")} today`),
     make("span", "wide", `${state.model} · ${state.task}`),
@@ -135,7 +141,11 @@ function drawState() {
   at("critic-name").textContent = state.critic || "";
   at("updates").placeholder = state.updates;
   at("sample").disabled = busy;
-  if (!busy) say(resting(counts, versions), false);
+  rest();
+}
+
+function rest() {
+  if (state && !job && Date.now() >= until) say(resting(state.counts), false);
 }
 
 function resting(counts) {
@@ -277,7 +287,7 @@ async function go(by) {
 async function loadPrompt(id) {
   const got = await call("GET", `/api/prompts/${encodeURIComponent(id)}`);
   const moved = prompt?.id !== got.id;
-  const same = !moved && got.completions.length === Number(at("list").dataset.count) && got.completions.every((each, place) => each.id === cards[place].id);
+  const same = !moved && got.completions.length === Number(at("list").dataset.count) && got.completions.every((each, place) => each.id === cards[place]?.id);
   prompt = got;
   if (same) [...got.completions, ...got.earlier].forEach((each) => cards.find((card) => card.id === each.id)?.update(each));
   else await drawPrompt(moved);
@@ -441,7 +451,7 @@ function score(by) {
 const COMMANDS = {
   KeyJ: () => go(1),
   KeyK: () => go(-1),
-  KeyQ: () => (at("queue").querySelector("[aria-current], a") || at("queue")).focus(),
+  KeyQ: () => (at("queue-box").open = true) && (at("queue").querySelector("[aria-current], a") || at("queue")).focus(),
   KeyL: (event) => (event.shiftKey ? at("unlearn") : at("learn")).click(),
   KeyR: () => cardNow()?.setCorrected(!cardNow().isCorrected()),
   ArrowUp: () => cardNow() && score(1),
@@ -526,6 +536,7 @@ document.addEventListener("click", (event) => {
 });
 
 helpOf();
+at("queue-box").open = innerWidth > 1000; // Below that it stands above the completions, so it is closed.
 await attempt(loadState);
 await attempt(loadQueue);
 listen(["state", "job", "critique", "queue"], onEvent);

@@ -209,6 +209,9 @@ export function makeWords(cardOf) {
   function open(focus = true) {
     const { card } = chosen;
     const range = charactersOf(card, first(), last());
+    const exact = card.row.spans.findIndex(([from, to]) => from === first() && to === last() + 1);
+    if (!target && exact >= 0) target = { found: exact };
+    draft = null;
     if (!target) draft = { ...range, comment: "", verdict: "poor", severity: null };
     box.hidden = false;
     fill();
@@ -380,7 +383,8 @@ export function makeWords(cardOf) {
       if (!token) return;
       const card = cardAt(token);
       const index = Number(token.dataset.index);
-      if (event.key === "?" || (event.altKey && /^(Digit|Key)/.test(event.code))) return;
+      // Those are the page's.
+      if (event.key === "?" || event.ctrlKey || event.metaKey || (event.altKey && /^(Digit|Key)/.test(event.code))) return;
       if (event.key === "Escape") {
         clear();
         card.focus();
@@ -395,7 +399,7 @@ export function makeWords(cardOf) {
 
   // ---- the box itself
 
-  comment.addEventListener("input", () => write({ comment: comment.value }));
+  comment.addEventListener("input", () => chosen && write({ comment: comment.value }));
   box.addEventListener("submit", (event) => {
     event.preventDefault();
     close();
