@@ -23,6 +23,7 @@ LAYERS = [
     {"models", "tasks"},
     {"evaluation"},
     {"training", "engines"},
+    {"studio"},
     {"commands"},
     {"cli"},
     {"__main__"},

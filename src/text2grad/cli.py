@@ -24,6 +24,7 @@ from text2grad.errors import MissingExtra, Text2GradError, panicked
 
 COMMANDS = {
     "demo": "train a small model in a few minutes, and open the report",
+    "studio": "write critiques in the browser, and watch the model learn from them",
     "import": "a published data set's file → rows that every command takes",
     "align": "critiques → spans, no model needed",
     "annotate": "completions → critiques → spans, by people, programs or models",

@@ -87,6 +87,9 @@ EXTRAS = {
     "msgspec": "prime-rl",
     "rouge_score": "eval",
     "sacrebleu": "eval",
+    "starlette": "studio",
+    "uvicorn": "studio",
+    "psycopg": "postgres",
 }
 """Module → the extra of pyproject.toml that brings it."""
 NEEDS = {
@@ -96,6 +99,8 @@ NEEDS = {
     "trl": "TRL",
     "prime-rl": "msgspec",
     "eval": "rouge-score and sacrebleu",
+    "studio": "Starlette and uvicorn",
+    "postgres": "psycopg",
 }
 """Extra → what to call it."""
 

@@ -162,7 +162,7 @@ def encode(row: dict[str, Any]) -> dict[str, Any]:
     made: dict[str, Any] = {
         "update": row.get("update"),
         "id": visible(rollout.example.id),
-        "prompt": visible(cut(_prompt(rollout.example))),
+        "prompt": visible(cut(prompt_text(rollout.example))),
         "pieces": [visible(piece) for piece in pieces(completion)],
         "empty": [index for index, (start, end) in enumerate(completion.offsets) if start == end],
     }
@@ -174,7 +174,7 @@ def encode(row: dict[str, Any]) -> dict[str, Any]:
     if rollout.critique is not None and rollout.alignment is not None:
         scores = (rollout.score, rollout.critique.score, math.fsum(rollout.token_rewards or ()))
         made["score"] = _short(next(score for score in scores if score is not None), 4)
-        made["critique"] = _critique(rollout.critique.feedback, completion.text, rollout.alignment)
+        made["critique"] = cut_at_phrases(rollout.critique.feedback, completion.text, rollout.alignment)
         made["spans"] = [_span(span, completion, rollout.verdicts) for span in rollout.alignment.spans]
         made["missed"] = [[visible(missed.quote), visible(missed.reason)] for missed in rollout.alignment.missed]
         made["omissions"] = [visible(omission) for omission in rollout.alignment.omissions]
@@ -204,7 +204,7 @@ def _span(span: Span, completion: Completion, verdicts: Sequence[float] | None) 
     return [*shown, 1] if overruled else shown
 
 
-def _critique(feedback: str, completion: str, alignment: Alignment) -> list[list[Any]]:
+def cut_at_phrases(feedback: str, completion: str, alignment: Alignment) -> list[list[Any]]:
     """The critique's text in pieces: [text], or [text, "span" | "missed", indices]."""
     position = 0
     made: list[list[Any]] = []
@@ -216,7 +216,8 @@ def _critique(feedback: str, completion: str, alignment: Alignment) -> list[list
     return [piece for piece in made if piece[0]]
 
 
-def _prompt(example: Example) -> str:
+def prompt_text(example: Example) -> str:
+    """A prompt as people read it: conversations as `role: text`."""
     if isinstance(example.prompt, str):
         return example.prompt
     return "\n\n".join(f"{message.role}: {message.content}" for message in example.prompt)

@@ -8,6 +8,7 @@ of the same functions.
 import json
 import sys
 import webbrowser
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -31,6 +32,7 @@ from text2grad.tasks.bulletin_critic import FACTS_RIGHT, TRAINING_SEEDS, bulleti
 from text2grad.training.demo_settings import DemoSettings, slow
 from text2grad.training.rl import Trainer
 from text2grad.training.settings import EvaluationSettings, LogSettings, SFTSettings, SupervisedSettings, TrainSettings
+from text2grad.training.setup import Callback
 from text2grad.training.sft import SFTTrainer
 
 ARMS = {
@@ -106,7 +108,9 @@ def _begun(out: Path) -> bool:
     return any((out / name).exists() for name in ("start", *ARMS))
 
 
-def start(options: DemoSettings, folder: Path, *, show: bool = False, again: str = "") -> Path:
+def start(
+    options: DemoSettings, folder: Path, *, show: bool = False, again: str = "", callbacks: Sequence[Callback] = ()
+) -> Path:
     """The supervised start, on plain reports: fluent bulletins, many facts wrong. Gives the model's folder. `again`:
     what to type to resume after Ctrl-C."""
     if (folder / "model").is_dir():
@@ -130,6 +134,7 @@ def start(options: DemoSettings, folder: Path, *, show: bool = False, again: str
         tokenizer=tokenizer,
         examples=bulletins(TRAINING_SEEDS + options.seed, START_EXAMPLES, plain=True),
         held_out=bulletins(options.held_out_seed, min(64, options.held_out), "held_out", plain=True),
+        callbacks=callbacks,
         show=show,
         resume_with=again,
     )

@@ -1,0 +1,129 @@
+"""`text2grad studio`: write critiques in the browser, and watch the model learn from them. And `studio export`."""
+
+import argparse
+import os
+import sys
+import webbrowser
+from pathlib import Path
+from typing import Any
+
+from text2grad import config
+from text2grad.commands import parsing
+from text2grad.errors import UsageError
+from text2grad.secrets import remember
+from text2grad.studio.settings import StudioSettings
+
+PASSWORD = "TEXT2GRAD_STUDIO_PASSWORD"
+FROM_RUN = ("task", "data", "held_out", "columns", "task_options", "format", "seed")
+"""Settings that a studio takes over from a run whose model it opens."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = (
+        "text2grad studio [RUN | MODEL] [--out DIR] [--port N] [key=value …]\n       text2grad studio export DIR"
+    )
+    parser.add_argument("words", nargs="*", metavar="RUN | MODEL key=value", help="a model or a run, and settings")
+    parser.add_argument("--out", default="studio", metavar="DIR", help="the studio's folder (default: studio)")
+    parser.add_argument("--port", type=int, default=8265, metavar="N", help="0: any free one (default: 8265)")
+    parser.add_argument("--host", default="127.0.0.1", help="where to listen; other than loopback only with a password")
+    parser.add_argument("--password", metavar="WORD", help=f"for people on other machines; better in {PASSWORD}")
+    parser.add_argument("--store", metavar="URL", help="postgresql://…, for a team; default: SQLite in the folder")
+    parser.add_argument("--open", action="store_true", help="open it in the browser")
+    parser.add_argument("--format", default="jsonl", choices=("jsonl", "label_studio", "argilla"), help="of `export`")
+    parsing.add_settings(parser, StudioSettings)
+
+
+def run(args: argparse.Namespace) -> int:
+    others, overrides = parsing.split_overrides(args.words)
+    remember(args.password, args.store, os.environ.get(PASSWORD))
+    if others[:1] == ["export"]:
+        return _export(args, others[1:], overrides)
+    if len(others) > 1:
+        raise UsageError(f"wants one model or run folder at most, got {len(others)}; see text2grad studio --help")
+    if others:
+        overrides = [*_of(others[0]), *overrides]
+    settings = parsing.resolve(args, StudioSettings, overrides)
+    if settings is None:
+        return 0
+    from text2grad.studio.folder import Folder
+    from text2grad.studio.security import is_loopback
+
+    password = args.password or os.environ.get(PASSWORD) or None
+    if not is_loopback(args.host) and not password:
+        raise UsageError(f"--host {args.host} lets other machines in, so it wants a password: set {PASSWORD}")
+    if password is not None and len(password) < 8:
+        raise UsageError("the password should have at least 8 characters")
+    plain = not others and not overrides and args.config is None and (Path(args.out) / "settings.yaml").exists()
+    with Folder(Path(args.out), None if plain else settings, args.store) as folder:
+        return _serve(args, folder, password)
+
+
+def _of(name: str) -> list[str]:
+    """Settings for a run folder, or for a model by its name; a model alone brings no prompts: people add theirs."""
+    path = Path(name).expanduser() / "config.yaml"
+    words = [f"model={config.inline(name)}"]
+    if not path.is_file():
+        return [*words, "task=jsonl"]
+    there = config.read(path)
+    return [*words, *(f"{key}={config.inline(there[key])}" for key in FROM_RUN if there.get(key) not in (None, "", {}))]
+
+
+def _serve(args: argparse.Namespace, folder: Any, password: str | None) -> int:
+    import uvicorn
+
+    from text2grad.studio.folder import Workshop
+    from text2grad.studio.server import Studio, make_app
+
+    listening = _bound(args.host, args.port)
+    port = listening.getsockname()[1]
+    token, workshop = folder.new_token(), Workshop(folder)
+    shown = "127.0.0.1" if args.host in ("0.0.0.0", "::") else args.host
+    address = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/"
+    studio = Studio(folder.store, folder.settings, lambda: workshop.note)
+    app = make_app(studio, token, host=shown, port=port, password=password)
+    options = uvicorn.Config(
+        app, log_level="warning", access_log=False, timeout_graceful_shutdown=2, server_header=False
+    )
+    workshop.start()
+    try:
+        print(
+            f"the studio is open: {address}?token={token}\nCtrl-C closes it; everything is in {folder.path}", flush=True
+        )
+        if args.open and not webbrowser.open(f"{address}?token={token}"):
+            print("no browser could be started here: open the address yourself")
+        uvicorn.Server(options).run(sockets=[listening])
+    finally:
+        workshop.stop()
+    return 0
+
+
+def _bound(host: str, port: int) -> Any:
+    import socket
+
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.socket(family)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((host, port))
+    except OSError as problem:
+        raise UsageError(
+            f"--host {host} --port {port}: cannot listen there ({problem.strerror}); name another --port"
+        ) from None
+    return made
+
+
+def _export(args: argparse.Namespace, words: list[str], overrides: list[str]) -> int:
+    if len(words) != 1 or overrides or not (Path(words[0]) / "settings.yaml").is_file():
+        raise UsageError("export wants the folder of a studio: text2grad studio export DIR [--format FORMAT]")
+    from text2grad.runs import write_atomic
+    from text2grad.studio.exports import exported
+    from text2grad.studio.folder import database_of
+    from text2grad.studio.store import Store
+
+    store = Store(database_of(Path(words[0]), args.store))
+    name, content = exported(store, args.format)
+    store.close()
+    target = Path(words[0]) / name
+    write_atomic(target, content)
+    print(f"wrote {target}", file=sys.stderr)
+    return 0

@@ -1,0 +1,171 @@
+"""The studio's folder, and the two processes that work on it.
+
+    STUDIO/
+      settings.yaml    what the studio was begun with
+      studio.sqlite    everything people did, unless the store is a PostgreSQL server's
+      token            of the address that was printed last; only its owner can read it
+      runs/            the start, and one run folder for each Learn
+      worker.log       what the worker prints
+
+Enters: settings and a path. Leaves: a folder that one server holds at a time, and a worker that is started again when it
+dies. Imports no torch.
+"""
+
+import os
+import secrets
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from text2grad import config
+from text2grad.errors import RunError, UsageError
+from text2grad.runs import write_atomic
+from text2grad.runs.folder import Closable, Lock
+from text2grad.studio.settings import StudioSettings
+from text2grad.studio.store import Store
+
+STORE = "TEXT2GRAD_STUDIO_STORE"
+"""Environment variable: where the store is, for the worker. A URL may hold a password, so it stands in no command."""
+GIVES_UP = 3
+"""Exit status of a worker that cannot start, and says why."""
+DEATHS, WITHIN = 5, 60.0
+"""A worker that dies so often within so many seconds is not started again."""
+
+
+def database_of(folder: Path, url: str | None) -> str:
+    return url or str(folder / "studio.sqlite")
+
+
+def read_settings(folder: Path) -> StudioSettings:
+    return config.load(StudioSettings, folder / "settings.yaml")
+
+
+class Folder(Closable):
+    """A studio's folder, held by this process."""
+
+    def __init__(self, path: Path, settings: StudioSettings | None, url: str | None = None) -> None:
+        """`settings`: None for those that are there."""
+        self.path, self.url = path, url
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock = Lock(path / ".lock", f"{path} is open in another studio; use that one, or another --out")
+        except OSError as problem:
+            raise UsageError(
+                f"--out should name a folder that can be written to, got {path}: {problem.strerror}"
+            ) from None
+        try:
+            self.settings = self._settle(settings)
+            self.store = Store(database_of(path, url))
+            self._same_store()
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def _settle(self, settings: StudioSettings | None) -> StudioSettings:
+        """What the studio was begun with stays; what only changes how it goes on may change."""
+        there = self.path / "settings.yaml"
+        if not there.exists():
+            if any((self.path / name).exists() for name in ("config.yaml", "model", "checkpoints")):
+                raise UsageError(f"{self.path} holds something else than a studio; name another folder with --out")
+            settings = settings or StudioSettings()
+            write_atomic(there, config.dump(settings).encode())
+            return settings
+        known = read_settings(self.path)
+        if settings is None:
+            return known
+        old, new = config.flat(config.plain(known)), config.flat(config.plain(settings))
+        changed = [
+            f"  {key}: {old.get(key)!r} there, {value!r} now"
+            for key, value in new.items()
+            if old.get(key) != value and key in FIXED
+        ]
+        if changed:
+            raise RunError(
+                f"{self.path} holds a studio with other settings; choose another --out:\n" + "\n".join(changed)
+            )
+        write_atomic(there, config.dump(settings).encode())
+        return settings
+
+    def _same_store(self) -> None:
+        """A store belongs to one folder: its versions are the weights there."""
+        mark = self.path / ".studio-id"
+        if not mark.exists():
+            write_atomic(mark, secrets.token_hex(16).encode())
+        mine = mark.read_text()
+        with self.store.writing():
+            known = self.store.get("studio")
+            if known is None:
+                self.store.put("studio", mine)
+        if known not in (None, mine):
+            raise UsageError(
+                "this store belongs to the folder of another studio; name that folder with --out, or another database"
+            )
+
+    def new_token(self) -> str:
+        token, path = secrets.token_urlsafe(24), self.path / "token"
+        path.unlink(missing_ok=True)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(token)
+        return token
+
+    def close(self) -> None:
+        self.store.close()
+        self._lock.close()
+
+
+FIXED = ("model", "task", "data", "seed", "format", "policy.lora.rank", "policy.lora.alpha", "sampling.temperature")
+"""Settings that versions and stored log-probs depend on."""
+
+
+class Workshop:
+    """Keeps a worker running."""
+
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder
+        self.note: str | None = None
+        """What is wrong, for the page."""
+        self.process: subprocess.Popen[bytes] | None = None
+        self._ending = False
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def _watch(self) -> None:
+        deaths: list[float] = []
+        while not self._ending:
+            log = (self.folder.path / "worker.log").open("ab")
+            environment = {**os.environ, **({STORE: self.folder.url} if self.folder.url else {})}
+            command = [sys.executable, "-m", "text2grad.studio.worker", str(self.folder.path)]
+            with log:
+                self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment)
+            status = self.process.wait()
+            if self._ending:
+                return
+            deaths = [*(death for death in deaths if time.monotonic() - death < WITHIN), time.monotonic()]
+            if status == GIVES_UP or len(deaths) >= DEATHS:
+                self._say(f"The worker has stopped: {self._last_words()} Mend that, and start the studio again.")
+                return
+            self._say("The worker died and was started again; nothing that was saved is lost.")
+            time.sleep(0.2)
+
+    def _say(self, words: str) -> None:
+        self.note = words
+        with self.folder.store.writing():
+            self.folder.store.tell("state", note=True)
+
+    def _last_words(self) -> str:
+        lines = (self.folder.path / "worker.log").read_text(errors="replace").strip().splitlines()
+        return lines[-1][-500:] if lines else "it said nothing."
+
+    def stop(self) -> None:
+        """Closing its standard input ends it."""
+        self._ending = True
+        if self.process is not None and self.process.stdin is not None:
+            self.process.stdin.close()
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()

@@ -1,0 +1,565 @@
+"""The studio's server: the page, its API, and the events by which every open page hears what the others do.
+
+Enters: HTTP requests that have come through the `Gate`. Leaves: JSON, or a file. All state is in the store; what takes a
+model is a job for the worker. Imports no torch.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.resources import files
+from typing import Any
+from urllib.parse import parse_qs
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from text2grad._checked import shorten
+from text2grad.errors import InvalidData, Text2GradError
+from text2grad.report.completions import prompt_text
+from text2grad.studio import people, words
+from text2grad.studio.exports import FORMATS, exported
+from text2grad.studio.security import Gate
+from text2grad.studio.settings import StudioSettings
+from text2grad.studio.store import Row, Store
+from text2grad.tasks.examples import example_of
+from text2grad.types import Example
+
+LARGEST = 1_000_000
+"""Bytes of a request that is no upload."""
+SHARED = "shared."
+"""How the files of the report begin that the studio's page uses as well."""
+KINDS = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+}
+PARTS = {
+    "direct": "Direct: the words that people blamed become less likely where they stood, those they praised likelier, and "
+    "what they put in instead likelier; no critic is asked.",
+    "rl": "RL: new completions are sampled, the critic judges them, and the policy is updated as by `text2grad train`.",
+}
+
+
+@dataclass
+class Studio:
+    """What the handlers need."""
+
+    store: Store
+    settings: StudioSettings
+    note: Callable[[], str | None] = lambda: None
+    """What is wrong with the worker, if anything is."""
+    news: asyncio.Condition = field(default_factory=asyncio.Condition)
+    """Told when there are new events."""
+    last: int = 0
+
+
+Handler = Callable[[Studio, Request, Any], Any]
+
+
+class Refused(Exception):
+    """An answer other than 400 to a request that cannot be done."""
+
+    def __init__(self, status: int, **body: Any) -> None:
+        self.status, self.body = status, body
+
+
+def make_app(studio: Studio, token: str, *, host: str, port: int, password: str | None = None) -> Gate:
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        listening = asyncio.create_task(_listen(studio))
+        yield
+        listening.cancel()
+
+    routes = [Route("/static/{name:path}", _static), Route("/api/events", _events)]
+    for path, handler, method in ROUTES:
+        routes.append(Route(f"/api/{path}", _api(handler), methods=[method]))
+    app = Starlette(routes=routes, lifespan=lifespan)
+    app.state.studio = studio
+    gate = Gate(app, studio.store, token, host=host, port=port, password=password)
+    app.router.routes[:0] = [
+        Route("/", partial(_page, gate=gate)),
+        Route("/login", partial(_login, gate=gate), methods=["GET", "POST"]),
+    ]
+    return gate
+
+
+def _api(handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        studio: Studio = request.app.state.studio
+        try:
+            most = studio.settings.upload if handler is upload else LARGEST
+            data = None if request.method == "GET" else await _body(request, most, raw=handler is upload)
+            found = await run_in_threadpool(handler, studio, request, data)
+        except Refused as refusal:
+            return JSONResponse(refusal.body, refusal.status)
+        except LookupError as problem:
+            return JSONResponse({"error": str(problem.args[0])}, 404)
+        except (Text2GradError, ValueError) as problem:
+            return JSONResponse({"error": str(problem)}, 400)
+        return found if isinstance(found, Response) else JSONResponse(found)
+
+    return answer
+
+
+async def _body(request: Request, most: int, *, raw: bool) -> Any:
+    """What came with a request, and never more than is allowed."""
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > most:
+            raise Refused(413, error=f"a request should have at most {most:,} bytes; send less at once")
+        parts.append(part)
+    data = b"".join(parts)
+    if raw:
+        return data
+    try:
+        found = json.loads(data or b"{}")
+    except (ValueError, RecursionError) as problem:
+        raise InvalidData(f"the request should hold JSON, and it does not: {str(problem)[:100]}") from None
+    if not isinstance(found, dict):
+        raise InvalidData(f"the request should hold a JSON object, got {shorten(found)}")
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------ pages and files
+
+
+def _files() -> dict[str, bytes]:
+    """Everything that may be fetched, by its name: nothing else exists."""
+    found = {}
+    for folder, prefix in ((files("text2grad.studio") / "page", ""), (files("text2grad.report") / "templates", SHARED)):
+        if folder.is_dir():
+            for entry in folder.iterdir():
+                if entry.is_file() and entry.name.startswith(prefix) and "." + entry.name.rpartition(".")[2] in KINDS:
+                    found[entry.name] = entry.read_bytes()
+    return found
+
+
+def _file(name: str) -> Response:
+    content = _files().get(name)
+    if content is None:
+        return JSONResponse({"error": f"there is no file {name[:80]!r}"}, 404)
+    return Response(content, media_type=KINDS["." + name.rpartition(".")[2]], headers={"cache-control": "no-cache"})
+
+
+def _static(request: Request) -> Response:
+    return _file(request.path_params["name"])
+
+
+async def _page(request: Request, gate: Gate) -> Response:
+    if "token" in request.query_params:
+        if not gate.right_token(request.url.query):
+            return _file_or("login.html", 403, "The token is not that of this studio: it is new at each start.")
+        reply: Response = RedirectResponse("/", 303)
+        reply.headers["set-cookie"] = await run_in_threadpool(gate.enter)
+        return reply
+    if request.scope["session"] is None:
+        if gate.password is not None:
+            return RedirectResponse("/login", 303)
+        return _file_or("", 401, "Open the address that `text2grad studio` has printed, with its token.")
+    return _file("index.html")
+
+
+def _file_or(name: str, status: int, words: str) -> Response:
+    return Response(f"{words}\n", status, media_type="text/plain; charset=utf-8")
+
+
+async def _login(request: Request, gate: Gate) -> Response:
+    if gate.password is None:
+        return _file_or("", 404, "This studio has no password: open the address that was printed, with its token.")
+    if request.method == "GET":
+        return _file("login.html")
+    form = parse_qs((await _raw(request)).decode("utf-8", "replace"))
+    if not await run_in_threadpool(gate.right_password, form.get("password", [""])[0]):
+        return RedirectResponse("/login?wrong", 303)
+    reply = RedirectResponse("/", 303)
+    reply.headers["set-cookie"] = await run_in_threadpool(gate.enter)
+    return reply
+
+
+async def _raw(request: Request) -> bytes:
+    try:
+        return bytes(await _body(request, 10_000, raw=True))
+    except Refused:
+        return b""
+
+
+# ------------------------------------------------------------------------------------------------------ events
+
+
+async def _listen(studio: Studio) -> None:
+    """Look for new events, of this process and of the worker, and wake those who wait."""
+    studio.last = await run_in_threadpool(studio.store.last_event)
+    while True:
+        await asyncio.sleep(0.2)
+        last = await run_in_threadpool(studio.store.last_event)
+        if last != studio.last:
+            async with studio.news:
+                studio.last = last
+                studio.news.notify_all()
+
+
+def _events(request: Request) -> Response:
+    studio: Studio = request.app.state.studio
+    asked = request.headers.get("last-event-id", request.query_params.get("after", ""))
+    return StreamingResponse(_stream(studio, int(asked) if asked.isdecimal() else None), media_type="text/event-stream")
+
+
+async def _stream(studio: Studio, after: int | None) -> AsyncIterator[str]:
+    seen = studio.last if after is None else min(after, studio.last)
+    yield f"retry: 1000\nid: {seen}\nevent: state\ndata: {{}}\n\n"
+    while True:
+        for event in await run_in_threadpool(_news, studio.store, seen):
+            seen = event["id"]
+            yield f"id: {seen}\nevent: {event['kind']}\ndata: {event['body']}\n\n"
+        try:
+            async with studio.news:
+                await asyncio.wait_for(studio.news.wait_for(lambda: studio.last > seen), 15)
+        except TimeoutError:
+            yield ": still here\n\n"
+
+
+def _news(store: Store, after: int) -> list[Row]:
+    """Events, those of jobs with the whole job as it is now."""
+    found = store.events(after)
+    for event in found:
+        if event["kind"] == "job":
+            event["body"] = json.dumps({"job": shown_job(store.job(json.loads(event["body"])["id"]))})
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------ handlers
+
+
+def me_of(request: Request, *, needed: bool = True) -> str:
+    name = (request.scope["session"] or {}).get("name")
+    if name is None and needed:
+        raise Refused(409, error="say who you are first: your name stands beside what you write")
+    return str(name or "")
+
+
+def set_me(studio: Studio, request: Request, data: Any) -> Any:
+    name = " ".join((words.text_in(data, "name", 200, needed=True) or "").split())
+    if not 1 <= len(name) <= 40 or not name.isprintable():
+        raise InvalidData("name: should have 1 to 40 characters that can be seen")
+    studio.store.name_session(request.scope["session"]["id"], name)
+    return {"me": name}
+
+
+def shown_job(job: Row) -> dict[str, Any]:
+    names = ("id", "kind", "state", "progress", "seconds_left", "message", "error", "author", "prompt")
+    return {name: job[name] for name in names} | {
+        "parts": [{"name": part, "what": PARTS[part]} for part in job.get("parts", [])],
+        "version": job.get("version"),
+    }
+
+
+def learned_by(store: Store) -> dict[str, int]:
+    """Critique → the edit of it that the current version has learned from."""
+    row = store.one("SELECT body FROM versions WHERE version = ?", store.get("version", 0))
+    return dict(row["learned"]) if row else {}
+
+
+def state(studio: Studio, request: Request, _: Any) -> Any:
+    store, me = studio.store, me_of(request, needed=False)
+    current, versions, jobs = store.get("version", 0), store.versions(), store.live_jobs()
+    written = store.rows("SELECT id, author, time, version FROM critiques WHERE deleted = 0")
+    learned = learned_by(store)
+    (counts,) = store.rows(
+        "SELECT (SELECT COUNT(*) FROM prompts) AS prompts, (SELECT COUNT(*) FROM completions) AS completions"
+    )
+    today = people.today_of(written)
+    shown = ("version", "parent", "time", "updates", "critiques", "held_out", "kl")
+    # What somebody waits for; completions that are sampled ahead are nobody's.
+    job = next((job for job in jobs if job["kind"] != "sample"), next(iter(jobs), None))
+    return {
+        "me": me or None,
+        "people": people.counts(written),
+        "task": studio.settings.task,
+        "model": studio.settings.model,
+        "version": current,
+        "versions": [{name: row.get(name) for name in shown} for row in versions],
+        "can_undo": any(row["version"] == current and row["parent"] is not None for row in versions),
+        "can_redo": bool(store.get("redo")),
+        "critic": studio.settings.critic,
+        "updates": studio.settings.learn.updates,
+        "job": shown_job(job) if job else None,
+        "counts": {
+            **counts,
+            "critiques": len(written),
+            "today": len(today),
+            "unlearned": sum(learned.get(str(row["id"])) != row["version"] for row in written),
+        },
+        "limits": {"feedback": studio.settings.feedback, "upload": studio.settings.upload},
+        "ready": bool(versions),
+        "note": studio.note(),
+    }
+
+
+def queue(studio: Studio, request: Request, _: Any) -> Any:
+    asked = request.query_params
+    offset, limit = (_number(asked.get(name, default), name) for name, default in (("offset", "0"), ("limit", "50")))
+    order, only = asked.get("order", "uncertain"), asked.get("filter", "all")
+    if order not in ("uncertain", "random", "file") or only not in ("all", "mine", "open"):
+        raise InvalidData("order should be uncertain, random or file, and filter all, mine or open")
+    total, rows = studio.store.queue(me_of(request, needed=False), order, only, offset, min(limit, 500))
+    names = ("id", "completions", "critiques", "mine", "people", "uncertainty")
+    items = [{name: row[name] for name in names} | {"prompt": prompt_text(words.example_in(row))[:200]} for row in rows]
+    return {"total": total, "items": items}
+
+
+def _number(text: str, name: str) -> int:
+    if not text.isdecimal() or len(text) > 15:
+        raise InvalidData(f"{name}: should be a whole number, got {shorten(text)}")
+    return int(text)
+
+
+def add_prompt(studio: Studio, request: Request, data: Any) -> Any:
+    prompt, reference = words.text_in(data, "prompt", 100_000, needed=True), words.text_in(data, "reference", 100_000)
+    example = Example("own", prompt or "", reference or None)
+    (made,) = studio.store.add_prompts([words.example_body(example)], me_of(request))
+    return {"id": made}
+
+
+def upload(studio: Studio, request: Request, data: bytes) -> Any:
+    """Prompts, or prompts with completions, one JSON object a line."""
+    author, bodies, rejected = me_of(request), [], []
+    for number, line in enumerate(data.decode("utf-8", "surrogateescape").splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            if not isinstance(row, dict):
+                raise InvalidData(f"should be a JSON object, got {shorten(row)}")
+            given = words.text_in(row, "completion", 100_000)
+            row.pop("completion", None)
+            example = example_of(row, f"line-{number}")
+            json.dumps(example.to_json(), ensure_ascii=False).encode()
+            bodies.append(words.example_body(example, [given] if given else []))
+        except UnicodeError:
+            rejected.append({"line": number, "why": "should be text in UTF-8, got bytes or escapes that are none"})
+        except (ValueError, RecursionError) as problem:
+            rejected.append({"line": number, "why": str(problem)[:300]})
+    made = studio.store.add_prompts(bodies, author) if bodies else []
+    return {"added": len(made), "rejected": rejected[:100], "rejected_count": len(rejected)}
+
+
+def get_prompt(studio: Studio, request: Request, _: Any) -> Any:
+    store = studio.store
+    row, version = store.prompt(_id(request)), store.get("version", 0)
+    shown: dict[str, Any] = {
+        "id": row["id"],
+        "prompt": prompt_text(words.example_in(row)),
+        "reference": row["reference"],
+        "version": version,
+    }
+    here = store.completions(row["id"], version)
+    criticised = store.rows(
+        "SELECT * FROM completions WHERE prompt = ? AND version <> ? AND id IN "
+        "(SELECT completion FROM critiques WHERE prompt = ? AND deleted = 0) ORDER BY id DESC LIMIT 20",
+        *(row["id"], version, row["id"]),
+    )
+    by_completion: dict[int, list[Row]] = {}
+    for critique in store.critiques("prompt = ?", row["id"]):
+        by_completion.setdefault(critique["completion"], []).append(critique)
+    learned = learned_by(store)
+
+    def with_critiques(each: Row) -> dict[str, Any]:
+        said = [words.shown_critique(one, each["text"], learned) for one in by_completion.get(each["id"], [])]
+        return words.shown_completion(each) | {"critiques": said}
+
+    shown |= {"completions": [*map(with_critiques, here)], "earlier": [*map(with_critiques, criticised)]}
+    if not here:
+        shown["sampling"] = store.add_job("sample", prompt=row["id"], count=studio.settings.completions)
+    return shown
+
+
+def _id(request: Request) -> int:
+    return _number(request.path_params["id"], "id")
+
+
+def sample(studio: Studio, request: Request, data: Any) -> Any:
+    count = data.get("n", studio.settings.completions)
+    if type(count) is not int or not 1 <= count <= 4:
+        raise InvalidData(f"n: should be a number of completions from 1 to 4, got {shorten(count)}")
+    prompt = studio.store.prompt(_id(request))
+    return {"job": studio.store.add_job("sample", me_of(request), prompt=prompt["id"], count=count, more=True)}
+
+
+def align(studio: Studio, _: Request, data: Any) -> Any:
+    completion, example = _completion(studio.store, data)
+    return words.preview(example, completion, data, studio.settings.feedback, studio.settings.align)
+
+
+def _completion(store: Store, data: Any) -> tuple[Row, Example]:
+    number = data.get("completion")
+    if type(number) is not int:
+        raise InvalidData(f"completion: should be the id of one, got {shorten(number)}")
+    row = store.completion(number)
+    return row, words.example_in(store.prompt(row["prompt"]))
+
+
+def save_critique(studio: Studio, request: Request, data: Any) -> Any:
+    author, store = me_of(request), studio.store
+    row, example = _completion(store, data)
+    said, found, by_hand = words.read(
+        example, words.completion_in(row), data, studio.settings.feedback, studio.settings.align
+    )
+    if not said.feedback.strip() and said.revision is None and said.score is None and not found.spans:
+        raise InvalidData(
+            "a critique should say something: write what is good or poor, mark words, correct or score it"
+        )
+    base = data.get("base")
+    if base is not None and type(base) is not int:
+        raise InvalidData(f"base: should be the version of the critique that was edited, or null, got {shorten(base)}")
+    body = words.critique_body(said, found, by_hand, data.get("notes"))
+    return _saved(store, store.save_critique(row["id"], author, body, base), row["text"])
+
+
+def _saved(store: Store, outcome: tuple[bool, Row], text: str) -> Any:
+    done, there = outcome
+    shown = words.shown_critique(there, text, learned_by(store))
+    if not done:
+        raise Refused(
+            409,
+            error=f"this critique was changed meanwhile, in another tab or by another request: it is at version "
+            f"{there['version']}; look at it, and save again from there",
+            current=shown,
+        )
+    return shown
+
+
+def delete_critique(studio: Studio, request: Request, data: Any) -> Any:
+    outcome = studio.store.delete_critique(_id(request), me_of(request), data.get("base"))
+    return _saved(studio.store, outcome, studio.store.completion(outcome[1]["completion"])["text"])
+
+
+def step_critique(by: int) -> Handler:
+    def step(studio: Studio, request: Request, _: Any) -> Any:
+        there = studio.store.step_critique(_id(request), me_of(request), by)
+        return _saved(studio.store, (True, there), studio.store.completion(there["completion"])["text"])
+
+    return step
+
+
+def learn(studio: Studio, request: Request, data: Any) -> Any:
+    author, store, settings = me_of(request), studio.store, studio.settings
+    updates, critic = data.get("updates", settings.learn.updates), data.get("critic", settings.critic is not None)
+    if type(updates) is not int or not 1 <= updates <= 1000:
+        raise InvalidData(f"updates: should be a whole number from 1 to 1000, got {shorten(updates)}")
+    if critic and settings.critic is None:
+        raise InvalidData("critic: this studio was started without one; start it with critic=NAME to add RL")
+    if any(job["kind"] in ("learn", "undo", "redo") for job in store.live_jobs()):
+        raise Refused(409, error="the model is learning, or going back, already; wait for it, or cancel it")
+    written = store.critiques()
+    teaching = [row for row in written if teaches(row)]
+    if not teaching and not critic:
+        why = (
+            "nobody has written a critique yet"
+            if not written
+            else (
+                f"none of the {len(written)} critiques says which words are good or poor, corrects them, or scores two "
+                f"completions of one prompt"
+            )
+        )
+        raise InvalidData(f"there is nothing to learn from: {why}")
+    parts = [*(["direct"] if teaching else []), *(["rl"] if critic else [])]
+    return {"job": store.add_job("learn", author, updates=updates, parts=parts)}
+
+
+def teaches(row: Row) -> bool:
+    """Whether the direct loss can learn from a critique."""
+    found = row["alignment"]
+    return bool(
+        any(span["verdict"] != "neutral" for span in found["spans"])
+        or found["omissions"]
+        or row["revision"]
+        or row["score"] is not None
+    )
+
+
+def go(kind: str) -> Handler:
+    def back_or_forth(studio: Studio, request: Request, _: Any) -> Any:
+        store = studio.store
+        if any(job["kind"] in ("learn", "undo", "redo") for job in store.live_jobs()):
+            raise Refused(409, error="the model is learning, or going back, already; wait for it, or cancel it")
+        if kind == "redo" and not store.get("redo"):
+            raise InvalidData("there is no learning to redo")
+        if kind == "undo" and store.version(store.get("version", 0))["parent"] is None:
+            raise InvalidData("there is no learning to undo: this is the start")
+        return {"job": store.add_job(kind, me_of(request))}
+
+    return back_or_forth
+
+
+def cancel(studio: Studio, request: Request, _: Any) -> Any:
+    studio.store.cancel_job(_id(request), me_of(request))
+    return shown_job(studio.store.job(_id(request)))
+
+
+def get_job(studio: Studio, request: Request, _: Any) -> Any:
+    return shown_job(studio.store.job(_id(request)))
+
+
+def learned(studio: Studio, request: Request, _: Any) -> Any:
+    row = studio.store.version(_id(request))
+    if "comparison" not in row:
+        raise LookupError(f"version {row['version']} is the start: nothing was learned there")
+    return row["comparison"] | {
+        "version": row["version"],
+        "parts": [{"name": n, "what": PARTS[n]} for n in row["parts"]],
+    }
+
+
+def agreement(studio: Studio, _: Request, __: Any) -> Any:
+    return people.agreement_of(studio.store)
+
+
+def progress(studio: Studio, _: Request, __: Any) -> Any:
+    return people.progress_of(studio.store)
+
+
+def export(studio: Studio, request: Request, _: Any) -> Any:
+    kind = request.query_params.get("format", "jsonl")
+    if kind not in FORMATS:
+        raise InvalidData(f"format: should be one of {', '.join(FORMATS)}, got {shorten(kind)}")
+    name, content = exported(studio.store, kind)
+    return Response(
+        content,
+        media_type="application/octet-stream",
+        headers={"content-disposition": f'attachment; filename="{name}"'},
+    )
+
+
+ROUTES: list[tuple[str, Handler, str]] = [
+    ("me", set_me, "POST"),
+    ("state", state, "GET"),
+    ("queue", queue, "GET"),
+    ("prompts", add_prompt, "POST"),
+    ("upload", upload, "POST"),
+    ("prompts/{id}", get_prompt, "GET"),
+    ("prompts/{id}/sample", sample, "POST"),
+    ("align", align, "POST"),
+    ("critiques", save_critique, "PUT"),
+    ("critiques/{id}/undo", step_critique(-1), "POST"),
+    ("critiques/{id}/redo", step_critique(+1), "POST"),
+    ("critiques/{id}", delete_critique, "DELETE"),
+    ("learn", learn, "POST"),
+    ("learn/undo", go("undo"), "POST"),
+    ("learn/redo", go("redo"), "POST"),
+    ("jobs/{id}/cancel", cancel, "POST"),
+    ("jobs/{id}", get_job, "GET"),
+    ("learned/{id}", learned, "GET"),
+    ("agreement", agreement, "GET"),
+    ("progress", progress, "GET"),
+    ("export", export, "GET"),
+]
