@@ -481,14 +481,18 @@ document.querySelector(".right").addEventListener("focusin", (event) => (app.las
 
 // ---- starting
 
+function onJob(one) {
+  if (!matters(one)) return isLive(one) || soon("queue", 900, loadQueue);
+  if (!isLive(one)) return attempt(() => ended(one.id));
+  if (job && job.id !== one.id) return null;
+  hear(one);
+  ["learn", "unlearn", "relearn", "sample"].forEach((id) => (at(id).disabled = true));
+  return null;
+}
+
 function onEvent(kind, data) {
   if (kind === "job") {
-    if (isLive(data)) {
-      if (!matters(data) || (job && job.id !== data.id)) return;
-      hear(data);
-      ["learn", "unlearn", "relearn", "sample"].forEach((id) => (at(id).disabled = true));
-    } else if (matters(data)) attempt(() => ended(data.id));
-    else soon("queue", 900, loadQueue);
+    onJob(data.job);
     return;
   }
   soon("state", 250, loadState);

@@ -1,0 +1,503 @@
+"""The studio in a real browser, against the real server and the embedded model: the whole path by mouse and by keyboard
+alone, on a phone and on a wide screen; two writers, a server that is killed, and texts that would like to be scripts.
+
+`TEXT2GRAD_PICTURES=docs/pictures` makes the pictures of docs/studio.md meanwhile.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
+
+from tests.conftest import program
+
+pytestmark = [pytest.mark.system("chromium"), pytest.mark.slow]
+expect.set_options(timeout=60_000)  # The machine may be busy.
+QUICK = ("learn.updates=3", "learn.held_out=4", "learn.compared=2", "learn.kept=4", "ahead=8", "completions=3")
+PICTURES = os.environ.get("TEXT2GRAD_PICTURES")
+EVIL = "<img src=x onerror='window.hacked=1'><script>window.hacked=1</script>"
+
+
+class Server:
+    """`text2grad studio` in a process of its own, on one folder and one port."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.port, self.address = folder, 0, ""
+        self.start(*QUICK)
+
+    def start(self, *words: str) -> None:
+        command = [sys.executable, "-m", "text2grad", "studio", "--out", str(self.folder), "--port", str(self.port)]
+        env = os.environ | {"OMP_NUM_THREADS": "1"}
+        with (self.folder.parent / "studio.log").open("a") as log:
+            self.process = subprocess.Popen([*command, *words], stdout=subprocess.PIPE, stderr=log, text=True, env=env)
+        assert self.process.stdout is not None
+        found = re.search(r"http://127\.0\.0\.1:(\d+)/\?token=\S+", self.process.stdout.readline())
+        assert found, (self.folder.parent / "studio.log").read_text()
+        self.address, self.port = found[0], int(found[1])
+
+    def end(self, how: signal.Signals = signal.SIGTERM) -> None:
+        self.process.send_signal(how)
+        self.process.wait(60)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("studio") / "studio")
+    yield server
+    server.end()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        started = playwright.chromium.launch(executable_path=program("chromium"), args=options)
+        yield started
+        started.close()
+
+
+Open = Callable[..., Page]
+
+
+@pytest.fixture
+def open_page(browser: Browser, studio: Server) -> Iterator[Open]:
+    """Opens the studio as somebody; afterwards: no script failed, nothing broke the policy, nobody else was asked."""
+    contexts: list[BrowserContext] = []
+    trouble: list[str] = []
+
+    def heard(text: str) -> None:
+        if "Failed to load resource" not in text:  # what a refusal or a killed server leaves on the console
+            trouble.append(f"console: {text}")
+
+    def start(name: str = "Ada", width: int = 1600, height: int = 1000, **options: object) -> Page:
+        context = browser.new_context(viewport={"width": width, "height": height}, **options)  # type: ignore[arg-type]
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(60_000)
+        page.on("console", lambda message: heard(message.text))
+        page.on("pageerror", lambda error: trouble.append(f"error: {error}"))
+        base = studio.address.partition("?")[0]
+        page.on("request", lambda asked: None if asked.url.startswith((base, "data:,")) else trouble.append(asked.url))
+        page.goto(studio.address)
+        page.get_by_label("Name", exact=True).fill(name)
+        page.keyboard.press("Enter")
+        expect(page.locator("#me")).to_have_text(" ".join(name.split()))
+        expect(page.locator("#list .card .t").first).to_be_visible(timeout=200_000)
+        return page
+
+    yield start
+    for context in contexts:
+        context.close()
+    assert trouble == []
+
+
+def picture(page: Page, name: str) -> None:
+    if PICTURES:
+        page.screenshot(path=Path(PICTURES) / f"studio-{name}.png")
+
+
+def card(page: Page, letter: str) -> Locator:
+    return page.locator("#list > .card").nth("ABCD".index(letter))
+
+
+def critique(page: Page, letter: str) -> Locator:
+    return page.get_by_role("textbox", name=f"Critique of completion {letter}")
+
+
+def text_of(page: Page, letter: str) -> str:
+    pieces = card(page, letter).locator(".completion .t:not(.bare)").all_text_contents()
+    return "".join(pieces)
+
+
+def picks(page: Page, letter: str, count: int) -> list[str]:
+    """Words of a completion, each there once."""
+    text = text_of(page, letter)
+    found = [word for word in re.findall(r"[A-Za-z]{4,}|\d{2,}", text) if text.count(word) == 1]
+    assert len(found) >= count, text
+    return found[:count]
+
+
+def tokens_with(page: Page, letter: str, word: str) -> Locator:
+    """The tokens of a word: it may be cut into several."""
+    box = card(page, letter).locator(".completion .t")
+    pieces = box.all_text_contents()
+    start = "".join(pieces).index(word)
+    ends = [sum(map(len, pieces[: index + 1])) for index in range(len(pieces))]
+    inside = [i for i, end in enumerate(ends) if end > start and end - len(pieces[i]) < start + len(word)]
+    return box.nth(inside[0]).or_(box.nth(inside[-1]))
+
+
+def point(page: Page, token: Locator) -> tuple[float, float]:
+    """In the middle of a token; one that is broken over two lines has two boxes."""
+    box = token.evaluate(
+        "each => { const box = [...each.getClientRects()].at(-1); return [box.x + box.width / 2, box.y + box.height / 2]; }"
+    )
+    return box[0], box[1]
+
+
+def drag(page: Page, start: tuple[float, float], end: tuple[float, float]) -> None:
+    page.mouse.move(*start)
+    page.mouse.down()
+    page.mouse.move(*end, steps=6)
+    page.mouse.up()
+
+
+def saved(page: Page, letter: str) -> None:
+    expect(card(page, letter).locator(".saved")).to_have_text(re.compile("^saved"))
+
+
+def learned(page: Page) -> None:
+    """Wait for a Learn: it says how far it is, and then what it changed."""
+    expect(page.locator("#progress")).to_be_visible()
+    expect(page.locator("#said")).to_contain_text(re.compile("Learning: .*"))
+    expect(page.locator("#learned h1")).to_have_text(re.compile(r"What version \d+ learned"), timeout=280_000)
+    facts = page.locator("#learned .fact-row")
+    expect(facts).to_contain_text("Held-out score")
+    expect(facts).to_contain_text("KL to the start")
+    expect(page.locator("#learned .parts")).to_contain_text("Direct span loss")
+
+
+def test_the_whole_path_by_mouse(open_page: Open) -> None:
+    page = open_page("Ada")
+    start = page.locator("#facts").inner_text()
+    before = text_of(page, "A")
+    right, wrong, other = picks(page, "A", 3)
+    box = critique(page, "A")
+    box.click()
+    box.press_sequentially(f"“{right}” is right. “{wrong}” is wrong. “seven ships” is wrong.")
+    here = card(page, "A")
+    # Words light up while typing, and what was not found says why.
+    expect(tokens_with(page, "A", right).first).to_have_class(re.compile("s-good"))
+    expect(tokens_with(page, "A", wrong).first).to_have_class(re.compile("s-poor.* n "))
+    expect(here.locator(".missed-line")).to_contain_text("seven ships")
+    expect(here.locator(".missed-line")).to_contain_text("not in the completion")
+    # The phrase in the box and its tokens light up together, both ways.
+    phrase = here.locator(".mirror .ph", has_text=wrong)
+    page.mouse.move(*point(page, phrase))
+    assert "".join(here.locator(".completion .t.on").all_text_contents()).strip() == wrong
+    expect(page.locator("#tip")).to_contain_text("− poor")
+    page.mouse.move(*point(page, tokens_with(page, "A", wrong).first))
+    expect(here.locator(".mirror .ph.on")).to_have_text(wrong)
+    picture(page, "write")
+
+    # Words selected with the mouse, and a comment on just them.
+    inside = point(page, tokens_with(page, "A", other).first)
+    drag(page, inside, (inside[0] + 4, inside[1]))
+    expect(page.locator("#note-title")).to_have_text(f"“{other}”")
+    page.keyboard.type("Nobody said so")
+    page.get_by_text("severe", exact=True).click()
+    expect(here.locator(".found")).to_contain_text("severe: Nobody said so")
+    picture(page, "comment")
+    # The span is wrong by a word: drag its edge.
+    edge = page.get_by_role("slider", name="End of the chosen words")
+    last = here.locator(".completion .t.sel-last")
+    following = here.locator(".completion .t").nth(int(last.get_attribute("data-index") or 0) + 2)
+    grip = edge.bounding_box()
+    assert grip
+    drag(page, (grip["x"] + 7, grip["y"] + grip["height"] / 2), point(page, following))
+    longer = page.locator("#note-title").inner_text()
+    assert longer.startswith(f"“{other}") and len(longer) > len(other) + 2
+    page.get_by_role("button", name="Done").click()
+    expect(page.locator("#note")).to_be_hidden()
+    # A span that was read out of the words can be corrected too.
+    here.locator(".chip", has_text=wrong).first.click()
+    page.get_by_text("+ good").click()
+    page.get_by_role("button", name="Done").click()
+    expect(here.get_by_role("button", name="read again")).to_be_visible()
+    expect(tokens_with(page, "A", wrong).first).to_have_class(re.compile("s-good"))
+    here.get_by_role("button", name="read again").click()
+    expect(tokens_with(page, "A", wrong).first).to_have_class(re.compile("s-poor"))
+    here.get_by_role("button", name="−½").click()
+    saved(page, "A")
+    here.get_by_role("button", name="Undo").click()
+    expect(here.get_by_role("button", name="−½")).to_have_attribute("aria-pressed", "false")
+    here.get_by_role("button", name="Redo").click()
+    expect(here.get_by_role("button", name="−½")).to_have_attribute("aria-pressed", "true")
+
+    # A corrected version instead, with what it changes.
+    there = card(page, "B")
+    text, (swapped,) = text_of(page, "B"), picks(page, "B", 1)
+    there.get_by_role("button", name="Corrected version").click()
+    page.get_by_role("textbox", name="Corrected version of completion B").fill(text.replace(swapped, "Tarrow"))
+    expect(there.locator(".diff del")).to_have_text(swapped)
+    expect(there.locator(".diff ins")).to_have_text("Tarrow")
+    saved(page, "B")
+    picture(page, "corrected")
+
+    # A reload loses nothing.
+    page.reload()
+    expect(critique(page, "A")).to_have_value(re.compile("seven ships"))
+    expect(card(page, "A").locator(".found")).to_contain_text(longer.strip("“”"))
+    expect(card(page, "B").locator(".diff ins")).to_have_text("Tarrow")
+
+    page.get_by_role("button", name="Learn from").click()
+    learned(page)
+    both = page.locator("#learned .card", has=page.locator(".moves")).first.locator(".side")
+    expect(both).to_have_count(2)
+    # Exactly the criticised tokens have colour.
+    for side in both.all():
+        coloured = side.locator(".t.q").count()
+        assert coloured and coloured == side.locator(".t.s-good, .t.s-poor, .t.s-neutral").count()
+    expect(page.locator("#learned")).to_contain_text("The same prompts, sampled again")
+    picture(page, "learned")
+    page.get_by_role("button", name="Undo learning").click()
+    expect(page.locator("#facts")).to_contain_text(start.rpartition("version")[2].strip())
+    expect(page.get_by_role("button", name="Redo learning")).to_be_enabled()
+    page.get_by_role("link", name="Write", exact=True).click()
+    expect(card(page, "A").locator(".completion")).to_contain_text(before.strip()[:40])
+    assert text_of(page, "A") == before
+
+
+def test_the_whole_path_by_keyboard_alone(open_page: Open) -> None:
+    page = open_page("Grace", color_scheme="dark")
+    keys = page.keyboard
+    keys.press("Alt+j")
+    expect(page.locator("#prompt-title")).to_contain_text("Prompt 2 of")
+    expect(page.locator("#list .card .t").first).to_be_visible()
+    right, wrong = picks(page, "A", 2)
+    keys.press("Alt+1")
+    expect(critique(page, "A")).to_be_focused()
+    keys.type(f"“{right}” is right. “{wrong}” is wrong.")
+    expect(tokens_with(page, "A", wrong).first).to_have_class(re.compile("s-poor"))
+    keys.press("Alt+ArrowDown")
+    expect(card(page, "A").get_by_role("button", name="−½")).to_have_attribute("aria-pressed", "true")
+    # Over the words: select the last two with shift, and type.
+    keys.press("Escape")
+    keys.press("End")
+    keys.press("ArrowLeft")
+    keys.press("Shift+ArrowLeft")
+    keys.type("Odd end")
+    found = card(page, "A").locator(".found")
+    expect(found).to_contain_text("Odd end")
+    title = page.locator("#note-title").inner_text()
+    keys.press("Alt+Shift+ArrowLeft")
+    expect(page.locator("#note-title")).not_to_have_text(title)
+    keys.press("Alt+3")
+    keys.press("Alt+g")
+    keys.press("Enter")
+    expect(found).to_contain_text("severe: Odd end")
+    expect(card(page, "A").locator(".completion .t:focus")).to_have_count(1)
+    # At a word: one key for the verdict, one for the severity, one to remove it.
+    keys.press("Home")
+    first = card(page, "A").locator(".completion .t").first
+    keys.press("-")
+    expect(first).to_have_class(re.compile("s-poor"))
+    keys.press("1")
+    expect(found).to_contain_text("mild")
+    keys.press("Delete")
+    expect(first).not_to_have_class(re.compile("s-poor"))
+    saved(page, "A")
+    keys.press("Control+z")
+    expect(first).to_have_class(re.compile("s-poor"))
+    keys.press("Control+Shift+z")
+    expect(first).not_to_have_class(re.compile("s-poor"))
+    keys.press("?")
+    expect(page.get_by_role("dialog", name="Keyboard")).to_be_visible()
+    picture(page, "keys")
+    keys.press("Escape")
+    # The next completion: a corrected version.
+    keys.press("Escape")
+    keys.press("Control+Enter")
+    expect(critique(page, "B")).to_be_focused()
+    keys.press("Alt+r")
+    keys.press("Control+Home")
+    keys.type("Truly: ")
+    expect(card(page, "B").locator(".diff ins")).to_contain_text("Truly")
+    saved(page, "B")
+    picture(page, "dark")
+    keys.press("Alt+l")
+    learned(page)
+    keys.press("Alt+Shift+l")
+    expect(page.locator("#said")).to_contain_text("Back at version")
+
+
+def test_a_phone(open_page: Open) -> None:
+    page = open_page("Mary", width=375, height=812, has_touch=True, is_mobile=True, color_scheme="dark")
+    wide = "document.documentElement.scrollWidth"
+    assert page.evaluate(wide) == 375
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert int(dark.split("(")[1].split(",")[0]) < 60
+    critique(page, "A").fill(f"“{picks(page, 'A', 1)[0]}” is wrong.")
+    expect(card(page, "A").locator(".completion .t.s-poor").first).to_be_visible()
+    saved(page, "A")
+    card(page, "A").evaluate("each => each.scrollIntoView()")
+    picture(page, "phone")
+    tokens_with(page, "A", picks(page, "A", 2)[1]).first.tap()
+    box = page.locator("#note").bounding_box()
+    assert box and box["x"] >= 0 and box["x"] + box["width"] <= 375 and box["y"] + box["height"] <= 812
+    page.get_by_text("· neutral").tap()
+    expect(card(page, "A").locator(".completion .t.s-neutral").first).to_be_visible()
+    page.get_by_role("button", name="Done").tap()
+    button = page.get_by_role("button", name="Learn").last.bounding_box()
+    assert button and button["y"] + button["height"] <= 812
+    for view in ("Learned", "People"):
+        page.get_by_role("link", name=view).tap()
+        expect(page.locator("main h1:visible")).to_have_count(1)
+        assert page.evaluate(wide) == 375, view
+
+
+def test_two_hundred_prompts_and_a_name_for_every_control(open_page: Open) -> None:
+    page = open_page("Katherine", color_scheme="light")
+    expect(page.locator("#queue-count")).to_contain_text(re.compile(r"2\d\d prompts"))
+    expect(page.locator("#queue li")).to_have_count(50)
+    few = page.locator("*").count()
+    page.get_by_role("button", name="Show 50 more").click()
+    expect(page.locator("#queue li")).to_have_count(100)
+    assert page.locator("*").count() < few + 50 * 5
+    in_order = page.locator("#queue li").first.inner_text()
+    page.get_by_label("Order").select_option("file")
+    expect(page.locator("#queue li")).to_have_count(50)
+    page.get_by_label("Order").select_option("uncertain")
+    expect(page.locator("#queue li").first).to_have_text(in_order)
+    page.get_by_label("Show").select_option("mine")
+    expect(page.locator("#queue-count")).to_have_text("0 prompts")
+    critique(page, "A").fill("Fine.")
+    expect(page.locator("#queue-count")).to_have_text("1 prompt")
+    critique(page, "A").fill("")
+    expect(page.locator("#queue-count")).to_have_text("0 prompts")
+    unnamed = """() => [...document.querySelectorAll("button, select, input, textarea, summary, a, [role=slider], [tabindex='0']")]
+        .filter((each) => !each.labels?.length && !each.ariaLabel && !each.textContent.trim()).map((each) => each.outerHTML)"""
+    tokens_with(page, "A", picks(page, "A", 1)[0]).first.click()
+    assert page.evaluate(unnamed) == []
+    page.keyboard.press("Escape")
+    for view in ("Learned", "People"):
+        page.get_by_role("link", name=view).click()
+        expect(page.locator("main h1:visible")).to_have_count(1)
+        assert page.evaluate(unnamed) == []
+    # Focus can be seen, wherever it is.
+    for _ in range(12):
+        page.keyboard.press("Tab")
+        style = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+        assert style == "solid", page.evaluate("document.activeElement.outerHTML")
+
+
+def test_texts_are_never_html(open_page: Open, tmp_path: Path) -> None:
+    page = open_page(f"<b>{'x' * 20}</b>")
+    page.get_by_role("link", name="People").click()
+    rows = [{"prompt": f"Say hello. {EVIL}", "completion": f"Hello {EVIL} there"}, {"no": "prompt"}]
+    file = tmp_path / "evil.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)))
+    page.locator("#own-file").set_input_files(file)
+    expect(page.locator("#people form")).to_contain_text("1 added.")
+    expect(page.locator("#people form")).to_contain_text("Line 2:")
+    page.get_by_label("Order").evaluate("each => { each.value = 'file'; each.dispatchEvent(new Event('change')); }")
+    page.get_by_role("link", name="Write", exact=True).click()
+    while page.get_by_role("button", name=re.compile("^Show .* more")).is_visible():
+        page.get_by_role("button", name=re.compile("^Show .* more")).click()
+        page.wait_for_timeout(300)
+    page.locator("#queue a", has_text="Say hello").click()
+    expect(card(page, "A").locator(".completion")).to_contain_text("onerror=", timeout=120_000)
+    critique(page, "A").fill(f"“there” is wrong. “Hello” {EVIL} is right.")
+    expect(card(page, "A").locator(".completion .t.s-poor").first).to_be_visible()
+    card(page, "A").locator(".chip").first.click()
+    page.locator("#comment").fill(EVIL)
+    page.keyboard.press("Enter")
+    saved(page, "A")
+    card(page, "A").get_by_role("button", name="Corrected version").click()
+    page.get_by_role("textbox", name="Corrected version of completion A").fill(f"Hello {EVIL}")
+    expect(card(page, "A").locator(".diff")).to_contain_text("onerror=")
+    saved(page, "A")
+    for view in ("People", "Learned", "Write"):
+        page.get_by_role("link", name=view, exact=True).click()
+        expect(page.locator("main h1:visible, main .reading:visible").first).to_be_visible()
+        assert page.locator("img, main script, main b:not(.menu b, .parts b)").count() == 0
+    other = open_page("Dorothy")
+    other.goto(page.url)
+    other.get_by_text("What <b>").click()
+    expect(other.locator(".other")).to_contain_text("onerror=")
+    assert other.locator("main img, main script").count() == 0
+    assert page.evaluate("window.hacked") is None and other.evaluate("window.hacked") is None
+
+
+def test_two_windows_of_one_person_never_overwrite_each_other(open_page: Open) -> None:
+    page = open_page("Emmy")
+    page.get_by_label("Order").select_option("random")
+    page.locator("#queue a").nth(4).click()
+    expect(page.locator("#prompt-title")).to_contain_text("Prompt 5 of")
+    expect(page.locator("#list .card .t").first).to_be_visible()
+    second = page.context.new_page()
+    second.goto(page.url)
+    expect(critique(second, "B")).to_be_visible()
+    # Both write before either hears of the other.
+    second.route("**/api/events", lambda route: route.abort())
+    critique(page, "B").fill("The first window.")
+    critique(second, "B").fill("The second window.")
+    losing, winning = second, page
+    expect(page.locator(".conflict:visible").or_(card(page, "B").locator(".saved", has_text=re.compile("^saved")))).to_be_visible()
+    if page.locator(".conflict:visible").count():
+        losing, winning = page, second
+    clash = losing.locator(".conflict")
+    expect(clash.nth(1)).to_be_visible()
+    for words in ("The first window.", "The second window."):
+        expect(clash.nth(1)).to_contain_text(words)
+    picture(losing, "conflict")
+    clash.nth(1).get_by_role("button", name="Keep both").click()
+    saved(losing, "B")
+    value = critique(losing, "B").input_value()
+    assert sorted(value.split("\n")) == ["The first window.", "The second window."]
+    winning.reload()
+    expect(critique(winning, "B")).to_have_value(value)
+
+
+def test_two_people_are_compared_and_exported(open_page: Open) -> None:
+    ada, bob = open_page("Ada"), open_page("Bob")
+    ada.locator("#queue a").nth(6).click()
+    expect(ada.locator("#prompt-title")).to_contain_text("Prompt 7 of")
+    expect(ada.locator("#list .card .t").first).to_be_visible()
+    bob.goto(ada.url)
+    expect(bob.locator("#prompt-title")).to_contain_text("Prompt 7 of")
+    word = picks(ada, "A", 1)[0]
+    critique(ada, "A").fill(f"“{word}” is wrong.")
+    saved(ada, "A")
+    # The other page hears of it, and does not show it before it is asked to.
+    expect(bob.get_by_text("What Ada wrote")).to_be_visible()
+    expect(bob.locator(".other")).to_be_hidden()
+    critique(bob, "A").fill(f"I think that “{word}” is wrong.")
+    saved(bob, "A")
+    bob.get_by_role("link", name="People").click()
+    line = bob.locator(".panel", has=bob.get_by_role("heading", name="Agreement")).locator("tbody tr", has_text="Ada and Bob")
+    expect(line).to_contain_text("1.00")
+    expect(bob.locator(".panel", has=bob.get_by_role("heading", name="Today"))).to_contain_text("Bob (you)")
+    picture(bob, "people")
+    for name in ("JSONL", "Label Studio", "Argilla"):
+        with bob.expect_download() as download:
+            bob.get_by_role("link", name=name, exact=True).click()
+        assert word in download.value.path().read_text()
+
+
+def test_a_server_that_is_killed_while_it_learns_loses_nothing(open_page: Open, studio: Server) -> None:
+    page = open_page("Rosa")
+    word = picks(page, "C", 1)[0]
+    critique(page, "C").fill(f"“{word}” is wrong.")
+    saved(page, "C")
+    version = page.locator("#facts").inner_text().rpartition("version")[2].strip()
+    page.get_by_role("button", name="Learn from").click()
+    expect(page.locator("#progress")).to_be_visible()
+    expect(page.locator("#said")).to_contain_text("update")
+    studio.end(signal.SIGKILL)
+    expect(page.locator("#away")).to_contain_text("does not answer")
+    critique(page, "C").fill(f"“{word}” is wrong. Written while nobody listened.")
+    expect(card(page, "C").locator(".saved")).to_contain_text("kept in this browser")
+    picture(page, "away")
+    studio.start()
+    expect(page.locator("#away")).to_be_hidden()
+    expect(card(page, "C").locator(".saved").or_(page.locator("#learned h1")).first).to_be_visible()
+    # The Learn is done again from the same weights, or says that it was interrupted; no half of it is left.
+    expect(page.locator("#progress")).to_be_hidden(timeout=280_000)
+    expect(page.locator("#facts")).to_contain_text("version")
+    page.goto(studio.address)
+    page.locator("#queue a").first.click()
+    second = page.context.request.get(f"{studio.address.partition('?')[0]}api/export?format=jsonl").text()
+    assert "Written while nobody listened." in second
+    state = page.context.request.get(f"{studio.address.partition('?')[0]}api/state").json()
+    assert state["version"] in (int(version), max(each["version"] for each in state["versions"]))
+    assert state["job"] is None or state["job"]["kind"] == "sample"
