@@ -23,6 +23,7 @@ pytest_plugins = ["pytester"]
 PROGRAMS = {
     "bwrap": ("bubblewrap", ("bwrap",)),
     "chromium": ("chromium", ("chromium", "chromium-browser", "google-chrome")),
+    "postgres": ("postgresql", ("pg_ctlcluster", "initdb")),
 }
 """A marker's word → the package to install, and the commands that will do."""
 
@@ -57,6 +58,8 @@ SLOW = (
     "sandbox",
     "scripts",
     "studies",
+    "studio/test_learn.py",
+    "studio/test_process.py",
     "training",
 )
 """Folders and files of tests/ that `make quick` leaves out. A single slow test carries `@pytest.mark.slow`."""

@@ -79,7 +79,7 @@ def _serve(args: argparse.Namespace, folder: Any, password: str | None) -> int:
     token, workshop = folder.new_token(), Workshop(folder)
     shown = "127.0.0.1" if args.host in ("0.0.0.0", "::") else args.host
     address = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/"
-    studio = Studio(folder.store, folder.settings, lambda: workshop.note)
+    studio = Studio(folder.store, folder.settings, workshop.note)
     app = make_app(studio, token, host=shown, port=port, password=password)
     options = uvicorn.Config(
         app, log_level="warning", access_log=False, timeout_graceful_shutdown=2, server_header=False

@@ -23,8 +23,8 @@ def rows_of(store: Store, latest: int | None = None) -> list[dict[str, Any]]:
     """One row for each critique: prompt, completion, critique, spans, annotator. Ids are COMPLETION#ANNOTATOR."""
     found = store.rows(
         "SELECT q.id, q.completion, q.author, q.version, q.time, q.body, c.body AS said, p.body AS asked, "
-        "c.version AS model FROM critiques q JOIN completions c ON c.id = q.completion JOIN prompts p ON p.id = q.prompt "
-        "WHERE q.deleted = 0 ORDER BY q.id DESC LIMIT ?",
+        "c.version AS model FROM critiques q JOIN completions c ON c.id = q.completion "
+        "JOIN prompts p ON p.id = q.prompt WHERE q.deleted = 0 ORDER BY q.id DESC LIMIT ?",
         latest or 10**9,
     )
     rows = []

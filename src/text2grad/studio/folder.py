@@ -7,8 +7,8 @@
       runs/            the start, and one run folder for each Learn
       worker.log       what the worker prints
 
-Enters: settings and a path. Leaves: a folder that one server holds at a time, and a worker that is started again when it
-dies. Imports no torch.
+Enters: settings and a path. Leaves: a folder that one server holds at a time, and a worker that is started again when
+it dies. Imports no torch.
 """
 
 import os
@@ -17,13 +17,14 @@ import subprocess
 import sys
 import threading
 import time
+from math import inf
 from pathlib import Path
 
 from text2grad import config
 from text2grad.errors import RunError, UsageError
 from text2grad.runs import write_atomic
 from text2grad.runs.folder import Closable, Lock
-from text2grad.studio.settings import StudioSettings
+from text2grad.studio.settings import EMBEDDED, StudioSettings
 from text2grad.studio.store import Store
 
 STORE = "TEXT2GRAD_STUDIO_STORE"
@@ -124,8 +125,7 @@ class Workshop:
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
-        self.note: str | None = None
-        """What is wrong, for the page."""
+        self._said: tuple[str, float] | None = None
         self.process: subprocess.Popen[bytes] | None = None
         self._ending = False
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -137,7 +137,9 @@ class Workshop:
         deaths: list[float] = []
         while not self._ending:
             log = (self.folder.path / "worker.log").open("ab")
-            environment = {**os.environ, **({STORE: self.folder.url} if self.folder.url else {})}
+            # The embedded model is so small that a second thread helps little, and on a busy machine hurts a lot.
+            threads = {} if self.folder.settings.model != EMBEDDED else {"OMP_NUM_THREADS": "1"}
+            environment = {**threads, **os.environ, **({STORE: self.folder.url} if self.folder.url else {})}
             command = [sys.executable, "-m", "text2grad.studio.worker", str(self.folder.path)]
             with log:
                 self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment)
@@ -146,13 +148,17 @@ class Workshop:
                 return
             deaths = [*(death for death in deaths if time.monotonic() - death < WITHIN), time.monotonic()]
             if status == GIVES_UP or len(deaths) >= DEATHS:
-                self._say(f"The worker has stopped: {self._last_words()} Mend that, and start the studio again.")
+                self._say(f"The worker has stopped: {self._last_words()} Mend that, and start the studio again.", inf)
                 return
-            self._say("The worker died and was started again; nothing that was saved is lost.")
+            self._say("The worker died and was started again; nothing that was saved is lost.", WITHIN)
             time.sleep(0.2)
 
-    def _say(self, words: str) -> None:
-        self.note = words
+    def note(self) -> str | None:
+        """What is wrong, for the page."""
+        return self._said[0] if self._said is not None and time.monotonic() < self._said[1] else None
+
+    def _say(self, words: str, seconds: float) -> None:
+        self._said = words, time.monotonic() + seconds
         with self.folder.store.writing():
             self.folder.store.tell("state", note=True)
 

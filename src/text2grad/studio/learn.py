@@ -54,6 +54,9 @@ METRICS = {
 FAR = 0.1
 """KL per token to the start above which a Learn is said to have gone far."""
 
+SHOWN = 100
+"""Criticised completions that the page shows before and after: the latest."""
+
 
 @dataclass(frozen=True, slots=True)
 class Lessons:
@@ -222,7 +225,7 @@ class Direct:
         kept = [self._silent(len(self.rollouts) + place, *pair) for place, pair in enumerate(lessons.kept)]
         self.batch = collate([*self.rollouts, *kept])
         self.batch = replace(self.batch, rewards_BT=self.batch.rewards_BT + self._by_scores())
-        self.reference_BT = model.reference.logprobs(self.batch, AT_ONCE)
+        self.batch = replace(self.batch, reference_BT=model.reference.logprobs(self.batch, AT_ONCE))
         self.skipped = 0
         """Corrections that are too long for the model."""
         self.corrections = self._corrections()
@@ -271,11 +274,20 @@ class Direct:
             weights.append([float(each and s < e) for each, (s, e) in zip(touched, made.offsets, strict=True)])
         return collate_ids(prompts, texts, loss_weights=weights) if prompts else None
 
+    def _turn(self, step: int) -> Tensor:
+        """Rows of an update: critiques in turn, the newest first, and what is to stay."""
+        count = len(self.rollouts)
+        most = min(count, self.options.critiques)
+        chosen = [count - 1 - ((step - 1) * most + place) % count for place in range(most)]
+        return torch.tensor([*chosen, *range(count, len(self.batch))])
+
     def update(self, optimizer: Any, options: UpdateSettings, step: int) -> dict[str, float]:
-        batch, model = self.batch, self.model
+        rows, model = self._turn(step), self.model
+        batch = self.batch.rows(rows)
         with evaluating(model.policy):
             own_BT, _ = model.policy.logprobs_and_values(batch, AT_ONCE)
-        penalty_BT = kl.kl_penalty(own_BT, self.reference_BT, self.options.kl)
+        assert batch.reference_BT is not None
+        penalty_BT = kl.kl_penalty(own_BT, batch.reference_BT, self.options.kl)
         advantages_BT = torch.where(batch.mask_BT, batch.rewards_BT - penalty_BT, 0.0)
         metrics = {
             f"direct/{name}": float(own_BT[mask_BT].mean())
@@ -312,6 +324,7 @@ class Direct:
 
     def shown(self) -> list[dict[str, Any]]:
         """For the page."""
+        shown = list(enumerate(zip(self.lessons.critiques, self.rollouts, strict=True)))[-SHOWN:]
         return [
             {
                 "completion": row["completion"],
@@ -326,7 +339,7 @@ class Direct:
                 "spans": row["alignment"]["spans"],
                 "feedback": row["feedback"],
             }
-            for place, (row, rollout) in enumerate(zip(self.lessons.critiques, self.rollouts, strict=True))
+            for place, (row, rollout) in shown
         ]
 
 
@@ -396,7 +409,7 @@ def warnings_of(before: Mapping[str, float], after: Mapping[str, float], apart: 
         said.append("There is no held-out score: the task has no held-out prompts that a critic can judge.")
     elif new < old:
         said.append(
-            f"The held-out score fell from {old:.3f} to {new:.3f}: the model may have learned these critiques by heart. "
+            f"The held-out score fell from {old:.3f} to {new:.3f}: the model may know these critiques by heart. "
             f"Undo, write more of them, or make fewer updates."
         )
     if apart > FAR:

@@ -1,7 +1,7 @@
 """The studio's server: the page, its API, and the events by which every open page hears what the others do.
 
-Enters: HTTP requests that have come through the `Gate`. Leaves: JSON, or a file. All state is in the store; what takes a
-model is a job for the worker. Imports no torch.
+Enters: HTTP requests that have come through the `Gate`. Leaves: JSON, or a file. All state is in the store; what takes
+a model is a job for the worker. Imports no torch.
 """
 
 import asyncio
@@ -43,8 +43,8 @@ KINDS = {
     ".png": "image/png",
 }
 PARTS = {
-    "direct": "Direct: the words that people blamed become less likely where they stood, those they praised likelier, and "
-    "what they put in instead likelier; no critic is asked.",
+    "direct": "Direct: words that people blamed become less likely where they stood, those they praised likelier, and "
+    "what they put in instead as well; no critic is asked.",
     "rl": "RL: new completions are sampled, the critic judges them, and the policy is updated as by `text2grad train`.",
 }
 
@@ -133,22 +133,15 @@ async def _body(request: Request, most: int, *, raw: bool) -> Any:
 # ------------------------------------------------------------------------------------------------------ pages and files
 
 
-def _files() -> dict[str, bytes]:
-    """Everything that may be fetched, by its name: nothing else exists."""
-    found = {}
-    for folder, prefix in ((files("text2grad.studio") / "page", ""), (files("text2grad.report") / "templates", SHARED)):
-        if folder.is_dir():
-            for entry in folder.iterdir():
-                if entry.is_file() and entry.name.startswith(prefix) and "." + entry.name.rpartition(".")[2] in KINDS:
-                    found[entry.name] = entry.read_bytes()
-    return found
-
-
 def _file(name: str) -> Response:
-    content = _files().get(name)
-    if content is None:
-        return JSONResponse({"error": f"there is no file {name[:80]!r}"}, 404)
-    return Response(content, media_type=KINDS["." + name.rpartition(".")[2]], headers={"cache-control": "no-cache"})
+    """A file of the page, or one that it shares with the report. Looked for among those that there are: a name is never
+    made into a path."""
+    for folder, prefix in ((files("text2grad.studio") / "page", ""), (files("text2grad.report") / "templates", SHARED)):
+        for entry in folder.iterdir() if folder.is_dir() else ():
+            kind = KINDS.get("." + entry.name.rpartition(".")[2])
+            if entry.name == name and name.startswith(prefix) and kind is not None:
+                return Response(entry.read_bytes(), media_type=kind, headers={"cache-control": "no-cache"})
+    return JSONResponse({"error": f"there is no file {name[:80]!r}"}, 404)
 
 
 def _static(request: Request) -> Response:
@@ -158,24 +151,24 @@ def _static(request: Request) -> Response:
 async def _page(request: Request, gate: Gate) -> Response:
     if "token" in request.query_params:
         if not gate.right_token(request.url.query):
-            return _file_or("login.html", 403, "The token is not that of this studio: it is new at each start.")
+            return _says(403, "The token is not that of this studio: it is new at each start.")
         reply: Response = RedirectResponse("/", 303)
         reply.headers["set-cookie"] = await run_in_threadpool(gate.enter)
         return reply
     if request.scope["session"] is None:
         if gate.password is not None:
             return RedirectResponse("/login", 303)
-        return _file_or("", 401, "Open the address that `text2grad studio` has printed, with its token.")
+        return _says(401, "Open the address that `text2grad studio` has printed, with its token.")
     return _file("index.html")
 
 
-def _file_or(name: str, status: int, words: str) -> Response:
+def _says(status: int, words: str) -> Response:
     return Response(f"{words}\n", status, media_type="text/plain; charset=utf-8")
 
 
 async def _login(request: Request, gate: Gate) -> Response:
     if gate.password is None:
-        return _file_or("", 404, "This studio has no password: open the address that was printed, with its token.")
+        return _says(404, "This studio has no password: open the address that was printed, with its token.")
     if request.method == "GET":
         return _file("login.html")
     form = parse_qs((await _raw(request)).decode("utf-8", "replace"))
@@ -223,9 +216,13 @@ async def _stream(studio: Studio, after: int | None) -> AsyncIterator[str]:
             yield f"id: {seen}\nevent: {event['kind']}\ndata: {event['body']}\n\n"
         try:
             async with studio.news:
-                await asyncio.wait_for(studio.news.wait_for(lambda: studio.last > seen), 15)
+                await asyncio.wait_for(studio.news.wait_for(partial(_is_behind, studio, seen)), 15)
         except TimeoutError:
             yield ": still here\n\n"
+
+
+def _is_behind(studio: Studio, seen: int) -> bool:
+    return studio.last > seen
 
 
 def _news(store: Store, after: int) -> list[Row]:

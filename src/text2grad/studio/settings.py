@@ -22,18 +22,20 @@ class LearnSettings:
     """What one *Learn* does."""
 
     updates: Annotated[Int, Gt(0), Le(1000)] = 8
-    """Updates, each over everything that people have written so far."""
-    steps: Annotated[Int, Gt(0)] = 4
+    """Updates. All that people have written so far is learned from, in turn."""
+    critiques: Annotated[Int, Gt(0)] = 40
+    """Critiques per update at most, so that a Learn takes as long after a month as on the first day."""
+    steps: Annotated[Int, Gt(0)] = 2
     """Optimizer steps per update."""
-    learning_rate: Rate = 2e-4
-    """Of AdamW. 2e-4 suits the embedded model and LoRA; full fine-tuning of pretrained models wants less."""
-    clip: Annotated[Real, Gt(0), Lt(1)] = 0.8
+    learning_rate: Rate = 1e-4
+    """Of AdamW. 1e-4 suits the embedded model and LoRA; full fine-tuning of pretrained models wants less."""
+    clip: Annotated[Real, Gt(0), Lt(1)] = 0.5
     """A blamed token is pushed until its probability is 1 − clip of what it was when it was sampled, and no further."""
-    clip_high: Annotated[Real, Gt(0)] = 4.0
+    clip_high: Annotated[Real, Gt(0)] = 1.0
     """A praised token is pushed until its probability is 1 + clip_high times what it was when it was sampled."""
     sure: Annotated[Real, Gt(0), Lt(1)] = 0.9
     """A word that a correction put in counts until the model gives it this probability."""
-    kl: Annotated[Real, Ge(0)] = 0.2
+    kl: Annotated[Real, Ge(0)] = 0.5
     """Weight of the penalty for leaving the start: on every token, in proportion to how far its log-prob has moved."""
     kept: Annotated[Int, Ge(0)] = 24
     """Completions that nobody criticised, of other prompts, on which that penalty is taken as well."""
@@ -59,7 +61,7 @@ class StudioSettings:
     """`embedded`: the demo's small model after its supervised start. Or any name that `text2grad train` takes; of a run
     folder, the model that it has trained."""
     task: str = "bulletin"
-    """Where prompts come from: bulletin (the demo's), jsonl with data=FILE, or any task that `text2grad train` takes."""
+    """Where prompts come from: bulletin (the demo's), jsonl with data=FILE, or any task that `train` takes."""
     data: str = ""
     """File of prompts, where the task reads one."""
     held_out: str = ""

@@ -1,4 +1,4 @@
-"""Everything people do, in one database: SQLite in the studio's folder, or PostgreSQL by its URL. The same SQL for both.
+"""Everything people do, in one database: SQLite in the studio's folder, or PostgreSQL by its URL; the same SQL.
 
 Enters: plain values. Leaves: rows as dicts. A change and the events that tell of it are one transaction; transactions
 that write come one after the other, so event numbers grow in the order in which changes become visible. Texts of people
@@ -106,7 +106,7 @@ class Store:
             link.execute("SET search_path TO text2grad_studio")
         except psycopg.Error as problem:
             raise UsageError(
-                f"--store should name a PostgreSQL server that answers, as postgresql://user@host/database, and it says: "
+                f"--store should name a PostgreSQL server that answers, as postgresql://user@host/name; it says: "
                 f"{hidden(first_line(problem), message=True)}"
             ) from None
         return link

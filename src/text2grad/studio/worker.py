@@ -96,7 +96,7 @@ class Worker:
     def do_start(self, _: Row, told: "Progress") -> Callable[[], Any]:
         self.model = model = self.load(told)
         told(0.95, "measuring the start")
-        metrics, _ = model.measure()
+        metrics = model.measure()[0]
         task = examples_of(model.task, self.settings.prompts)
         if task and not self.store.one("SELECT id FROM prompts LIMIT 1"):
             from text2grad.studio.words import example_body
