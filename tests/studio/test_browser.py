@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, 
 from tests.conftest import program
 
 pytestmark = [pytest.mark.system("chromium"), pytest.mark.slow]
-expect.set_options(timeout=60_000)  # The machine may be busy.
+expect.set_options(timeout=30_000)  # The machine may be busy.
 QUICK = ("learn.updates=3", "learn.held_out=4", "learn.compared=2", "learn.kept=4", "ahead=8", "completions=3")
 PICTURES = os.environ.get("TEXT2GRAD_PICTURES")
 EVIL = "<img src=x onerror='window.hacked=1'><script>window.hacked=1</script>"
@@ -82,7 +82,7 @@ def open_page(browser: Browser, studio: Server) -> Iterator[Open]:
         context = browser.new_context(viewport={"width": width, "height": height}, **options)  # type: ignore[arg-type]
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(60_000)
+        page.set_default_timeout(30_000)
         page.on("console", lambda message: heard(message.text))
         page.on("pageerror", lambda error: trouble.append(f"error: {error}"))
         base = studio.address.partition("?")[0]
@@ -194,7 +194,7 @@ def test_the_whole_path_by_mouse(open_page: Open) -> None:
     drag(page, inside, (inside[0] + 4, inside[1]))
     expect(page.locator("#note-title")).to_have_text(f"“{other}”")
     page.keyboard.type("Nobody said so")
-    page.get_by_text("severe", exact=True).click()
+    page.get_by_role("radio", name="severe").check()
     expect(here.locator(".found")).to_contain_text("severe: Nobody said so")
     picture(page, "comment")
     # The span is wrong by a word: drag its edge.
@@ -210,7 +210,7 @@ def test_the_whole_path_by_mouse(open_page: Open) -> None:
     expect(page.locator("#note")).to_be_hidden()
     # A span that was read out of the words can be corrected too.
     here.locator(".chip", has_text=wrong).first.click()
-    page.get_by_text("+ good").click()
+    page.get_by_role("radio", name="+ good").check()
     page.get_by_role("button", name="Done").click()
     expect(here.get_by_role("button", name="read again")).to_be_visible()
     expect(tokens_with(page, "A", wrong).first).to_have_class(re.compile("s-good"))
@@ -334,7 +334,7 @@ def test_a_phone(open_page: Open) -> None:
     tokens_with(page, "A", picks(page, "A", 2)[1]).first.tap()
     box = page.locator("#note").bounding_box()
     assert box and box["x"] >= 0 and box["x"] + box["width"] <= 375 and box["y"] + box["height"] <= 812
-    page.get_by_text("· neutral").tap()
+    page.get_by_role("radio", name="· neutral").tap()
     expect(card(page, "A").locator(".completion .t.s-neutral").first).to_be_visible()
     page.get_by_role("button", name="Done").tap()
     button = page.get_by_role("button", name="Learn").last.bounding_box()

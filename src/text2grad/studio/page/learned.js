@@ -24,10 +24,10 @@ function factsOf(made) {
   const { before, after } = made.held_out || {};
   if (before && after) {
     const fell = after.score < before.score - 5e-4;
-    const note = `${changeOf(before.score, after.score)}, on prompts that nobody criticised`;
+    const note = `${changeOf(before.score, after.score)}, on ${counted(before.n)} prompts that nobody criticised`;
     box.append(fact("Held-out score", `${format(before.score)} → ${format(after.score)}`, note, fell ? "worse" : ""));
   }
-  if (made.kl != null) box.append(fact("KL to the start", format(made.kl), "nats per token; small means that it still writes as before"));
+  if (made.kl != null) box.append(fact("KL to the start", made.kl < 1e-3 ? "< 0.001" : format(made.kl), "nats per token; small means that it still writes as before"));
   const counts = { poor: [0, 0], good: [0, 0] };
   made.criticised.forEach((each) =>
     movesOf(each).forEach(({ verdict, change }) => {
@@ -79,7 +79,7 @@ function heat(app, each, title, stream) {
 
 function criticised(app, each) {
   const box = make("article", "card");
-  const head = make("p", "prompt-line quiet", each.prompt.replace(/\s+/g, " ").slice(0, 220));
+  const head = make("p", "prompt-line quiet", each.author ? `${each.author}: ${each.feedback || "(a corrected version, or words selected by hand)"}` : "");
   const both = make("div", "columns");
   both.append(heat(app, each, "Before", "before"), heat(app, each, "After", "after"));
   const list = make("ul", "moves");
