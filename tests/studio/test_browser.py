@@ -4,12 +4,14 @@ alone, on a phone and on a wide screen; two writers, a server that is killed, an
 `TEXT2GRAD_PICTURES=docs/pictures` makes the pictures of docs/studio.md meanwhile.
 """
 
+import io
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -340,7 +342,7 @@ def test_a_phone(open_page: Open) -> None:
     button = page.get_by_role("button", name="Learn").last.bounding_box()
     assert button and button["y"] + button["height"] <= 812
     for view in ("Learned", "People"):
-        page.get_by_role("link", name=view).tap()
+        page.get_by_role("link", name=view, exact=True).tap()
         expect(page.locator("main h1:visible")).to_have_count(1)
         assert page.evaluate(wide) == 375, view
 
@@ -353,7 +355,7 @@ def test_two_hundred_prompts_and_a_name_for_every_control(open_page: Open) -> No
     page.get_by_role("button", name="Show 50 more").click()
     expect(page.locator("#queue li")).to_have_count(100)
     assert page.locator("*").count() < few + 50 * 5
-    in_order = page.locator("#queue li").first.inner_text()
+    in_order = page.locator("#queue li").first.text_content() or ""
     page.get_by_label("Order").select_option("file")
     expect(page.locator("#queue li")).to_have_count(50)
     page.get_by_label("Order").select_option("uncertain")
@@ -370,7 +372,7 @@ def test_two_hundred_prompts_and_a_name_for_every_control(open_page: Open) -> No
     assert page.evaluate(unnamed) == []
     page.keyboard.press("Escape")
     for view in ("Learned", "People"):
-        page.get_by_role("link", name=view).click()
+        page.get_by_role("link", name=view, exact=True).click()
         expect(page.locator("main h1:visible")).to_have_count(1)
         assert page.evaluate(unnamed) == []
     # Focus can be seen, wherever it is.
@@ -382,7 +384,7 @@ def test_two_hundred_prompts_and_a_name_for_every_control(open_page: Open) -> No
 
 def test_texts_are_never_html(open_page: Open, tmp_path: Path) -> None:
     page = open_page(f"<b>{'x' * 20}</b>")
-    page.get_by_role("link", name="People").click()
+    page.get_by_role("link", name="People", exact=True).click()
     rows = [{"prompt": f"Say hello. {EVIL}", "completion": f"Hello {EVIL} there"}, {"no": "prompt"}]
     file = tmp_path / "evil.jsonl"
     file.write_text("\n".join(map(json.dumps, rows)))
@@ -463,7 +465,7 @@ def test_two_people_are_compared_and_exported(open_page: Open) -> None:
     expect(bob.locator(".other")).to_be_hidden()
     critique(bob, "A").fill(f"I think that “{word}” is wrong.")
     saved(bob, "A")
-    bob.get_by_role("link", name="People").click()
+    bob.get_by_role("link", name="People", exact=True).click()
     line = bob.locator(".panel", has=bob.get_by_role("heading", name="Agreement")).locator("tbody tr", has_text="Ada and Bob")
     expect(line).to_contain_text("1.00")
     expect(bob.locator(".panel", has=bob.get_by_role("heading", name="Today"))).to_contain_text("Bob (you)")
@@ -471,31 +473,35 @@ def test_two_people_are_compared_and_exported(open_page: Open) -> None:
     for name in ("JSONL", "Label Studio", "Argilla"):
         with bob.expect_download() as download:
             bob.get_by_role("link", name=name, exact=True).click()
-        assert word in download.value.path().read_text()
+        content = download.value.path().read_bytes()
+        if zipfile.is_zipfile(io.BytesIO(content)):
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                content = b"".join(map(archive.read, archive.namelist()))
+        assert word.encode() in content
 
 
 def test_a_server_that_is_killed_while_it_learns_loses_nothing(open_page: Open, studio: Server) -> None:
     page = open_page("Rosa")
-    word = picks(page, "C", 1)[0]
-    critique(page, "C").fill(f"“{word}” is wrong.")
-    saved(page, "C")
+    word = picks(page, "A", 1)[0]
+    critique(page, "A").fill(f"“{word}” is wrong.")
+    saved(page, "A")
     version = page.locator("#facts").inner_text().rpartition("version")[2].strip()
     page.get_by_role("button", name="Learn from").click()
     expect(page.locator("#progress")).to_be_visible()
     expect(page.locator("#said")).to_contain_text("update")
     studio.end(signal.SIGKILL)
     expect(page.locator("#away")).to_contain_text("does not answer")
-    critique(page, "C").fill(f"“{word}” is wrong. Written while nobody listened.")
-    expect(card(page, "C").locator(".saved")).to_contain_text("kept in this browser")
+    critique(page, "A").fill(f"“{word}” is wrong. Written while nobody listened.")
+    expect(card(page, "A").locator(".saved")).to_contain_text("kept in this browser")
     picture(page, "away")
     studio.start()
     expect(page.locator("#away")).to_be_hidden()
-    expect(card(page, "C").locator(".saved").or_(page.locator("#learned h1")).first).to_be_visible()
+    expect(card(page, "A").locator(".saved").or_(page.locator("#learned h1")).first).to_be_visible()
     # The Learn is done again from the same weights, or says that it was interrupted; no half of it is left.
     expect(page.locator("#progress")).to_be_hidden(timeout=280_000)
     expect(page.locator("#facts")).to_contain_text("version")
-    page.goto(studio.address)
-    page.locator("#queue a").first.click()
+    page.reload()
+    expect(page.locator("#queue a").first).to_be_visible()
     second = page.context.request.get(f"{studio.address.partition('?')[0]}api/export?format=jsonl").text()
     assert "Written while nobody listened." in second
     state = page.context.request.get(f"{studio.address.partition('?')[0]}api/state").json()

@@ -69,7 +69,9 @@ export function makeCard(app, first, letter) {
   const card = { element, letter, id: first.id, completion: first, draft: null, found: NOTHING };
   let stored = null; // my critique as the server has it
   let seen = null; // where spans were found before they were corrected by hand
+  let sent = ""; // the draft that the server has
   let dirty = false;
+  let typed = false; // and not yet on its way
   let conflict = null;
   let turns = 0;
   let saving = 0;
@@ -289,7 +291,7 @@ export function makeCard(app, first, letter) {
     const asked = { completion: card.id, feedback, notes, ...(revision !== null && { revision }) };
     try {
       if (spans) await addFresh(asked, turn);
-      const got = await call("POST", "/api/align", { ...asked, ...byHand() });
+      const got = await call("POST", "/api/align", { ...asked, ...byHand(card.draft) });
       if (turn !== turns) return;
       card.found = tagged(got, notes);
       draw();
@@ -309,15 +311,16 @@ export function makeCard(app, first, letter) {
   }
 
   // Spans that were corrected by hand are sent as they are, and then the notes stand among them.
-  function byHand() {
-    const { notes, spans } = card.draft;
+  function byHand({ notes, spans }) {
     return spans && { spans: [...spans, ...notes] };
   }
 
   // ---- changing, saving, undoing
 
-  function change(mutate) {
+  // A step that can be undone: each choice is one, and so is what was typed until a pause.
+  function change(mutate, typing = false) {
     if (!app.me()) return app.needName();
+    if (typed && !typing) save();
     mutate(card.draft);
     dirty = true;
     keep();
@@ -325,7 +328,9 @@ export function makeCard(app, first, letter) {
     draw();
     alignSoon();
     clearTimeout(saving);
-    if (!conflict) saving = setTimeout(save, SAVE_AFTER);
+    typed = typing;
+    if (typing) saving = setTimeout(save, SAVE_AFTER);
+    else save();
   }
 
   function keep() {
@@ -336,34 +341,39 @@ export function makeCard(app, first, letter) {
     }
   }
 
-  const save = () => (chain = chain.then(saveNow));
-
-  async function saveNow() {
+  function save() {
     clearTimeout(saving);
-    if (!dirty || conflict) return;
-    dirty = false;
+    typed = false;
+    const draft = structuredClone(card.draft);
+    return (chain = chain.then(() => saveNow(draft)));
+  }
+
+  async function saveNow(draft) {
+    const text = JSON.stringify(draft);
+    if (conflict || text === sent) return;
     tell("saving…");
     try {
-      const mine = await send();
+      const mine = await send(draft);
       if (mine) stored = mine;
+      sent = text;
+      dirty = JSON.stringify(card.draft) !== sent;
       if (dirty) return keep();
       localStorage.removeItem(drafts(card.id));
       tell(stored && !stored.deleted ? "saved" : "");
     } catch (problem) {
-      dirty = true;
       if (problem instanceof Away) tell("not saved yet: kept in this browser", "bad");
       else if (problem.body?.current) clash(problem.body.current);
       else tell(`not saved: ${problem.message}`, "bad");
     }
   }
 
-  async function send() {
-    const { feedback, revision, score, notes } = card.draft;
-    if (!isEmptyDraft(card.draft))
+  async function send(draft) {
+    const { feedback, revision, score, notes } = draft;
+    if (!isEmptyDraft(draft))
       return call("PUT", "/api/critiques", {
         ...{ completion: card.id, feedback, score, notes, base: stored?.version ?? null },
         ...(revision !== null && { revision }),
-        ...byHand(),
+        ...byHand(draft),
       });
     return stored && !stored.deleted ? call("DELETE", `/api/critiques/${stored.id}`, { base: stored.version }) : null;
   }
@@ -375,6 +385,9 @@ export function makeCard(app, first, letter) {
     conflict = null;
     trouble.hidden = true;
     card.draft = draftOf(critique);
+    sent = JSON.stringify(card.draft);
+    typed = false;
+    clearTimeout(saving);
     localStorage.removeItem(drafts(card.id));
     tell(critique && !critique.deleted ? (critique.learned ? "saved · learned" : "saved") : "");
     card.found = critique && !critique.deleted ? tagged({ ...NOTHING, ...critique }, critique.notes) : NOTHING;
@@ -383,9 +396,8 @@ export function makeCard(app, first, letter) {
   }
 
   function step(way) {
-    clearTimeout(saving);
+    save();
     chain = chain.then(async () => {
-      await saveNow();
       if (!stored || dirty) return app.say(dirty ? "First this has to be saved." : "There is nothing to undo here.");
       try {
         adopt(await call("POST", `/api/critiques/${stored.id}/${way}`));
@@ -400,7 +412,7 @@ export function makeCard(app, first, letter) {
   function remove() {
     if (isEmptyDraft(card.draft)) return;
     change((draft) => Object.assign(draft, draftOf(null)));
-    save().then(() => app.say(`Deleted the critique of completion ${letter}. Ctrl+Z brings it back.`));
+    chain.then(() => app.say(`Deleted the critique of completion ${letter}. Ctrl+Z brings it back.`));
   }
 
   function setCorrected(corrected) {
@@ -439,8 +451,8 @@ export function makeCard(app, first, letter) {
       stored = current || null;
       conflict = null;
       trouble.hidden = true;
+      sent = "";
       change(mutate);
-      save();
       said.text.focus();
     };
     add("Keep mine", () => settle(() => {}));
@@ -459,8 +471,8 @@ export function makeCard(app, first, letter) {
   // ---- spans by hand
 
   card.spanAt = (number) => card.found.spans[number];
-  card.addNote = (note) => {
-    change((draft) => draft.notes.push(note));
+  card.addNote = (note, typing) => {
+    change((draft) => draft.notes.push(note), typing);
     return { note: card.draft.notes.length - 1 };
   };
   // What a place to edit stands for: a note, or a span that was corrected by hand.
@@ -476,8 +488,8 @@ export function makeCard(app, first, letter) {
     }
     return { span: read.indexOf(span) };
   };
-  card.edit = (target, patch) => {
-    change(() => Object.assign(card.get(target), patch));
+  card.edit = (target, patch, typing) => {
+    change(() => Object.assign(card.get(target), patch), typing);
     const shown = card.found.spans.find((span) =>
       target.note != null ? span.note === target.note : span.note == null && read(span) === target.span,
     );
@@ -507,7 +519,6 @@ export function makeCard(app, first, letter) {
     if (!kept || kept.me !== app.me()) return;
     stored = kept.base === null ? null : { ...stored, version: kept.base };
     change((draft) => Object.assign(draft, kept.draft));
-    save();
   };
   card.unsaved = () => dirty || Boolean(conflict);
   Object.assign(card, { save, step, tokens, words, setCorrected, change });
@@ -516,8 +527,8 @@ export function makeCard(app, first, letter) {
 
   // ---- typing and pointing
 
-  said.text.addEventListener("input", () => change((draft) => (draft.feedback = said.text.value)));
-  better.text.addEventListener("input", () => change((draft) => (draft.revision = better.text.value)));
+  said.text.addEventListener("input", () => change((draft) => (draft.feedback = said.text.value), true));
+  better.text.addEventListener("input", () => change((draft) => (draft.revision = better.text.value), true));
   // The marked phrases lie behind the text box; pointing at one, or the caret in it, lights up its tokens.
   said.text.addEventListener("pointermove", (event) => {
     const phrase = document.elementsFromPoint(event.clientX, event.clientY).find((each) => each.matches?.(".mirror .ph"));

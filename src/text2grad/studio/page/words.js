@@ -159,7 +159,7 @@ export function makeWords(cardOf) {
     choose(card, from, to);
     title();
     if (draft) Object.assign(draft, charactersOf(card, from, to));
-    else if (target) write(charactersOf(card, from, to));
+    else if (target) write(charactersOf(card, from, to), true);
   }
 
   // ---- what is written about them
@@ -169,14 +169,14 @@ export function makeWords(cardOf) {
     return target.found !== undefined ? chosen.card.spanAt(target.found) : chosen.card.get(target);
   }
 
-  function write(patch) {
+  function write(patch, typing = false) {
     const { card } = chosen;
     if (draft) {
-      target = card.addNote({ ...draft, ...patch });
+      target = card.addNote({ ...draft, ...patch }, typing);
       draft = null;
     } else {
       if (target.found !== undefined) target = card.grasp(target.found);
-      card.edit(target, patch);
+      card.edit(target, patch, typing);
     }
     fill();
   }
@@ -399,7 +399,7 @@ export function makeWords(cardOf) {
 
   // ---- the box itself
 
-  comment.addEventListener("input", () => chosen && write({ comment: comment.value }));
+  comment.addEventListener("input", () => chosen && write({ comment: comment.value }, true));
   box.addEventListener("submit", (event) => {
     event.preventDefault();
     close();
