@@ -1,5 +1,5 @@
-"""What tests of the studio share: completions that were never sampled, a server in a thread, a client that can misbehave,
-and a real PostgreSQL server."""
+"""What tests of the studio share: completions that were never sampled, a server in a thread, a client that can
+misbehave, a PostgreSQL server, and a folder with a tiny model and its prompts."""
 
 import http.client
 import json
@@ -12,15 +12,16 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from glob import glob
 from pathlib import Path
 from typing import Any, Self
 
 import uvicorn
 
+from text2grad.models.sampling import SamplingSettings
+from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.studio import words
 from text2grad.studio.server import Studio, make_app
-from text2grad.studio.settings import StudioSettings
+from text2grad.studio.settings import LearnSettings, StudioSettings
 from text2grad.studio.store import Store
 from text2grad.types import Example
 
@@ -130,7 +131,7 @@ class Served:
 @contextmanager
 def postgres() -> Iterator[str]:
     """A PostgreSQL server of one's own, on a UNIX socket; gives the folder of the socket."""
-    (programs, *_) = [*map(Path, sorted(glob("/usr/lib/postgresql/*/bin"), reverse=True)), _on_path()]
+    (programs, *_) = [*sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True), _on_path()]
     # It refuses to run as root; Debian's package makes a user for it.
     as_other = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
     folder = Path(tempfile.mkdtemp(prefix="t2g-pg-", dir="/tmp"))
@@ -155,3 +156,35 @@ def postgres() -> Iterator[str]:
 
 def _on_path() -> Path:
     return Path(shutil.which("initdb") or "/nowhere/initdb").parent
+
+
+SOURCES = ("A crane fell at noon.", "The harbour was closed.", "The river runs through the valley.", "Nobody was hurt.")
+
+
+def tiny_studio(folder: Path, **changes: Any) -> StudioSettings:
+    """A tiny model and prompts for it in a folder, and the settings of a studio on them."""
+    from text2grad.models.tiny import tiny_model, tiny_tokenizer
+
+    tokenizer = tiny_tokenizer()
+    tiny_model(tokenizer).save_pretrained(folder / "tiny")
+    tokenizer.save_pretrained(folder / "tiny")
+    for name, copies in (("train", 3), ("held_out", 1)):
+        rows = [
+            {"id": f"{name}-{number}-{copy}", "prompt": f"{copy}: {source}", "reference": source}
+            for copy in range(copies)
+            for number, source in enumerate(SOURCES)
+        ]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    named: dict[str, Any] = {
+        "model": str(folder / "tiny"),
+        "task": "jsonl",
+        "data": str(folder / "train.jsonl"),
+        "held_out": str(folder / "held_out.jsonl"),
+        "format": "plain",
+        "device": "cpu",
+        "policy": PolicySettings(lora=LoraSettings(rank=0)),
+        "sampling": SamplingSettings(max_new_tokens=12),
+        "learn": LearnSettings(updates=4, learning_rate=2e-3, kept=4, compared=2, prompts=2, completions=2),
+        "ahead": 4,
+    }
+    return StudioSettings(**(named | changes))

@@ -105,6 +105,7 @@ def _bound(host: str, port: int) -> Any:
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         made.bind((host, port))
+        made.listen(128)  # whoever comes before the server is up waits
     except OSError as problem:
         raise UsageError(
             f"--host {host} --port {port}: cannot listen there ({problem.strerror}); name another --port"

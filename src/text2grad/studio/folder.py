@@ -60,6 +60,8 @@ class Folder(Closable):
             self.settings = self._settle(settings)
             self.store = Store(database_of(path, url))
             self._same_store()
+            if not self.store.versions() and not any(job["kind"] == "start" for job in self.store.live_jobs()):
+                self.store.add_job("start")
         except BaseException:
             self._lock.close()
             raise

@@ -255,9 +255,12 @@ class Direct:
         return torch.where(self.batch.mask_BT, whole_BT, 0.0)
 
     def _corrections(self) -> Batch | None:
-        """Corrected versions; only what the correction changed counts. All of it, where it is another text."""
-        prompts, texts, weights = [], [], []
-        for row in (row for row in self.lessons.critiques if row["revision"]):
+        """Corrected versions; only what the correction changed counts. All of it, where it is another text. The
+        number of a row is that of its critique."""
+        prompts, texts, weights, places_of = [], [], [], []
+        for place, row in enumerate(self.lessons.critiques):
+            if not row["revision"]:
+                continue
             try:
                 prompt, (made,) = self.model.encoded(
                     words.example_in(self.lessons.prompts[row["prompt"]]), [row["revision"]]
@@ -269,10 +272,11 @@ class Direct:
             places, added = changed(made.text, original)
             new = [*places, *((at, at + len(text)) for text in added if (at := made.text.find(text)) >= 0)]
             touched = [not new or any(s < end and start < e for start, end in new) for s, e in made.offsets]
+            places_of.append(place)
             prompts.append(prompt)
             texts.append(made.token_ids)
             weights.append([float(each and s < e) for each, (s, e) in zip(touched, made.offsets, strict=True)])
-        return collate_ids(prompts, texts, loss_weights=weights) if prompts else None
+        return collate_ids(prompts, texts, loss_weights=weights, indices=places_of) if prompts else None
 
     def _turn(self, step: int) -> Tensor:
         """Rows of an update: critiques in turn, the newest first, and what is to stay."""
@@ -295,19 +299,23 @@ class Direct:
             if mask_BT.any()
         }
         metrics |= _step(model, optimizer, batch, Advantages(advantages_BT, batch.mask_BT), options, step)
-        return metrics | self._correct(optimizer, options)
+        return metrics | self._correct(optimizer, options, rows)
 
-    def _correct(self, optimizer: Any, options: UpdateSettings) -> dict[str, float]:
+    def _correct(self, optimizer: Any, options: UpdateSettings, turn: Tensor) -> dict[str, float]:
         if self.corrections is None:
             return {}
-        wanted_BT = self.corrections.loss_weights_BT
+        rows = torch.isin(self.corrections.number_B, turn).nonzero()[:, 0]
+        if not len(rows):
+            return {}
+        corrections = self.corrections.rows(rows)
+        wanted_BT = corrections.loss_weights_BT
         for _ in range(options.epochs):
             with evaluating(self.model.policy):
-                own_BT, _ = self.model.policy.logprobs_and_values(self.corrections, AT_ONCE)
+                own_BT, _ = self.model.policy.logprobs_and_values(corrections, AT_ONCE)
             weights_BT = torch.where(own_BT.exp() < self.options.sure, wanted_BT, 0.0)
             if not weights_BT.any():
                 break
-            batch = replace(self.corrections, loss_weights_BT=weights_BT)
+            batch = replace(corrections, loss_weights_BT=weights_BT)
             with learning(self.model.policy):
                 supervised_update(
                     self.model.policy, optimizer, batch, micro_batch=AT_ONCE, max_grad_norm=options.max_grad_norm

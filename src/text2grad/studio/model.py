@@ -68,6 +68,10 @@ class Model:
         self.evaluator = Evaluator(held_out, self.reward, metrics=task.metrics) if held_out else None
         self.measured: dict[int, tuple[dict[str, float], list[Rollout]]] = {}
 
+    def close(self) -> None:
+        """Let go of the critic."""
+        self.reward.close()
+
     # ------------------------------------------------------------------------------------------ versions
 
     def load(self, version: int) -> None:

@@ -6,6 +6,7 @@ a model is a job for the worker. Imports no torch.
 
 import asyncio
 import json
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response, Stream
 from starlette.routing import Route
 
 from text2grad._checked import shorten
-from text2grad.errors import InvalidData, Text2GradError
+from text2grad.errors import InvalidData, Text2GradError, first_line
 from text2grad.report.completions import prompt_text
 from text2grad.studio import people, words
 from text2grad.studio.exports import FORMATS, exported
@@ -105,6 +106,9 @@ def _api(handler: Handler) -> Callable[[Request], Awaitable[Response]]:
             return JSONResponse({"error": str(problem.args[0])}, 404)
         except (Text2GradError, ValueError) as problem:
             return JSONResponse({"error": str(problem)}, 400)
+        except Exception as problem:  # noqa: BLE001 - the page shows it, the terminal has all of it
+            traceback.print_exc()
+            return JSONResponse({"error": f"the server failed ({first_line(problem, named=True)})"}, 500)
         return found if isinstance(found, Response) else JSONResponse(found)
 
     return answer
@@ -298,8 +302,14 @@ def state(studio: Studio, request: Request, _: Any) -> Any:
         },
         "limits": {"feedback": studio.settings.feedback, "upload": studio.settings.upload},
         "ready": bool(versions),
-        "note": studio.note(),
+        "note": studio.note() or (None if versions else _trouble(store)),
     }
+
+
+def _trouble(store: Store) -> str | None:
+    """Why there is no model, if that is known."""
+    last = store.one("SELECT * FROM jobs WHERE kind = 'start' ORDER BY id DESC LIMIT 1")
+    return f"The model could not be made: {last['error']}" if last and last["state"] == "failed" else None
 
 
 def queue(studio: Studio, request: Request, _: Any) -> Any:
@@ -399,7 +409,7 @@ def align(studio: Studio, _: Request, data: Any) -> Any:
 
 def _completion(store: Store, data: Any) -> tuple[Row, Example]:
     number = data.get("completion")
-    if type(number) is not int:
+    if type(number) is not int or not 0 < number < 2**53:
         raise InvalidData(f"completion: should be the id of one, got {shorten(number)}")
     row = store.completion(number)
     return row, words.example_in(store.prompt(row["prompt"]))

@@ -23,17 +23,17 @@ class LearnSettings:
 
     updates: Annotated[Int, Gt(0), Le(1000)] = 8
     """Updates. All that people have written so far is learned from, in turn."""
-    critiques: Annotated[Int, Gt(0)] = 40
+    critiques: Annotated[Int, Gt(0)] = 32
     """Critiques per update at most, so that a Learn takes as long after a month as on the first day."""
     steps: Annotated[Int, Gt(0)] = 2
     """Optimizer steps per update."""
-    learning_rate: Rate = 1e-4
-    """Of AdamW. 1e-4 suits the embedded model and LoRA; full fine-tuning of pretrained models wants less."""
-    clip: Annotated[Real, Gt(0), Lt(1)] = 0.5
+    learning_rate: Rate = 5e-5
+    """Of AdamW. 5e-5 suits the embedded model and LoRA; full fine-tuning of pretrained models wants less."""
+    clip: Annotated[Real, Gt(0), Lt(1)] = 0.8
     """A blamed token is pushed until its probability is 1 − clip of what it was when it was sampled, and no further."""
     clip_high: Annotated[Real, Gt(0)] = 1.0
     """A praised token is pushed until its probability is 1 + clip_high times what it was when it was sampled."""
-    sure: Annotated[Real, Gt(0), Lt(1)] = 0.9
+    sure: Annotated[Real, Gt(0), Lt(1)] = 0.5
     """A word that a correction put in counts until the model gives it this probability."""
     kl: Annotated[Real, Ge(0)] = 0.5
     """Weight of the penalty for leaving the start: on every token, in proportion to how far its log-prob has moved."""

@@ -53,8 +53,6 @@ class Worker:
         self.store.orphans()
         if self.store.versions():
             self.model = self.load(lambda *_: None)
-        elif not any(job["kind"] == "start" for job in self.store.live_jobs()):
-            self.store.add_job("start")
         while True:
             if self.store.one("SELECT id FROM jobs WHERE state = 'queued' LIMIT 1") is not None:
                 job = self.store.next_job()
