@@ -10,6 +10,7 @@ import torch
 
 from tests.studio.made import tiny_studio
 from text2grad.commands.export import run as export_run
+from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.report.folders import read_runs
 from text2grad.report.page import build
 from text2grad.runs import read_jsonl
@@ -144,6 +145,18 @@ def test_undo_is_bitwise_and_redo_too(worker: Worker) -> None:
     assert (row["version"], row["parent"], store.get("redo")) == (3, 0, [])
 
 
+def test_adapters_learn_and_go_back_as_well(tmp_path: Path, settings: StudioSettings) -> None:
+    made = begun(tmp_path, replace(settings, policy=PolicySettings(lora=LoraSettings(rank=4))))
+    mark(made, 1, 0, 3, "poor")
+    start = weights(made)
+    (shown,) = learn(made)["comparison"]["criticised"]
+    assert sum(shown["after"][:4]) < sum(shown["before"][:4]) and not same(weights(made), start)
+    made.store.add_job("undo")
+    work(made)
+    assert same(weights(made), start)
+    close(made)
+
+
 def test_the_same_learning_gives_the_same_weights(tmp_path: Path, settings: StudioSettings) -> None:
     found = []
     for name in ("one", "two"):
@@ -176,7 +189,7 @@ def test_only_what_a_correction_changed_is_a_target(worker: Worker) -> None:
     body = {**row, **made.to_json(), "logprobs": [-1.0] * len(made.token_ids)}
     lessons = Lessons.of(worker.store, 0, 0)
     said = {"revision": text.replace("Monday", "Tuesday"), "score": None, "feedback": "", "author": "Ada"}
-    found = {"spans": [], "missed": [], "omissions": []}
+    found: dict[str, list[Any]] = {"spans": [], "missed": [], "omissions": []}
     critique = {"id": 1, "completion": 1, "prompt": row["prompt"], "version": 1, "alignment": found, **said}
     lessons = replace(lessons, critiques=[critique], completions={1: body}, prompts={row["prompt"]: prompt})
     batch = Direct(worker.model, lessons).corrections

@@ -24,6 +24,8 @@ FOR = {
     "api": "critics behind an API (openai:MODEL)",
     "parquet": "data files in Parquet",
     "eval": "metrics=[rouge, bleu]",
+    "studio": "studio, together with [train]",
+    "postgres": "studio --store postgresql://…",
 }
 """Extra → what needs it."""
 

@@ -14,8 +14,13 @@ from text2grad.secrets import remember
 from text2grad.studio.settings import StudioSettings
 
 PASSWORD = "TEXT2GRAD_STUDIO_PASSWORD"
-FROM_RUN = ("task", "data", "held_out", "columns", "task_options", "format", "seed")
+FROM_RUN = (
+    *("task", "data", "held_out", "columns", "task_options", "format", "seed"),
+    *("policy.lora.rank", "sampling.max_new_tokens", "sampling.temperature"),
+)
 """Settings that a studio takes over from a run whose model it opens."""
+DEMO = "(made by text2grad.tasks.bulletin)"
+"""The data of a run of the demo."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,6 +70,8 @@ def _of(name: str) -> list[str]:
     if not path.is_file():
         return [*words, "task=jsonl"]
     there = config.read(path)
+    there |= {"task": "bulletin", "data": ""} if there.get("data") == DEMO else {}
+    there |= config.flat(there)
     return [*words, *(f"{key}={config.inline(there[key])}" for key in FROM_RUN if there.get(key) not in (None, "", {}))]
 
 
