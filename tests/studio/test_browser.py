@@ -262,8 +262,9 @@ def test_the_whole_path_by_mouse(open_page: Open) -> None:
 def test_the_whole_path_by_keyboard_alone(open_page: Open) -> None:
     page = open_page("Grace", color_scheme="dark")
     keys = page.keyboard
+    before = page.locator("#prompt").text_content() or ""
     keys.press("Alt+j")
-    expect(page.locator("#prompt-title")).to_contain_text("Prompt 2 of")
+    expect(page.locator("#prompt")).not_to_have_text(before)
     expect(page.locator("#list .card .t").first).to_be_visible()
     right, wrong = picks(page, "A", 2)
     keys.press("Alt+1")
@@ -376,7 +377,7 @@ def test_two_hundred_prompts_and_a_name_for_every_control(open_page: Open) -> No
         expect(page.locator("main h1:visible")).to_have_count(1)
         assert page.evaluate(unnamed) == []
     # Focus can be seen, wherever it is.
-    for _ in range(12):
+    for _ in range(8):
         page.keyboard.press("Tab")
         style = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
         assert style == "solid", page.evaluate("document.activeElement.outerHTML")
@@ -393,9 +394,10 @@ def test_texts_are_never_html(open_page: Open, tmp_path: Path) -> None:
     expect(page.locator("#people form")).to_contain_text("Line 2:")
     page.get_by_label("Order").evaluate("each => { each.value = 'file'; each.dispatchEvent(new Event('change')); }")
     page.get_by_role("link", name="Write", exact=True).click()
-    while page.get_by_role("button", name=re.compile("^Show .* more")).is_visible():
+    for _ in range(4):
+        shown = page.locator("#queue a").count()
         page.get_by_role("button", name=re.compile("^Show .* more")).click()
-        page.wait_for_timeout(300)
+        expect(page.locator("#queue a").nth(shown)).to_be_visible()
     page.locator("#queue a", has_text="Say hello").click()
     expect(card(page, "A").locator(".completion")).to_contain_text("onerror=", timeout=120_000)
     critique(page, "A").fill(f"“there” is wrong. “Hello” {EVIL} is right.")
@@ -424,7 +426,7 @@ def test_two_windows_of_one_person_never_overwrite_each_other(open_page: Open) -
     page = open_page("Emmy")
     page.get_by_label("Order").select_option("random")
     page.locator("#queue a").nth(4).click()
-    expect(page.locator("#prompt-title")).to_contain_text("Prompt 5 of")
+    expect(page.locator("#queue a").nth(4)).to_have_attribute("aria-current", "page")
     expect(page.locator("#list .card .t").first).to_be_visible()
     second = page.context.new_page()
     second.goto(page.url)
@@ -452,11 +454,14 @@ def test_two_windows_of_one_person_never_overwrite_each_other(open_page: Open) -
 
 def test_two_people_are_compared_and_exported(open_page: Open) -> None:
     ada, bob = open_page("Ada"), open_page("Bob")
-    ada.locator("#queue a").nth(6).click()
-    expect(ada.locator("#prompt-title")).to_contain_text("Prompt 7 of")
+    ada.get_by_label("Order").select_option("file")
+    before = ada.locator("#prompt").text_content() or ""
+    ada.locator("#queue a[href='#/write/21']").click()  # one that has not been sampled ahead
+    expect(ada.locator("#prompt")).not_to_have_text(before)
     expect(ada.locator("#list .card .t").first).to_be_visible()
     bob.goto(ada.url)
-    expect(bob.locator("#prompt-title")).to_contain_text("Prompt 7 of")
+    expect(bob.locator("#prompt")).to_have_text(ada.locator("#prompt").text_content() or "")
+    expect(bob.locator("#list .card .t").first).to_be_visible()
     word = picks(ada, "A", 1)[0]
     critique(ada, "A").fill(f"“{word}” is wrong.")
     saved(ada, "A")
@@ -501,7 +506,7 @@ def test_a_server_that_is_killed_while_it_learns_loses_nothing(open_page: Open, 
     expect(page.locator("#progress")).to_be_hidden(timeout=280_000)
     expect(page.locator("#facts")).to_contain_text("version")
     page.reload()
-    expect(page.locator("#queue a").first).to_be_visible()
+    expect(page.locator("#me")).to_have_text("Rosa")
     second = page.context.request.get(f"{studio.address.partition('?')[0]}api/export?format=jsonl").text()
     assert "Written while nobody listened." in second
     state = page.context.request.get(f"{studio.address.partition('?')[0]}api/state").json()

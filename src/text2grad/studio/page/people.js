@@ -124,8 +124,11 @@ function bringOf(app) {
   return box;
 }
 
+let bring = null; // made once: what it says stays when the rest is drawn again
+
 export function drawPeople(app, state, progress, agreement) {
+  bring ??= bringOf(app);
   const grid = make("div", "panels");
-  grid.append(progressOf(state, progress), agreementOf(agreement), exportOf(state), bringOf(app));
+  grid.append(progressOf(state, progress), agreementOf(agreement), exportOf(state), bring);
   return [make("h1", "", "People"), grid];
 }

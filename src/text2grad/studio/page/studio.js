@@ -238,7 +238,13 @@ async function loadQueue() {
   drawQueue();
 }
 
+function entitle() {
+  const place = queue.items.findIndex((item) => item.id === prompt?.id);
+  at("prompt-title").textContent = place < 0 ? "Prompt" : `Prompt ${place + 1} of ${counted(queue.total)}`;
+}
+
 function drawQueue() {
+  entitle();
   const list = at("queue");
   const held = list.contains(document.activeElement) ? document.activeElement.hash : null;
   const top = list.scrollTop;
@@ -301,8 +307,7 @@ async function drawPrompt(moved) {
   words.close(false);
   links.hide();
   cards.forEach((card) => card.save());
-  const place = queue.items.findIndex((item) => item.id === prompt.id);
-  at("prompt-title").textContent = place < 0 ? "Prompt" : `Prompt ${place + 1} of ${counted(queue.total)}`;
+  entitle();
   at("prompt").textContent = prompt.prompt;
   at("reference").hidden = !prompt.reference;
   at("reference").lastElementChild.textContent = prompt.reference || "";
@@ -376,9 +381,11 @@ async function showLearned(id) {
   at("learned").replaceChildren(...drawn);
 }
 
-async function showPeople() {
-  const [progress, agreement] = await Promise.all([call("GET", "/api/progress"), call("GET", "/api/agreement")]);
-  if (at("people").contains(document.activeElement) && document.activeElement.value) return;
+async function showPeople(_, unasked = false) {
+  const asked = [call("GET", "/api/progress"), call("GET", "/api/agreement"), loadState()];
+  const [progress, agreement] = await Promise.all(asked);
+  // Not while somebody is in it.
+  if (unasked && at("people").contains(document.activeElement)) return;
   at("people").replaceChildren(...drawPeople(app, state, progress, agreement));
 }
 
@@ -499,7 +506,7 @@ function onEvent(kind, data) {
   if (kind === "queue" || kind === "critique") soon("queue", 900, loadQueue);
   const here = data.prompt === undefined || data.prompt === prompt?.id || cards.some((card) => card.id === data.completion);
   if (!at("write").hidden && here && prompt) soon("prompt", 200, () => loadPrompt(prompt.id));
-  if (!at("people").hidden) soon("people", 600, showPeople);
+  if (!at("people").hidden) soon("people", 600, () => showPeople(null, true));
 }
 
 onConnection(async (here) => {
