@@ -4,7 +4,6 @@ Starts a studio in a scratch folder, writes a critique, lets the model learn, an
 screenshot with the time it stays. Wants Chromium and ffmpeg (apt-get install chromium ffmpeg).
 """
 
-import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +13,9 @@ from pathlib import Path
 from playwright.sync_api import Locator, Page, expect, sync_playwright
 
 WIDTH, HEIGHT = 1180, 740
+WRONG = {"derailment": "it was a blast", "24 people": "it was 11", "lightning strike": "it was an old bomb", "Ostby": "the town is Halden"}
+"""What is wrong with the first completion of the first prompt, which follows from the seed."""
+SELECTED = ("afternoon", "It was in the morning")
 CURSOR = """() => {
   const dot = document.createElement("div");
   Object.assign(dot.style, { position: "fixed", width: "18px", height: "18px", margin: "-9px", borderRadius: "50%", zIndex: 99,
@@ -92,21 +94,22 @@ def play(film: Film) -> None:
     page = film.page
     card = page.locator("#list > .card").first
     text = text_of(card)
-    names = re.findall(r"\b[A-Z][a-z]+\b|\d+ [a-z]+|(?<=an? )[a-z]+", text)
-    wrong, town, *_ = [name for name in dict.fromkeys(names) if text.count(name) == 1][1:]
+    wrong = [words for words in WRONG if words in text][:2]
+    if len(wrong) < 2 or SELECTED[0] not in text:
+        sys.exit(f"the first completion is another one by now; write new words for it into WRONG and SELECTED: {text}")
     film.shot(2.2)
     film.click(page.get_by_role("textbox", name="Critique of completion A"))
-    film.type(f"“{wrong}” is wrong. “{town}” is completely wrong. “seven ships” is not said.")
+    said = [f"“{words}” is wrong: {WRONG[words]}." for words in wrong]
+    film.type(" ".join([*said, "“Monday” is right."]))
     page.wait_for_timeout(600)
     film.shot(2)
-    words = next(word for word in reversed(re.findall(r"[a-z]{5,}", text)) if text.count(word) == 1)
-    x, y, to_x, to_y = tokens_of(card, words)
+    x, y, to_x, to_y = tokens_of(card, SELECTED[0])
     film.move(x - 20, y)
     page.mouse.down()
     page.mouse.move(to_x, to_y, steps=4)
     page.mouse.up()
     film.shot(0.5)
-    film.type("Nobody said so")
+    film.type(SELECTED[1])
     page.keyboard.press("Alt+2")
     page.wait_for_timeout(400)
     film.shot(1.4)
@@ -136,7 +139,7 @@ def main() -> None:
         sys.exit("needs Chromium and ffmpeg: apt-get install chromium ffmpeg")
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         command = [sys.executable, "-m", "text2grad", "studio", "--out", f"{folder}/studio", "--port", "0"]
-        server = subprocess.Popen([*command, "completions=2", "ahead=40"], stdout=subprocess.PIPE, text=True)
+        server = subprocess.Popen([*command, "completions=3", "ahead=8"], stdout=subprocess.PIPE, text=True)
         assert server.stdout is not None
         address = next(word for word in server.stdout.readline().split() if word.startswith("http"))
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])

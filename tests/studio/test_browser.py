@@ -305,7 +305,6 @@ def test_the_whole_path_by_keyboard_alone(open_page: Open) -> None:
     expect(first).not_to_have_class(re.compile("s-poor"))
     keys.press("?")
     expect(page.get_by_role("dialog", name="Keyboard")).to_be_visible()
-    picture(page, "keys")
     keys.press("Escape")
     # The next completion: a corrected version.
     keys.press("Escape")
@@ -316,7 +315,6 @@ def test_the_whole_path_by_keyboard_alone(open_page: Open) -> None:
     keys.type("Truly: ")
     expect(card(page, "B").locator(".diff ins")).to_contain_text("Truly")
     saved(page, "B")
-    picture(page, "dark")
     keys.press("Alt+l")
     learned(page)
     keys.press("Alt+Shift+l")
@@ -383,6 +381,39 @@ def test_two_hundred_prompts_and_a_name_for_every_control(open_page: Open) -> No
         assert style == "solid", page.evaluate("document.activeElement.outerHTML")
 
 
+def test_two_people_are_compared_and_exported(open_page: Open) -> None:
+    ada, bob = open_page("Ada"), open_page("Bob")
+    ada.get_by_label("Order").select_option("file")
+    before = ada.locator("#prompt").text_content() or ""
+    ada.locator("#queue a[href='#/write/21']").click()  # one that has not been sampled ahead
+    expect(ada.locator("#prompt")).not_to_have_text(before)
+    expect(ada.locator("#list .card .t").first).to_be_visible()
+    bob.goto(ada.url)
+    expect(bob.locator("#prompt")).to_have_text(ada.locator("#prompt").text_content() or "")
+    expect(bob.locator("#list .card .t").first).to_be_visible()
+    word = picks(ada, "A", 1)[0]
+    critique(ada, "A").fill(f"“{word}” is wrong.")
+    saved(ada, "A")
+    # The other page hears of it, and does not show it before it is asked to.
+    expect(bob.get_by_text("What Ada wrote")).to_be_visible()
+    expect(bob.locator(".other")).to_be_hidden()
+    critique(bob, "A").fill(f"I think that “{word}” is wrong.")
+    saved(bob, "A")
+    bob.get_by_role("link", name="People", exact=True).click()
+    line = bob.locator(".panel", has=bob.get_by_role("heading", name="Agreement")).locator("tbody tr", has_text="Ada and Bob")
+    expect(line).to_contain_text("1.00")
+    expect(bob.locator(".panel", has=bob.get_by_role("heading", name="Today"))).to_contain_text("Bob (you)")
+    picture(bob, "people")
+    for name in ("JSONL", "Label Studio", "Argilla"):
+        with bob.expect_download() as download:
+            bob.get_by_role("link", name=name, exact=True).click()
+        content = download.value.path().read_bytes()
+        if zipfile.is_zipfile(io.BytesIO(content)):
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                content = b"".join(map(archive.read, archive.namelist()))
+        assert word.encode() in content
+
+
 def test_texts_are_never_html(open_page: Open, tmp_path: Path) -> None:
     page = open_page(f"<b>{'x' * 20}</b>")
     page.get_by_role("link", name="People", exact=True).click()
@@ -443,46 +474,12 @@ def test_two_windows_of_one_person_never_overwrite_each_other(open_page: Open) -
     expect(clash.nth(1)).to_be_visible()
     for words in ("The first window.", "The second window."):
         expect(clash.nth(1)).to_contain_text(words)
-    picture(losing, "conflict")
     clash.nth(1).get_by_role("button", name="Keep both").click()
     saved(losing, "B")
     value = critique(losing, "B").input_value()
     assert sorted(value.split("\n")) == ["The first window.", "The second window."]
     winning.reload()
     expect(critique(winning, "B")).to_have_value(value)
-
-
-def test_two_people_are_compared_and_exported(open_page: Open) -> None:
-    ada, bob = open_page("Ada"), open_page("Bob")
-    ada.get_by_label("Order").select_option("file")
-    before = ada.locator("#prompt").text_content() or ""
-    ada.locator("#queue a[href='#/write/21']").click()  # one that has not been sampled ahead
-    expect(ada.locator("#prompt")).not_to_have_text(before)
-    expect(ada.locator("#list .card .t").first).to_be_visible()
-    bob.goto(ada.url)
-    expect(bob.locator("#prompt")).to_have_text(ada.locator("#prompt").text_content() or "")
-    expect(bob.locator("#list .card .t").first).to_be_visible()
-    word = picks(ada, "A", 1)[0]
-    critique(ada, "A").fill(f"“{word}” is wrong.")
-    saved(ada, "A")
-    # The other page hears of it, and does not show it before it is asked to.
-    expect(bob.get_by_text("What Ada wrote")).to_be_visible()
-    expect(bob.locator(".other")).to_be_hidden()
-    critique(bob, "A").fill(f"I think that “{word}” is wrong.")
-    saved(bob, "A")
-    bob.get_by_role("link", name="People", exact=True).click()
-    line = bob.locator(".panel", has=bob.get_by_role("heading", name="Agreement")).locator("tbody tr", has_text="Ada and Bob")
-    expect(line).to_contain_text("1.00")
-    expect(bob.locator(".panel", has=bob.get_by_role("heading", name="Today"))).to_contain_text("Bob (you)")
-    picture(bob, "people")
-    for name in ("JSONL", "Label Studio", "Argilla"):
-        with bob.expect_download() as download:
-            bob.get_by_role("link", name=name, exact=True).click()
-        content = download.value.path().read_bytes()
-        if zipfile.is_zipfile(io.BytesIO(content)):
-            with zipfile.ZipFile(io.BytesIO(content)) as archive:
-                content = b"".join(map(archive.read, archive.namelist()))
-        assert word.encode() in content
 
 
 def test_a_server_that_is_killed_while_it_learns_loses_nothing(open_page: Open, studio: Server) -> None:
@@ -498,7 +495,6 @@ def test_a_server_that_is_killed_while_it_learns_loses_nothing(open_page: Open, 
     expect(page.locator("#away")).to_contain_text("does not answer")
     critique(page, "A").fill(f"“{word}” is wrong. Written while nobody listened.")
     expect(card(page, "A").locator(".saved")).to_contain_text("kept in this browser")
-    picture(page, "away")
     studio.start()
     expect(page.locator("#away")).to_be_hidden()
     expect(card(page, "A").locator(".saved").or_(page.locator("#learned h1")).first).to_be_visible()

@@ -62,7 +62,7 @@ function agreementOf(agreement) {
     box.append(make("p", "quiet", agreement.note || "Two people have to criticise the same completion first."));
   else {
     const rows = agreement.people.map((pair) => [`${pair.a} and ${pair.b}`, counted(pair.completions), value(pair.characters), value(pair.verdict)]);
-    box.append(table(["People", "Completions", "Characters", "Verdicts"], rows));
+    box.append(table(["People", "Completions", "Words, F1", "Verdicts, kappa"], rows));
     if (agreement.note) box.append(make("p", "note", agreement.note));
   }
   return box;

@@ -90,7 +90,7 @@ function say(text, aloud = true) {
   at("said").textContent = text;
   if (!aloud) return;
   at("live").textContent = text;
-  until = Date.now() + LASTS;
+  until = job ? 0 : Date.now() + LASTS;
   soon("rest", LASTS, rest);
 }
 
