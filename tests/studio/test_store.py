@@ -167,6 +167,25 @@ def test_the_queue_is_ordered_filtered_and_paged(store: Store) -> None:
     assert [row[name] for name in ("critiques", "mine", "people", "completions")] == [3, 1, 2, 2]
 
 
+def test_connections_that_were_lost_are_made_again(store: Store) -> None:
+    if not store.postgres:
+        pytest.skip("SQLite has no connections to lose")
+    import psycopg
+
+    for act in (lambda: store.get("version"), lambda: store.add_job("sample", prompt=1)):
+        with psycopg.connect(store.place, autocommit=True) as link:
+            link.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+        assert act() in (0, 1)
+
+
+def test_connections_do_not_grow_with_threads(store: Store) -> None:
+    for _ in range(20):
+        thread = threading.Thread(target=store.versions)
+        thread.start()
+        thread.join()
+    assert len(store._free) == 1
+
+
 def test_a_server_that_is_not_there_is_named_without_its_password() -> None:
     with pytest.raises(UsageError, match="--store should name a PostgreSQL server") as problem:
         Store("postgresql://ada:hunter2secret@/x?host=/nowhere/at/all")

@@ -4,12 +4,13 @@ import argparse
 import os
 import sys
 import webbrowser
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from text2grad import config
 from text2grad.commands import parsing
-from text2grad.errors import UsageError
+from text2grad.errors import MissingExtra, UsageError
 from text2grad.secrets import remember
 from text2grad.studio.settings import StudioSettings
 
@@ -50,6 +51,8 @@ def run(args: argparse.Namespace) -> int:
     settings = parsing.resolve(args, StudioSettings, overrides)
     if settings is None:
         return 0
+    if find_spec("torch") is None:  # the worker's; said before anybody waits for it
+        raise MissingExtra.of(ModuleNotFoundError(name="torch"), "text2grad studio") or UsageError("needs torch")
     from text2grad.studio.folder import Folder
     from text2grad.studio.security import is_loopback
 

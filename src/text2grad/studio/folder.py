@@ -144,7 +144,14 @@ class Workshop:
             environment = {**threads, **os.environ, **({STORE: self.folder.url} if self.folder.url else {})}
             command = [sys.executable, "-m", "text2grad.studio.worker", str(self.folder.path)]
             with log:
-                self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment)
+                self.process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=log,
+                    env=environment,
+                    start_new_session=True,  # Ctrl-C is for the server, which then ends the worker
+                )
             status = self.process.wait()
             if self._ending:
                 return

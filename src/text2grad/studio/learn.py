@@ -409,13 +409,18 @@ def _shown(model: Model, prompt: Row, bodies: Sequence[Mapping[str, Any]]) -> li
     ]
 
 
+def _noise(metrics: Mapping[str, float]) -> float:
+    """Standard error of the held-out score; 0 where it is not known."""
+    return metrics.get("held_out/std", 0.0) / max(metrics.get("held_out/n", 1.0), 1.0) ** 0.5
+
+
 def warnings_of(before: Mapping[str, float], after: Mapping[str, float], apart: float, skipped: int) -> list[str]:
     """What a person should know before going on."""
     said = []
     old, new = before.get("held_out/score"), after.get("held_out/score")
     if old is None or new is None:
         said.append("There is no held-out score: the task has no held-out prompts that a critic can judge.")
-    elif new < old:
+    elif new < old - _noise(before) / 2:
         said.append(
             f"The held-out score fell from {old:.3f} to {new:.3f}: the model may know these critiques by heart. "
             f"Undo, write more of them, or make fewer updates."

@@ -63,7 +63,9 @@ class Store:
         self.place = str(place)
         self.postgres = self.place.startswith(("postgresql:", "postgres:"))
         self._mine = threading.local()
-        self._open: list[Any] = []
+        """The connection of this thread's transaction."""
+        self._free: list[Any] = []
+        """Connections that nobody uses now."""
         self._make_tables()
 
     # ------------------------------------------------------------------------------------------ the two databases
@@ -76,14 +78,18 @@ class Store:
             for statement in _SCHEMA.split(";"):
                 self._run(statement.replace("SERIAL", serial))
 
-    def _connection(self) -> Any:
-        """This thread's own; a connection that was lost is made again."""
-        known = getattr(self._mine, "connection", None)
-        if known is not None and not getattr(known, "closed", False):
-            return known
-        self._mine.connection = made = self._connect()
-        self._open.append(made)
-        return made
+    @contextmanager
+    def _borrowed(self) -> Iterator[Any]:
+        """A connection for one statement; inside `writing`, that of the transaction. One that was lost is dropped."""
+        if (mine := getattr(self._mine, "connection", None)) is not None:
+            yield mine
+            return
+        link = self._free.pop() if self._free else self._connect()
+        try:
+            yield link
+        finally:
+            if not getattr(link, "closed", False):
+                self._free.append(link)
 
     def _connect(self) -> Any:
         if not self.postgres:
@@ -112,38 +118,55 @@ class Store:
         return link
 
     def _run(self, statement: str, *values: Any) -> list[Row]:
-        if self.postgres:
-            found = self._connection().execute(statement.replace("?", "%s"), values)
-            return list(found.fetchall()) if found.description else []
-        return [dict(row) for row in self._connection().execute(statement, values).fetchall()]
+        with self._borrowed() as link:
+            if self.postgres:
+                found = link.execute(statement.replace("?", "%s"), values)
+                return list(found.fetchall()) if found.description else []
+            return [dict(row) for row in link.execute(statement, values).fetchall()]
+
+    def _retried(self, statement: str, *values: Any) -> list[Row]:
+        """PostgreSQL was started again, or a proxy has closed idle connections: these are dropped, one after the
+        other, until a new one is made."""
+        while True:
+            idle = len(self._free)
+            try:
+                return self._run(statement, *values)
+            except Exception:
+                if not self.postgres or not idle or len(self._free) == idle:
+                    raise
 
     @contextmanager
     def writing(self) -> Iterator[None]:
         """All or nothing; no other writer in between."""
-        self._run("BEGIN" if self.postgres else "BEGIN IMMEDIATE")
-        try:
-            if self.postgres:
-                self._run("SELECT pg_advisory_xact_lock(?)", _LOCK)
-            yield
-            self._run("COMMIT")
-        except BaseException:
-            if not getattr(self._connection(), "closed", False):
-                self._run("ROLLBACK")
-            raise
+        self._retried("SELECT 1")  # leaves a connection that answers on top
+        with self._borrowed() as link:
+            self._mine.connection = link
+            try:
+                self._run("BEGIN" if self.postgres else "BEGIN IMMEDIATE")
+                if self.postgres:
+                    self._run("SELECT pg_advisory_xact_lock(?)", _LOCK)
+                yield
+                self._run("COMMIT")
+            except BaseException:
+                if self._in_transaction(link):
+                    self._run("ROLLBACK")
+                raise
+            finally:
+                self._mine.connection = None
+
+    def _in_transaction(self, link: Any) -> bool:
+        if self.postgres:
+            return not link.closed
+        return bool(link.in_transaction)
 
     def close(self) -> None:
-        for connection in self._open:
-            connection.close()
+        while self._free:
+            self._free.pop().close()
 
     def rows(self, statement: str, *values: Any) -> list[Row]:
         """Rows with their `body` opened."""
-        try:
-            found = self._run(statement, *values)
-        except Exception:
-            # PostgreSQL was started again, or a proxy has closed an idle connection: one more try with another one.
-            if not (self.postgres and getattr(self._mine.connection, "closed", False)):
-                raise
-            found = self._run(statement, *values)
+        inside = getattr(self._mine, "connection", None) is not None
+        found = (self._run if inside else self._retried)(statement, *values)
         return [row | json.loads(row.pop("body")) if "body" in row else row for row in found]
 
     def one(self, statement: str, *values: Any) -> Row | None:
