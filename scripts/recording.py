@@ -13,15 +13,25 @@ from pathlib import Path
 from playwright.sync_api import Locator, Page, expect, sync_playwright
 
 WIDTH, HEIGHT = 1180, 740
-WRONG = {"derailment": "it was a blast", "24 people": "it was 11", "lightning strike": "it was an old bomb", "Ostby": "the town is Halden"}
+WRONG = {
+    "derailment": "it was a blast",
+    "24 people": "it was 11",
+    "lightning strike": "it was an old bomb",
+    "Ostby": "the town is Halden",
+}
 """What is wrong with the first completion of the first prompt, which follows from the seed."""
 SELECTED = ("afternoon", "It was in the morning")
 CURSOR = """() => {
   const dot = document.createElement("div");
-  Object.assign(dot.style, { position: "fixed", width: "18px", height: "18px", margin: "-9px", borderRadius: "50%", zIndex: 99,
-    background: "rgb(8 103 173 / 0.35)", border: "2px solid rgb(8 103 173)", pointerEvents: "none", left: "-50px" });
+  Object.assign(dot.style, { position: "fixed", width: "18px", height: "18px", margin: "-9px", borderRadius: "50%",
+    zIndex: 99, background: "rgb(8 103 173 / 0.35)", border: "2px solid rgb(8 103 173)",
+    pointerEvents: "none", left: "-50px" });
   document.body.append(dot);
-  addEventListener("pointermove", (event) => { dot.style.left = `${event.clientX}px`; dot.style.top = `${event.clientY}px`; }, true);
+  const follow = (event) => {
+    dot.style.left = `${event.clientX}px`;
+    dot.style.top = `${event.clientY}px`;
+  };
+  addEventListener("pointermove", follow, true);
 }"""
 
 
@@ -45,7 +55,9 @@ class Film:
 
     def move(self, x: float, y: float, steps: int = 5) -> None:
         for step in range(1, steps + 1):
-            self.page.mouse.move(x * step / steps + 400 * (1 - step / steps), y * step / steps + 300 * (1 - step / steps))
+            self.page.mouse.move(
+                x * step / steps + 400 * (1 - step / steps), y * step / steps + 300 * (1 - step / steps)
+            )
             self.shot(0.06)
 
     def click(self, target: Locator) -> None:
@@ -59,8 +71,20 @@ class Film:
         lines = [f"file '{path}'\nduration {seconds}" for path, seconds in self.frames]
         listed = self.folder / "frames.txt"
         listed.write_text("\n".join([*lines, f"file '{self.frames[-1][0]}'"]))
-        colours = "split[a][b];[a]palettegen=max_colors=96:stats_mode=diff[p];[b][p]paletteuse=dither=none:diff_mode=rectangle"
-        source = ["-f", "concat", "-safe", "0", "-i", str(listed), "-vf", f"fps=12.5,mpdecimate=hi=1:lo=1:frac=0,{colours}"]
+        colours = (
+            "split[a][b];[a]palettegen=max_colors=96:stats_mode=diff[p];"
+            "[b][p]paletteuse=dither=none:diff_mode=rectangle"
+        )
+        source = [
+            "-f",
+            "concat",
+            "-safe",
+            "0",
+            "-i",
+            str(listed),
+            "-vf",
+            f"fps=12.5,mpdecimate=hi=1:lo=1:frac=0,{colours}",
+        ]
         subprocess.run(["ffmpeg", "-v", "error", "-y", *source, "-fps_mode", "vfr", str(picture)], check=True)
         took = sum(seconds for _, seconds in self.frames)
         print(f"{picture}: {took:.0f} s, {picture.stat().st_size / 1e6:.2f} MB, {len(self.frames)} frames")

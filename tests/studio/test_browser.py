@@ -138,10 +138,10 @@ def tokens_with(page: Page, letter: str, word: str) -> Locator:
     return box.nth(inside[0]).or_(box.nth(inside[-1]))
 
 
-def point(page: Page, token: Locator) -> tuple[float, float]:
+def point(token: Locator) -> tuple[float, float]:
     """In the middle of a token; one that is broken over two lines has two boxes."""
     box = token.evaluate(
-        "each => { const box = [...each.getClientRects()].at(-1); return [box.x + box.width / 2, box.y + box.height / 2]; }"
+        "each => [...each.getClientRects()].map((box) => [box.x + box.width / 2, box.y + box.height / 2]).at(-1)"
     )
     return box[0], box[1]
 
@@ -182,17 +182,17 @@ def test_the_whole_path_by_mouse(open_page: Open) -> None:
     expect(tokens_with(page, "A", wrong).first).to_have_class(re.compile("s-poor.* n "))
     expect(here.locator(".missed-line")).to_contain_text("seven ships")
     expect(here.locator(".missed-line")).to_contain_text("not in the completion")
+    picture(page, "write")
     # The phrase in the box and its tokens light up together, both ways.
     phrase = here.locator(".mirror .ph", has_text=wrong)
-    page.mouse.move(*point(page, phrase))
+    page.mouse.move(*point(phrase))
     assert "".join(here.locator(".completion .t.on").all_text_contents()).strip() == wrong
     expect(page.locator("#tip")).to_contain_text("− poor")
-    page.mouse.move(*point(page, tokens_with(page, "A", wrong).first))
+    page.mouse.move(*point(tokens_with(page, "A", wrong).first))
     expect(here.locator(".mirror .ph.on")).to_have_text(wrong)
-    picture(page, "write")
 
     # Words selected with the mouse, and a comment on just them.
-    inside = point(page, tokens_with(page, "A", other).first)
+    inside = point(tokens_with(page, "A", other).first)
     drag(page, inside, (inside[0] + 4, inside[1]))
     expect(page.locator("#note-title")).to_have_text(f"“{other}”")
     page.keyboard.type("Nobody said so")
@@ -205,7 +205,7 @@ def test_the_whole_path_by_mouse(open_page: Open) -> None:
     following = here.locator(".completion .t").nth(int(last.get_attribute("data-index") or 0) + 2)
     grip = edge.bounding_box()
     assert grip
-    drag(page, (grip["x"] + 7, grip["y"] + grip["height"] / 2), point(page, following))
+    drag(page, (grip["x"] + 7, grip["y"] + grip["height"] / 2), point(following))
     longer = page.locator("#note-title").inner_text()
     assert longer.startswith(f"“{other}") and len(longer) > len(other) + 2
     page.get_by_role("button", name="Done").click()
@@ -339,7 +339,7 @@ def test_a_phone(open_page: Open) -> None:
     expect(card(page, "A").locator(".completion .t.s-neutral").first).to_be_visible()
     page.get_by_role("button", name="Done").tap()
     button = page.get_by_role("button", name="Learn").last.bounding_box()
-    assert button and button["y"] + button["height"] <= 812
+    assert button and button["y"] + button["height"] <= 812 and button["x"] + button["width"] <= 375
     for view in ("Learned", "People"):
         page.get_by_role("link", name=view, exact=True).tap()
         expect(page.locator("main h1:visible")).to_have_count(1)
@@ -365,8 +365,9 @@ def test_two_hundred_prompts_and_a_name_for_every_control(open_page: Open) -> No
     expect(page.locator("#queue-count")).to_have_text("1 prompt")
     critique(page, "A").fill("")
     expect(page.locator("#queue-count")).to_have_text("0 prompts")
-    unnamed = """() => [...document.querySelectorAll("button, select, input, textarea, summary, a, [role=slider], [tabindex='0']")]
-        .filter((each) => !each.labels?.length && !each.ariaLabel && !each.textContent.trim()).map((each) => each.outerHTML)"""
+    unnamed = """() => [...document.querySelectorAll("button, select, input, textarea, summary, a, [tabindex='0']")]
+        .filter((each) => !each.labels?.length && !each.ariaLabel && !each.textContent.trim())
+        .map((each) => each.outerHTML)"""
     tokens_with(page, "A", picks(page, "A", 1)[0]).first.click()
     assert page.evaluate(unnamed) == []
     page.keyboard.press("Escape")
@@ -400,7 +401,9 @@ def test_two_people_are_compared_and_exported(open_page: Open) -> None:
     critique(bob, "A").fill(f"I think that “{word}” is wrong.")
     saved(bob, "A")
     bob.get_by_role("link", name="People", exact=True).click()
-    line = bob.locator(".panel", has=bob.get_by_role("heading", name="Agreement")).locator("tbody tr", has_text="Ada and Bob")
+    line = bob.locator(".panel", has=bob.get_by_role("heading", name="Agreement")).locator(
+        "tbody tr", has_text="Ada and Bob"
+    )
     expect(line).to_contain_text("1.00")
     expect(bob.locator(".panel", has=bob.get_by_role("heading", name="Today"))).to_contain_text("Bob (you)")
     picture(bob, "people")
@@ -467,7 +470,9 @@ def test_two_windows_of_one_person_never_overwrite_each_other(open_page: Open) -
     critique(page, "B").fill("The first window.")
     critique(second, "B").fill("The second window.")
     losing, winning = second, page
-    expect(page.locator(".conflict:visible").or_(card(page, "B").locator(".saved", has_text=re.compile("^saved")))).to_be_visible()
+    expect(
+        page.locator(".conflict:visible").or_(card(page, "B").locator(".saved", has_text=re.compile("^saved")))
+    ).to_be_visible()
     if page.locator(".conflict:visible").count():
         losing, winning = page, second
     clash = losing.locator(".conflict")
