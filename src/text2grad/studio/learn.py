@@ -411,7 +411,7 @@ def _shown(model: Model, prompt: Row, bodies: Sequence[Mapping[str, Any]]) -> li
 
 def _noise(metrics: Mapping[str, float]) -> float:
     """Standard error of the held-out score; 0 where it is not known."""
-    return metrics.get("held_out/std", 0.0) / max(metrics.get("held_out/n", 1.0), 1.0) ** 0.5
+    return float(metrics.get("held_out/std", 0.0) / max(metrics.get("held_out/n", 1.0), 1.0) ** 0.5)
 
 
 def warnings_of(before: Mapping[str, float], after: Mapping[str, float], apart: float, skipped: int) -> list[str]:
