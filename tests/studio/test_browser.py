@@ -104,6 +104,7 @@ def open_page(browser: Browser, studio: Server) -> Iterator[Open]:
 
 def picture(page: Page, name: str) -> None:
     if PICTURES:
+        page.wait_for_timeout(800)  # until scrolling has come to rest
         page.screenshot(path=Path(PICTURES) / f"studio-{name}.png")
 
 
