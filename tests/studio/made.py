@@ -55,7 +55,7 @@ def filled(store: Store, prompts: int = 3, completions: int = 2) -> None:
     numbers = store.add_prompts([words.example_body(example) for example in examples])
     with store.writing():
         start = {"updates": 0, "parts": [], "critiques": 0, "learned": {}, "held_out": None, "kl": 0.0}
-        store.add_version(0, None, start)
+        store.add_version(0, None, start, {})
         store.add_completions({number: [body()] * completions for number in numbers}, 0)
 
 

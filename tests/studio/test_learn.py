@@ -90,7 +90,7 @@ def learn(worker: Worker, parts: tuple[str, ...] = ("direct",), updates: int = 4
     worker.store.add_job("learn", "Ada", updates=updates, parts=list(parts))
     (job,) = work(worker)
     assert job["state"] == "done", job["error"]
-    return worker.store.version(job["version"])
+    return worker.store.version(job["version"]) | {"comparison": worker.store.comparison(job["version"])}
 
 
 def test_blamed_tokens_fall_praised_ones_rise_and_the_rest_stays(worker: Worker) -> None:
@@ -172,7 +172,7 @@ def test_the_same_learning_gives_the_same_weights(tmp_path: Path, settings: Stud
 def test_a_correction_makes_what_it_put_in_likelier(worker: Worker) -> None:
     assert worker.model is not None
     say(worker, 1, feedback="", revision="The crane fell at noon.")
-    direct = Direct(worker.model, Lessons.of(worker.store, 0, 4))
+    direct = Direct(worker.model, Lessons.of(worker.store, 0, 4, 99))
     assert direct.corrections is not None
     learn(worker)
     rows = list(read_jsonl(worker.folder / "runs" / "learn-00001" / "metrics.jsonl"))
@@ -187,7 +187,7 @@ def test_only_what_a_correction_changed_is_a_target(worker: Worker) -> None:
     text = "Nobody was hurt, said the port's master on Monday."
     _, (made,) = worker.model.encoded(words.example_in(prompt), [text])
     body = {**row, **made.to_json(), "logprobs": [-1.0] * len(made.token_ids)}
-    lessons = Lessons.of(worker.store, 0, 0)
+    lessons = Lessons.of(worker.store, 0, 0, 99)
     said = {"revision": text.replace("Monday", "Tuesday"), "score": None, "feedback": "", "author": "Ada"}
     found: dict[str, list[Any]] = {"spans": [], "missed": [], "omissions": []}
     critique = {"id": 1, "completion": 1, "prompt": row["prompt"], "version": 1, "alignment": found, **said}
@@ -205,16 +205,28 @@ def test_scores_of_two_completions_move_them_apart(worker: Worker) -> None:
     say(worker, 1, feedback="", score=1.0)
     say(worker, 2, feedback="", score=-0.5)
     say(worker, 4, feedback="", score=1.0)  # alone with its prompt: nothing to compare it with
-    gains = Direct(worker.model, Lessons.of(worker.store, 0, 0))._by_scores()
+    gains = Direct(worker.model, Lessons.of(worker.store, 0, 0, 99))._by_scores()
     # Above the other by 1.5, which counts as 1, of which half.
     assert [float(row[0]) for row in gains] == [0.5, -0.5, 0.0]
+
+
+def test_what_is_new_comes_first_where_there_is_more_than_there_are_turns(worker: Worker) -> None:
+    one, two, three = (mark(worker, number, 0, 3, "poor") for number in (1, 4, 7))
+    with worker.store.writing():
+        body = {"updates": 1, "learned": {str(three): 1}}
+        worker.store.add_version(1, 0, body, {})
+
+    def chosen(most: int) -> set[int]:
+        return {row["id"] for row in Lessons.of(worker.store, 1, 0, most).critiques}
+
+    assert chosen(1) == {two} and chosen(2) == {one, two} and chosen(9) == {one, two, three}
 
 
 def test_rl_with_a_critic_is_told_apart(tmp_path: Path, settings: StudioSettings) -> None:
     made = begun(tmp_path, replace(settings, critic="reference"))
     assert all(row["score"] is not None for row in made.store.completions(1, 0))
     row = learn(made, ("rl",), updates=2)
-    assert row["parts"] == ["rl"] and row["comparison"]["criticised"] == []
+    assert row["parts"] == ["rl"] and row["comparison"]["criticised"] == [] and row["learned"] == {}
     rows = list(read_jsonl(tmp_path / "runs" / "learn-00001" / "metrics.jsonl"))
     assert "score/mean" in rows[-1] and not any(key.startswith("direct/") for key in rows[-1])
     mark(made, 1, 0, 3, "poor")

@@ -139,7 +139,7 @@ def test_a_job_is_taken_once_and_a_dead_worker_s_job_twice_at_most(opened: Open)
 def test_a_change_that_fails_leaves_nothing(store: Store) -> None:
     before = store.last_event()
     with pytest.raises(ZeroDivisionError), store.writing():
-        store.add_version(1, 0, {})
+        store.add_version(1, 0, {}, {})
         raise ZeroDivisionError
     assert [row["version"] for row in store.versions()] == [0]
     assert (store.get("version"), store.last_event()) == (0, before)

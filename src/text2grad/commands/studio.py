@@ -33,7 +33,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, default=8265, metavar="N", help="0: any free one (default: 8265)")
     parser.add_argument("--host", default="127.0.0.1", help="where to listen; other than loopback only with a password")
     parser.add_argument("--password", metavar="WORD", help=f"for people on other machines; better in {PASSWORD}")
-    parser.add_argument("--store", metavar="URL", help="postgresql://…, for a team; default: SQLite in the folder")
+    parser.add_argument(
+        "--store", metavar="URL", help="postgresql://…, for a team, or in TEXT2GRAD_STUDIO_STORE; else SQLite"
+    )
     parser.add_argument("--open", action="store_true", help="open it in the browser")
     parser.add_argument("--format", default="jsonl", choices=("jsonl", "label_studio", "argilla"), help="of `export`")
     parsing.add_settings(parser, StudioSettings)
@@ -53,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if find_spec("torch") is None:  # the worker's; said before anybody waits for it
         raise MissingExtra.of(ModuleNotFoundError(name="torch"), "text2grad studio") or UsageError("needs torch")
-    from text2grad.studio.folder import Folder
+    from text2grad.studio.folder import STORE, Folder
     from text2grad.studio.security import is_loopback
 
     password = args.password or os.environ.get(PASSWORD) or None
@@ -62,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     if password is not None and len(password) < 8:
         raise UsageError("the password should have at least 8 characters")
     plain = not others and not overrides and args.config is None and (Path(args.out) / "settings.yaml").exists()
-    with Folder(Path(args.out), None if plain else settings, args.store) as folder:
+    with Folder(Path(args.out), None if plain else settings, args.store or os.environ.get(STORE)) as folder:
         return _serve(args, folder, password)
 
 
@@ -128,10 +130,10 @@ def _export(args: argparse.Namespace, words: list[str], overrides: list[str]) ->
         raise UsageError("export wants the folder of a studio: text2grad studio export DIR [--format FORMAT]")
     from text2grad.runs import write_atomic
     from text2grad.studio.exports import exported
-    from text2grad.studio.folder import database_of
+    from text2grad.studio.folder import STORE, database_of
     from text2grad.studio.store import Store
 
-    store = Store(database_of(Path(words[0]), args.store))
+    store = Store(database_of(Path(words[0]), args.store or os.environ.get(STORE)))
     name, content = exported(store, args.format)
     store.close()
     target = Path(words[0]) / name

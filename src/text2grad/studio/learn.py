@@ -72,10 +72,18 @@ class Lessons:
     """Completions that nobody criticised, each with its prompt."""
     judged: list[Example]
     """The task's own prompts, for the critic."""
+    learned: dict[str, int]
+    """Critique → the edit that was learned from before."""
 
     @classmethod
-    def of(cls, store: Store, version: int, kept: int) -> "Lessons":
-        said = store.critiques()
+    def of(cls, store: Store, version: int, kept: int, most: int) -> "Lessons":
+        """`most`: as many critiques as there are turns; what is new comes before what was learned from, then before old."""
+        learned = store.learned(version)
+
+        def weight(row: Row) -> tuple[bool, float]:
+            return learned.get(str(row["id"])) != row["version"], row["time"]
+
+        said = sorted(store.critiques(), key=weight)[-most:]
         criticised = {row["completion"] for row in said}
         asked = {row["prompt"] for row in said}
         others = store.rows(
@@ -92,6 +100,7 @@ class Lessons:
             {number: store.completions(number, version) for number in asked},
             [(row, store.prompt(row["prompt"])) for row in others],
             [words.example_in(row) for row in task],
+            learned,
         )
 
 
@@ -100,6 +109,7 @@ class Learned:
     """What came out, for the store."""
 
     body: dict[str, Any]
+    comparison: dict[str, Any]
     completions: Bodies
     """Of the new version."""
 
@@ -126,8 +136,8 @@ def learn(model: Model, version: int, parts: Sequence[str], updates: int, lesson
     body = {
         "updates": updates,
         "parts": list(parts),
-        "critiques": len(lessons.critiques),
-        "learned": {str(row["id"]): row["version"] for row in lessons.critiques},
+        "critiques": len(lessons.critiques) if direct else 0,
+        "learned": lessons.learned | {str(row["id"]): row["version"] for row in lessons.critiques if direct},
         "held_out": shown_metrics(after) or None,
         "kl": apart,
     }
@@ -139,7 +149,7 @@ def learn(model: Model, version: int, parts: Sequence[str], updates: int, lesson
         "prompts": _side_by_side(model, lessons, compared, again),
         "warnings": warnings_of(before, after, apart, direct.skipped if direct else 0),
     }
-    return Learned(body | {"comparison": comparison}, again)
+    return Learned(body, comparison, again)
 
 
 def _train(

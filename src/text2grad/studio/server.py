@@ -266,8 +266,7 @@ def shown_job(job: Row) -> dict[str, Any]:
 
 def learned_by(store: Store) -> dict[str, int]:
     """Critique → the edit of it that the current version has learned from."""
-    row = store.one("SELECT body FROM versions WHERE version = ?", store.get("version", 0))
-    return dict(row["learned"]) if row else {}
+    return store.learned(store.get("version", 0))
 
 
 def state(studio: Studio, request: Request, _: Any) -> Any:
@@ -518,10 +517,10 @@ def get_job(studio: Studio, request: Request, _: Any) -> Any:
 
 
 def learned(studio: Studio, request: Request, _: Any) -> Any:
-    row = studio.store.version(_id(request))
-    if "comparison" not in row:
+    row, found = studio.store.version(_id(request)), studio.store.comparison(_id(request))
+    if not found:
         raise LookupError(f"version {row['version']} is the start: nothing was learned there")
-    return row["comparison"] | {
+    return found | {
         "version": row["version"],
         "parts": [{"name": n, "what": PARTS[n]} for n in row["parts"]],
     }

@@ -50,9 +50,12 @@ CREATE TABLE IF NOT EXISTS jobs (
   cancel BIGINT NOT NULL, time DOUBLE PRECISION NOT NULL, body TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS jobs_in ON jobs (state);
 CREATE TABLE IF NOT EXISTS versions (
-  version BIGINT PRIMARY KEY, parent BIGINT, time DOUBLE PRECISION NOT NULL, body TEXT NOT NULL);
+  version BIGINT PRIMARY KEY, parent BIGINT, time DOUBLE PRECISION NOT NULL, body TEXT NOT NULL,
+  comparison TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS events (id SERIAL, kind TEXT NOT NULL, body TEXT NOT NULL)
 """
+
+_VERSIONS = "SELECT version, parent, time, body FROM versions"
 
 
 class Store:
@@ -405,14 +408,30 @@ class Store:
                     )
 
     def versions(self) -> list[Row]:
-        return self.rows("SELECT * FROM versions ORDER BY version")
+        return self.rows(f"{_VERSIONS} ORDER BY version")
 
     def version(self, number: int) -> Row:
-        return self._there(self.one("SELECT * FROM versions WHERE version = ?", number), "version", number)
+        return self._there(self.one(f"{_VERSIONS} WHERE version = ?", number), "version", number)
 
-    def add_version(self, version: int, parent: int | None, body: Mapping[str, Any]) -> None:
+    def learned(self, number: int) -> dict[str, int]:
+        """Critique → the edit of it that a version has learned from; nothing where there is no such version yet."""
+        row = self.one(f"{_VERSIONS} WHERE version = ?", number)
+        return dict(row["learned"]) if row else {}
+
+    def comparison(self, number: int) -> Row:
+        """What a Learn changed: large, and read only by who asks for it."""
+        self.version(number)
+        (row,) = self._run("SELECT comparison FROM versions WHERE version = ?", number)
+        return dict(json.loads(row["comparison"]))
+
+    def add_version(
+        self, version: int, parent: int | None, body: Mapping[str, Any], comparison: Mapping[str, Any]
+    ) -> None:
         """The new current version; inside `writing`. What could be redone no longer can."""
-        self._run("INSERT INTO versions VALUES (?, ?, ?, ?)", version, parent, time.time(), json.dumps(body))
+        self._run(
+            "INSERT INTO versions VALUES (?, ?, ?, ?, ?)",
+            *(version, parent, time.time(), json.dumps(body), json.dumps(comparison)),
+        )
         self.put("redo", [])
         self.set_version(version)
 

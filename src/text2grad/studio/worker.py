@@ -108,7 +108,7 @@ class Worker:
             "held_out": shown_metrics(metrics) or None,
             "kl": 0.0,
         }
-        return lambda: self.store.add_version(0, None, body)
+        return lambda: self.store.add_version(0, None, body, {})
 
     def do_sample(self, job: Row, told: "Progress") -> Callable[[], Any]:
         version, row = self.store.get("version", 0), self.store.prompt(job["prompt"])
@@ -125,7 +125,8 @@ class Worker:
         self.model.load(parent)
         # What a worker that was killed has left of it.
         shutil.rmtree(self.model.run_folder(version), ignore_errors=True)
-        lessons = Lessons.of(self.store, parent, self.settings.learn.kept)
+        options = self.settings.learn
+        lessons = Lessons.of(self.store, parent, options.kept, options.critiques * job["updates"])
         try:
             made = learn(self.model, version, job["parts"], job["updates"], lessons, told)
         except BaseException:
@@ -133,7 +134,7 @@ class Worker:
             raise
 
         def finish() -> dict[str, Any]:
-            self.store.add_version(version, parent, made.body)
+            self.store.add_version(version, parent, made.body, made.comparison)
             self.store.add_completions(made.completions, version)
             return {"version": version}
 
