@@ -77,7 +77,7 @@ class Lessons:
 
     @classmethod
     def of(cls, store: Store, version: int, kept: int, most: int) -> "Lessons":
-        """`most`: as many critiques as there are turns; what is new comes before what was learned from, then before old."""
+        """`most`: as many critiques as there are turns: what is new first, then the latest."""
         learned = store.learned(version)
 
         def weight(row: Row) -> tuple[bool, float]:
