@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.studio.made import tiny_studio
-from text2grad.commands.export import run as export_run
+from text2grad.cli import main
 from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.report.folders import read_runs
 from text2grad.report.page import build
@@ -240,10 +240,8 @@ def test_the_run_folder_is_one_that_report_and_export_read(worker: Worker, tmp_p
     folder = worker.folder / "runs" / "learn-00001"
     page = build(read_runs([folder]))
     assert page.completions and b"Blamed tokens" in page.html
-    import argparse
-
     target = tmp_path / "exported"
-    assert export_run(argparse.Namespace(words=[str(folder), str(target)], adapter=False)) == 0
+    assert main(["export", str(folder), str(target)]) == 0
     from text2grad.models.load import load_model
 
     model, _ = load_model(str(target))
