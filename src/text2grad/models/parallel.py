@@ -86,11 +86,13 @@ def shard(policy: nn.Module) -> None:
         policy(blank(backbone.device))
 
 
-def whole_weights(model: nn.Module) -> dict[str, Tensor]:
-    """All weights of a sharded model, on the CPU of the first process; empty on the others. All must ask together."""
+def whole_weights(model: nn.Module, *, trained: bool = False) -> dict[str, Tensor]:
+    """All weights of a sharded model, on the CPU of the first process; empty on the others. All must ask together.
+    `trained`: only those that are."""
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
-    whole: Any = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True, ignore_frozen_params=trained)
+    whole: Any = get_model_state_dict(model, options=options)
     return dict(whole)
 
 
