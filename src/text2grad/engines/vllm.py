@@ -269,9 +269,17 @@ class ServedSampler:
                     f"{server.name} was given the policy's weights, and its log-probs differ from the trainer's by "
                     f"{apart:.3g} per token, over sampling.served.tolerance={tolerance:g}. Does it serve the model "
                     f"that this run starts from, in this precision? It should be started with: {server.engine.flags}"
+                    f"{self._tied()}"
                 )
         answer = next(iter(answers.values()))
         self.probe = Probe(answer, ours[answer.ids])
+
+    def _tied(self) -> str:
+        """About servers that load all weights again, and keep the vocabulary projection where it is the embedding."""
+        tied = getattr(self.policy.base.config.get_text_config(), "tie_word_embeddings", False)
+        if self.policy.options.lora.rank or not tied:
+            return ""
+        return ". This model's embedding is its vocabulary projection: some builds reload only one of them; train LoRA"
 
     def _ours(self, answers: Mapping[str, Answer]) -> dict[tuple[int, ...], tuple[float, ...]]:
         """Ids of a probe → their log-probs by the policy as it is now."""

@@ -182,12 +182,13 @@ class Backbone(nn.Module):
         """A folder that plain transformers loads: adapters are merged into the weights they adapt, and the dtype is the
         one that the base was published in, where that is known. `adapter`: the adapters alone, for peft.
 
-        `weights`: those of `model`, whole, where its own are sharded over processes."""
-        model = self.model if weights is None else self._rebuilt(weights)
+        `weights`: those of `model`, whole, where its own are sharded over processes; of an adapter the trained ones
+        are enough."""
         if adapter:
-            write_adapter(model, path)
+            write_adapter(self.model, path, weights)
             tokenizer.save_pretrained(path)
             return
+        model = self.model if weights is None else self._rebuilt(weights)
         saves_as = getattr(self.base, "saves_as", None) or self.base.dtype
         if weights is None and (self.options.lora.rank or saves_as != self.base.dtype):
             model = copy.deepcopy(model)
@@ -203,12 +204,13 @@ class Backbone(nn.Module):
             tokenizer.save_pretrained(path)
 
     def _rebuilt(self, weights: dict[str, Tensor]) -> Any:
-        """The model again, in one piece, on the CPU."""
-        with torch.random.fork_rng(devices=[]):
+        """The model again, in one piece, on the CPU, around these very weights."""
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
             model = type(self.base)(self.base.config).to(self.base.dtype)
             model.generation_config = self.base.generation_config
             model = _with_lora(model, self.options.lora) if self.options.lora.rank else model
-        model.load_state_dict(weights)
+        model.load_state_dict(weights, assign=True)
+        (model.get_base_model() if self.options.lora.rank else model).tie_weights()
         return model
 
     def records(self) -> bool:

@@ -87,7 +87,8 @@ def writers_of(
     """RUN/model, and RUN/adapter or RUN/best where they are wanted; `best_card` goes into the latter. Gathers sharded
     weights, so every process must call it."""
     with memory_named("saving the model", "nothing: close other programs"):
-        weights: dict[str, Tensor] | None = whole_weights(policy.model) if world.sharded else None
+        trained = save == "adapter"  # the base need not be gathered
+        weights: dict[str, Tensor] | None = whole_weights(policy.model, trained=trained) if world.sharded else None
 
     def write(path: Path, *, adapter: bool = False, card: str = card) -> None:
         options = {"adapter": True} if adapter else {}
