@@ -307,7 +307,8 @@ class Batch:
     def run(self) -> list[Answer]:
         for server in self.servers:
             server.faults, server.resting_until, server.given_up = 0, 0.0, ""
-            for _ in range(self.workers):
+        for _ in range(self.workers):
+            for server in self.servers:  # in turn, so that a few questions are shared out
                 threading.Thread(target=self._work, args=(server,), daemon=True).start()
         with self._changed:
             while not self._over():

@@ -183,9 +183,9 @@ class ServedSampler:
             for faults in range(1, self.settings.served.retries + 2):
                 found = list(pool.map(self._try, self.servers))
                 good = {server.url: one for server, one in zip(self.servers, found, strict=True) if one is not None}
+                self.faults += len(self.servers) - len(good)
                 if good:
                     return good
-                self.faults += len(self.servers)
                 if faults <= self.settings.served.retries:
                     time.sleep(rest_after(faults))
         raise nobody_left(self.servers, 0, 0)
