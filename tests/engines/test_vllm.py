@@ -13,7 +13,7 @@ from tests.training.trainings import HELD_OUT, driving, metrics_of, rows_of, sai
 from text2grad import config
 from text2grad.engines import servers
 from text2grad.engines.servers import Answer, servers_at
-from text2grad.engines.vllm import agree
+from text2grad.engines.vllm import agree, sums_of
 from text2grad.errors import ConfigError, RunError
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.training.settings import TrainSettings
@@ -281,6 +281,16 @@ def test_a_rollout_of_another_engine_keeps_its_own_log_probs(loopback: Any, tmp_
     assert 0.05 < row["engine/mismatch"] < row["engine/mismatch_max"] and row["update/clip_frac"] < 1
     assert len(rows_of(run)) == 6, "no completion is left out"
     assert all(math.isfinite(number) for one in rows_of(run) for number in one["logprobs"])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_smallest_change_of_a_weight_is_seen(dtype: torch.dtype) -> None:
+    weights = [torch.randn(3, 2).to(dtype), torch.zeros(4, dtype=dtype)]
+    before = sums_of(weights)
+    assert sums_of(weights) == before
+    weights[1].data[2] = torch.finfo(dtype).smallest_normal
+    after = sums_of(weights)
+    assert after[0] == before[0] and after[1] != before[1]
 
 
 def test_one_address_and_several() -> None:

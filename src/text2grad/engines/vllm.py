@@ -14,13 +14,15 @@ import shutil
 import tempfile
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from text2grad.engines.servers import (
     Answer,
@@ -92,7 +94,8 @@ class ServedSampler:
         self.probe: Probe | None = None
         self._question: Question | None = None
         """The probe's; the same in all versions, so that two can be compared."""
-        self._versions, self._seen = 0, [-1]
+        self._versions = 0
+        self._seen: list[int] = []
         self.faults, self.push_seconds = 0, 0.0
 
     def _make_root(self) -> str:
@@ -134,7 +137,7 @@ class ServedSampler:
 
     def _hand_over(self, prompts: Sequence[Sequence[int]]) -> None:
         """Give the servers the policy's weights, if they have changed. Collective."""
-        now = [getattr(weight, "_local_tensor", weight)._version for weight in self.policy.trainable().values()]
+        now = sums_of(self.policy.trainable().values())
         if not self.world.all_max(int(now != self._seen)):
             assert self.weights is not None
             if not self.weights.adapter:
@@ -303,6 +306,15 @@ class ServedSampler:
         if problem is not None:
             raise RunError(problem)
         return done  # type: ignore[return-value]
+
+
+def sums_of(weights: Iterable[Tensor]) -> list[int]:
+    """A checksum of each weight, of this process's part where it is sharded: the sum of its bits, read as integers. Not
+    torch's counter of changes: steps of a sharded optimizer do not count there."""
+    kinds = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+    parts = [getattr(weight, "_local_tensor", weight).detach() for weight in weights]
+    sums = [part.contiguous().view(kinds[part.element_size()]).sum(dtype=torch.int64) for part in parts]
+    return torch.stack(sums).tolist() if sums else []  # type: ignore[no-any-return]
 
 
 def seed_of(seed: Seed, place: int) -> int:

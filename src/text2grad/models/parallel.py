@@ -45,7 +45,11 @@ class Processes(World):
     @property
     def launched(self) -> str:
         """The command-line words that start as many processes again; empty for one."""
-        return f"--launch {'fsdp2' if self.sharded else 'ddp'} --processes {self.size}" if self.size > 1 else ""
+        if self.size == 1:
+            return ""
+        here = int(os.environ.get("LOCAL_WORLD_SIZE", self.size))
+        nodes = f" --nodes {self.size // here} --node-rank RANK --rendezvous HOST:PORT" if self.size > here else ""
+        return f"--launch {'fsdp2' if self.sharded else 'ddp'} --processes {here}{nodes}"
 
     def all_sum(self, numbers: Any) -> Any:
         # On the device of this process: GPUs speak nccl, which knows no tensors of the CPU.

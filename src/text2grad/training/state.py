@@ -12,6 +12,7 @@ draw them, the learning rate.
 
 import errno
 import random
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -89,7 +90,9 @@ class TrainingState:
         """This process's part of the trained weights and of the optimizer; what is loaded is loaded into them."""
         options = StateDictOptions(ignore_frozen_params=True)
         weights, optimizer = get_state_dict(self.policy, self.optimizer, options=options)
-        return {"weights": weights, "optimizer": optimizer}
+        # Under one name each: torch also gives the second one of a vocabulary projection that is the embedding.
+        trained = {name for name, weight in self.policy.named_parameters() if weight.requires_grad}
+        return {"weights": {name: weights[name] for name in trained}, "optimizer": optimizer}
 
     def read(self, folder: Path) -> dict[str, Any]:
         """A checkpoint that is damaged, or cannot be read, is named, with what to do. Shards are loaded at once: they
@@ -135,14 +138,15 @@ def trained_weights(folder: Path, wanted: Mapping[str, Tensor]) -> dict[str, Ten
     if not any(folder.glob(f"*{SHARDS}")):
         weights: dict[str, Tensor] = torch.load(folder / STATE, map_location="cpu", weights_only=True)["weights"]
         return weights
-    with shard_errors(folder):
-        there = dcp.FileSystemReader(folder).read_metadata().state_dict_metadata
-        names = [name.removeprefix("weights.") for name in there if name.startswith("weights.")]
-        weights = {name: torch.empty_like(wanted[name]) if name in wanted else torch.empty(0) for name in names}
+    reader = dcp.FileSystemReader(folder)
+    there = {
+        name.removeprefix("weights.") for name in reader.read_metadata().state_dict_metadata if name[:8] == "weights."
+    }
+    weights = {name: torch.empty_like(wanted[name]) if name in wanted else torch.empty(0) for name in there}
+    with shard_errors(folder), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "torch.distributed is disabled")  # which is what is meant
         dcp.load(
-            {"weights": {name: weights[name] for name in names if name in wanted}},
-            no_dist=True,
-            storage_reader=dcp.FileSystemReader(folder),
+            {"weights": {name: weights[name] for name in there & wanted.keys()}}, storage_reader=reader, no_dist=True
         )
     return weights
 
