@@ -160,7 +160,9 @@ def step(shape: Shape, gpus: int, *, lora: bool, servers: int = 0) -> dict[str, 
     passes, steps = 4, 4  # micro-batches in a row on one GPU, and optimizer steps
     sampling = ideal_sampling(shape, COMPLETIONS / (servers or train), PROMPT, COMPLETION) * slowness()
     if not servers and sharded:
-        sampling += COMPLETION * gather  # every token gathers every layer
+        # The fast sampler holds all weights once, in bf16; where they do not fit, every token gathers every layer.
+        whole = per_gpu(shape, train, lora=lora) + 2 * shape.weights <= FILLED * MEMORY
+        sampling += gather if whole else COMPLETION * gather
     trained = shape.adapter if lora else shape.weights
     return {
         "sample": sampling,

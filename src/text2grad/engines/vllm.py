@@ -314,7 +314,7 @@ def sums_of(weights: Iterable[Tensor]) -> list[int]:
     kinds = {2: torch.int16, 4: torch.int32, 8: torch.int64}
     parts = [getattr(weight, "_local_tensor", weight).detach() for weight in weights]
     sums = [part.contiguous().view(kinds[part.element_size()]).sum(dtype=torch.int64) for part in parts]
-    return torch.stack(sums).tolist() if sums else []  # type: ignore[no-any-return]
+    return torch.stack(sums).tolist() if sums else []
 
 
 def seed_of(seed: Seed, place: int) -> int:

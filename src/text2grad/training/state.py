@@ -20,11 +20,13 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-import torch.distributed.checkpoint as dcp
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict_loader import load as load_shards
+from torch.distributed.checkpoint.state_dict_saver import save as save_shards
 
 from text2grad.errors import RunError, first_line
 from text2grad.models.parallel import Processes
@@ -82,7 +84,7 @@ class TrainingState:
     def _write_shards(self, folder: Path) -> dict[str, str]:
         """Every process writes its own; the checksums of all, each taken by its writer."""
         with shard_errors(folder):
-            dcp.save(self._shards(), storage_writer=dcp.FileSystemWriter(folder))
+            save_shards(self._shards(), storage_writer=FileSystemWriter(folder))
         mine = {file.name: file_digest(file) for file in folder.glob(f"__{self.world.rank}_*{SHARDS}")}
         return {name: digest for part in self.world.all_gather(mine) for name, digest in part.items()}
 
@@ -121,7 +123,7 @@ class TrainingState:
     def _read_shards(self, folder: Path) -> None:
         state = self._shards()
         with shard_errors(folder):
-            dcp.load(state, storage_reader=dcp.FileSystemReader(folder))
+            load_shards(state, storage_reader=FileSystemReader(folder))
         set_state_dict(
             self.policy,
             self.optimizer,
@@ -138,14 +140,14 @@ def trained_weights(folder: Path, wanted: Mapping[str, Tensor]) -> dict[str, Ten
     if not any(folder.glob(f"*{SHARDS}")):
         weights: dict[str, Tensor] = torch.load(folder / STATE, map_location="cpu", weights_only=True)["weights"]
         return weights
-    reader = dcp.FileSystemReader(folder)
+    reader = FileSystemReader(folder)
     there = {
         name.removeprefix("weights.") for name in reader.read_metadata().state_dict_metadata if name[:8] == "weights."
     }
     weights = {name: torch.empty_like(wanted[name]) if name in wanted else torch.empty(0) for name in there}
     with shard_errors(folder), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled")  # which is what is meant
-        dcp.load(
+        load_shards(
             {"weights": {name: weights[name] for name in there & wanted.keys()}}, storage_reader=reader, no_dist=True
         )
     return weights
