@@ -63,8 +63,8 @@ class SamplingSettings:
     """fast: a static cache, for Llama-like and Qwen2-like models. plain: calls the model step by step, for every causal
     model. auto: fast where it can be. vllm, sglang: servers at sampling.url. Or your own as package.module:object."""
     url: Address = ""
-    """Addresses of the servers, as http://host:port; several with commas between them. The same model must be served
-    there. VLLM_API_KEY in the environment is their key, if they want one."""
+    """Addresses of the servers, each with scheme, host and port; several with commas between them. The same model must
+    be served there. VLLM_API_KEY in the environment is their key, if they want one."""
     served: ServedSettings = field(default_factory=ServedSettings)
     """How servers get the weights, and what happens when one fails."""
     max_new_tokens: Annotated[Int, Ge(1)] = 64
