@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 MOVED := $(if $(filter-out x,x$(shell test "$$(cat '$(VENV)/.place' 2>/dev/null)" = "$$(pwd -P)" || echo moved)$(PYTHON)),moved)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick types fast-tests test check test-gpu test-engines bench soak pictures pins clean moved loop-tests types-and-other-tests
+.PHONY: help demo quick types fast-tests test check test-gpu test-engines test-vllm bench soak pictures pins clean moved loop-tests types-and-other-tests
 
 help:
 	@echo "make demo      train a small model, minutes on two cores, and open the report (sets everything up first)"
@@ -17,6 +17,7 @@ help:
 	@echo "make check     the same for contributors: fixes format and lint first"
 	@echo "make test-gpu  the tests that need a CUDA device"
 	@echo "make test-engines  verl, SkyRL, tinker and prime-rl's library in environments of their own, on a CPU: minutes, gigabytes"
+	@echo "make test-vllm rollouts from real vLLM servers on the CPU, in an environment of their own (minutes, 3 GB)"
 	@echo "make bench     the benchmarks, each printing its ratios"
 	@echo "make soak      10,000 updates with kills, a faulty server and a full disk: about an hour (UPDATES=600: minutes)"
 	@echo "make pictures  draw the pictures of the README again"
@@ -36,7 +37,7 @@ types: $(READY)
 
 # One thread: the tensors are tiny, and the other core checks types.
 fast-tests: $(READY)
-	OMP_NUM_THREADS=1 $(PY) -m pytest -q -m 'not gpu and not slow'
+	OMP_NUM_THREADS=1 $(PY) -m pytest -q -m 'not gpu and not vllm and not slow'
 
 test: $(READY)
 	$(PY) -m ruff format --check .
@@ -64,6 +65,9 @@ test-gpu: $(READY)
 # ENGINES="tinker" runs one of them.
 test-engines:
 	sh scripts/engines/run.sh $(or $(ENGINES),verl skyrl tinker prime_rl)
+
+test-vllm: $(READY)
+	PYTHON='$(or $(PYTHON),$(PY))' sh scripts/vllm.sh .venv-vllm $(PY) -m pytest -m vllm tests/integration/test_vllm.py
 
 bench: $(READY)
 	@for script in benchmarks/*.py; do echo "== $$script"; $(PY) $$script || exit 1; done

@@ -40,6 +40,7 @@ COMMANDS = {
     "doctor": "what is missing on this machine, and the command to get it",
     "env": "versions and devices, for bug reports",
     "export": "a checkpoint of a stopped run → a model folder; rollouts → rows for other trainers",
+    "push": "a finished run's model and its card → a model hub",
     "report": "run folders → one HTML file: charts, completions, critiques",
 }
 """Name → one line of help; the command itself is `text2grad.commands.NAME`, see `module_of`."""

@@ -325,7 +325,9 @@ def _unknown(cls: type, tree: Mapping[str, Any], top: type | None = None, above:
     known = dict(_fields(cls))
     for key, value in tree.items():
         inner = known.get(key)
-        if key not in known:
+        if key in getattr(cls, "REFUSED", {}):
+            yield f"`{above}{key}`: {cls.REFUSED[key]}"  # type: ignore[attr-defined]
+        elif key not in known:
             yield f"there is no setting `{above}{key}`; {_suggest(str(key), above, known, top or cls)}"
         elif inner is not None and isinstance(value, Mapping):
             yield from _unknown(inner, value, top or cls, f"{above}{key}.")

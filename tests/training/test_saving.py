@@ -128,7 +128,13 @@ def test_the_best_model_is_written_where_the_last_is_another(tmp_path: Path, mon
 
 def test_a_card_says_what_was_changed_and_what_came_of_it(given: Path, tmp_path: Path) -> None:
     card = (trained(given, tmp_path / "run", "critics.openai.api_key=secret") / "model" / "README.md").read_text()
-    assert card.startswith("---\nbase_model: ") and "library_name: transformers" in card
+    assert card.startswith("---\nlibrary_name: transformers"), (
+        "the base is a folder, which a hub would refuse as a name"
+    )
+    assert str(given) not in card and "| data | `data.jsonl` |" in card and "| critic | `reference` |" in card
+    digest = json.loads((tmp_path / "run" / "run.json").read_text())["data"][str(given / "data.jsonl")]
+    assert f"| sha256 of `data.jsonl` | `{digest}` |" in card
+    assert "| held out | update 0 | update 2 |" in card and "| Held-out score |" in card
     assert "| `critic` | `reference` |" in card and "held-out score" in card and "n = 4, critic reference" in card
     assert "secret" not in card and "api_key" not in card
 

@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
                     for rollout in part.rollouts
                 ),
             )
-    return launching.ended(0, first=world.is_main)
+    return launching.ended(0)
 
 
 def launched(device: str) -> tuple[World, str]:

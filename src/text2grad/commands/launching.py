@@ -1,7 +1,8 @@
 """`--launch`: the same command again, as several processes, by `accelerate launch` with a shipped configuration.
 
-Enters: the words of the command. Leaves: their exit status. The first process writes how the run ended to a file,
-because the launcher treats every status but 0 as a crash. Imports torch only to count GPUs.
+Enters: the words of the command. Leaves: their exit status. The first process of each machine writes how the run ended
+to a file, because the launcher treats every status but 0 as a crash. Imports torch only to count GPUs. On several
+machines the command is given on each; `jobs.py` prints files that do so.
 """
 
 import argparse
@@ -15,12 +16,14 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from text2grad.commands.parsing import STATUS
 from text2grad.errors import RunError, UsageError
 from text2grad.secrets import hidden_word
 
 NAMES = ("ddp", "fsdp2")
+JOBS = ("slurm", "skypilot", "kubernetes")
 
 
 def add_launch(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +33,24 @@ def add_launch(parser: argparse.ArgumentParser) -> None:
         help="run as several processes. ddp: each holds all weights. fsdp2: weights are sharded",
     )
     parser.add_argument(
-        "--processes", type=int, metavar="N", help="with --launch: how many; default: one per GPU of this machine"
+        "--processes", type=int, metavar="N", help="with --launch: how many per machine; default: one per GPU of it"
+    )
+    parser.add_argument(
+        "--nodes", type=int, metavar="N", help="with --launch: how many machines; each runs the command"
+    )
+    parser.add_argument("--node-rank", type=int, metavar="R", help="number of this machine, from 0")
+    parser.add_argument("--rendezvous", metavar="HOST:PORT", help="where the machines meet: a port of machine 0")
+    parser.add_argument(
+        "--print-job",
+        choices=JOBS,
+        help="with --launch: print a job file that runs this command on all machines, and stop",
+    )
+    parser.add_argument(
+        "--rollout-nodes",
+        type=int,
+        default=0,
+        metavar="K",
+        help="with --print-job: K more machines, which serve the policy with vLLM and sample",
     )
 
 
@@ -39,21 +59,34 @@ def config_file(kind: str) -> Path:
     return Path(__file__).parent.parent / "training" / "launch" / f"{kind}.yaml"
 
 
-def launcher(command: str, kind: str, processes: int, words: list[str]) -> list[str]:
-    """The command line that starts the processes. On several machines: run it on each, with accelerate's own words."""
+def launcher(
+    command: str,
+    kind: str,
+    processes: int,
+    words: list[str],
+    *,
+    nodes: int = 1,
+    rank: int = 0,
+    meet: tuple[str, int] = ("127.0.0.1", 0),
+) -> list[str]:
+    """The command line that starts the processes of one machine: `processes` of them, `nodes` times as many in all."""
     accelerate = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(config_file(kind))]
-    return [*accelerate, "--num_processes", str(processes), "-m", "text2grad", command, *words]
+    several = ["--num_processes", str(processes * nodes)]
+    if nodes > 1:
+        several += ["--num_machines", str(nodes), "--machine_rank", str(rank)]
+        several += ["--main_process_ip", meet[0], "--main_process_port", str(meet[1])]
+    return [*accelerate, *several, "-m", "text2grad", command, *words]
 
 
 def launch(args: argparse.Namespace, command: str, flags: Sequence[str] = ()) -> int:
     """Run the command as several processes; waits for them, Ctrl-C included."""
-    if args.processes is not None and args.processes < 1:
-        raise UsageError(f"--processes should be at least 1, got {args.processes}")
-    if not args.launch:
-        raise UsageError("--processes goes with --launch ddp or --launch fsdp2")
+    check_launch(args)
     named = ["--config", args.config] if args.config else []
     words = [*args.words, *named, *flags, *(["--quiet"] if args.quiet else [])]
-    wanted = launcher(command, args.launch, _processes(args), words)
+    several: dict[str, Any] = {}
+    if (args.nodes or 1) > 1:
+        several = {"nodes": args.nodes, "rank": args.node_rank, "meet": _meeting_place(args)}
+    wanted = launcher(command, args.launch, _processes(args), words, **several)
     if not args.quiet:
         print(f"text2grad {command}: {shlex.join(map(hidden_word, wanted))}", file=sys.stderr)
     with tempfile.TemporaryDirectory() as folder:
@@ -79,11 +112,39 @@ def launch(args: argparse.Namespace, command: str, flags: Sequence[str] = ()) ->
     )
 
 
-def ended(status: int, *, first: bool) -> int:
+def check_launch(args: argparse.Namespace) -> None:
+    """Refuse words that do not go together, before anything is started."""
+    if args.processes is not None and args.processes < 1:
+        raise UsageError(f"--processes should be at least 1, got {args.processes}")
+    given = {"--processes": args.processes, "--nodes": args.nodes, "--print-job": args.print_job}
+    if not args.launch:
+        used = next((name for name, value in given.items() if value is not None), "--processes")
+        raise UsageError(f"{used} goes with --launch ddp or --launch fsdp2")
+    if args.nodes is not None and args.nodes < 1:
+        raise UsageError(f"--nodes should be at least 1, got {args.nodes}")
+    if args.rollout_nodes and not args.print_job:
+        raise UsageError("--rollout-nodes goes with --print-job; servers that are up already: sampling.url=http://…")
+    if (args.nodes or 1) > 1 and not args.print_job:
+        if args.node_rank is None or not 0 <= args.node_rank < args.nodes:
+            raise UsageError(f"--nodes {args.nodes} wants --node-rank, from 0 to {args.nodes - 1}, on each machine")
+        _meeting_place(args)
+
+
+def _meeting_place(args: argparse.Namespace) -> tuple[str, int]:
+    host, _, port = (args.rendezvous or "").rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise UsageError(
+            f"--nodes {args.nodes} wants --rendezvous HOST:PORT, a free port of machine 0, the same on each machine; "
+            f"got {args.rendezvous or 'nothing'}"
+        )
+    return host, int(port)
+
+
+def ended(status: int) -> int:
     """The exit status of one process of a run that ended with this."""
     if (note := os.environ.get(STATUS)) is None:
         return status
-    if first:
+    if os.environ.get("LOCAL_RANK", "0") == "0":
         Path(note).write_text(str(status))
     return 0
 

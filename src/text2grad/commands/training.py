@@ -63,7 +63,13 @@ class TrainingCommand:
         if self.dry_run is not None and args.dry_run:
             print("\n".join(self.dry_run(settings)))
             return 0
-        if args.launch or args.processes is not None:
+        if args.print_job:
+            launching.check_launch(args)
+            from text2grad.commands.jobs import job
+
+            print(job(args, self.name, folders[0], settings), end="")
+            return 0
+        if args.launch or args.processes is not None or args.nodes is not None:
             return launching.launch(args, self.name, parsing.flags_again(args))
         launching.set_threads(Path(folders[0]))
         module, _, name = self.trainer.partition(":")
@@ -71,7 +77,7 @@ class TrainingCommand:
         outcome = made.train()
         if outcome.model is not None and made.world.is_main and not args.quiet:
             tell_end(Path(folders[0]), outcome.model, critic=self.name == "reward-model")
-        return launching.ended(outcome.status, first=made.world.is_main)
+        return launching.ended(outcome.status)
 
 
 def tell_end(folder: Path, model: Path, *, critic: bool = False) -> None:

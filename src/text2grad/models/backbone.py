@@ -5,7 +5,6 @@ transformers loads. Knows no loss and no task. `Policy` puts a value head on it,
 """
 
 import copy
-import json
 import logging
 import warnings
 from contextlib import AbstractContextManager, nullcontext
@@ -183,11 +182,13 @@ class Backbone(nn.Module):
         """A folder that plain transformers loads: adapters are merged into the weights they adapt, and the dtype is the
         one that the base was published in, where that is known. `adapter`: the adapters alone, for peft.
 
-        `weights`: those of `model`, whole, where its own are sharded over processes."""
-        model = self.model if weights is None else self._rebuilt(weights)
+        `weights`: those of `model`, whole, where its own are sharded over processes; of an adapter the trained ones
+        are enough."""
         if adapter:
-            _save_adapter(model, path, tokenizer)
+            write_adapter(self.model, path, weights)
+            tokenizer.save_pretrained(path)
             return
+        model = self.model if weights is None else self._rebuilt(weights)
         saves_as = getattr(self.base, "saves_as", None) or self.base.dtype
         if weights is None and (self.options.lora.rank or saves_as != self.base.dtype):
             model = copy.deepcopy(model)
@@ -203,12 +204,13 @@ class Backbone(nn.Module):
             tokenizer.save_pretrained(path)
 
     def _rebuilt(self, weights: dict[str, Tensor]) -> Any:
-        """The model again, in one piece, on the CPU."""
-        with torch.random.fork_rng(devices=[]):
+        """The model again, in one piece, on the CPU, around these very weights."""
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
             model = type(self.base)(self.base.config).to(self.base.dtype)
             model.generation_config = self.base.generation_config
             model = _with_lora(model, self.options.lora) if self.options.lora.rank else model
-        model.load_state_dict(weights)
+        model.load_state_dict(weights, assign=True)
+        (model.get_base_model() if self.options.lora.rank else model).tie_weights()
         return model
 
     def records(self) -> bool:
@@ -343,19 +345,37 @@ def _sees_all(config: Any) -> bool:
     return not windows and not getattr(config, "sliding_window", None) and config.model_type in KEEP_ALL_KEYS
 
 
-def _save_adapter(model: Any, path: str | Path, tokenizer: Any) -> None:
-    """peft's files; a base in a folder is named by its whole path, so that the adapter can be moved, and one that an
-    alias stands for by the alias, so that another machine finds it."""
-    for options in model.peft_config.values():
-        base = Path(str(options.base_model_name_or_path))
-        options.base_model_name_or_path = str(base.resolve()) if base.is_dir() else str(base)
+def write_adapter(model: Any, path: str | Path, weights: dict[str, Tensor] | None = None) -> None:
+    """peft's two files: the adapter of this model, and its description. A base in a folder is named by its whole path,
+    so that the adapter can be moved, and one that an alias stands for by the alias, so that another machine finds it.
+
+    `weights`: the trained ones, whole, where they are sharded. Not by peft's own `save_pretrained`, which also looks
+    for the base model's files."""
+    from peft import get_peft_model_state_dict
+    from safetensors.torch import save_file
+
+    state = get_peft_model_state_dict(model, state_dict=weights, save_embedding_layers=False)
+    Path(path).mkdir(parents=True, exist_ok=True)
+    plain = {name: weight.detach().cpu().contiguous() for name, weight in state.items()}
+    save_file(plain, Path(path) / "adapter_model.safetensors", metadata={"format": "pt"})
+    (options,) = map(copy.deepcopy, model.peft_config.values())
+    base = Path(str(options.base_model_name_or_path))
+    named = alias_of(base) or (str(base.resolve()) if base.is_dir() else str(base))
+    options.base_model_name_or_path, options.inference_mode = named, True
+    options.save_pretrained(path)
+
+
+def write_weights(
+    model: Any, path: str | Path, weights: dict[str, Tensor] | None = None, *, narrow: bool = False
+) -> None:
+    """All weights of a transformers model as safetensors, in the precision that they are held in; `narrow`: in bf16.
+    `weights`: the same, whole, where they are sharded."""
+    state = model.state_dict() if weights is None else weights
+    if narrow:
+        state = {name: weight.to(torch.bfloat16) for name, weight in state.items()}
+    _make_savable(model)
     with quiet_bars():
-        model.save_pretrained(path)
-        tokenizer.save_pretrained(path)
-    if (alias := alias_of(base)) is not None:
-        # Only now: peft looks for the base by its name while it saves.
-        file = Path(path) / "adapter_config.json"
-        file.write_text(json.dumps(json.loads(file.read_bytes()) | {"base_model_name_or_path": alias}, indent=2))
+        model.save_pretrained(path, state_dict=state)
 
 
 def _make_savable(model: Any) -> None:

@@ -45,7 +45,11 @@ class Processes(World):
     @property
     def launched(self) -> str:
         """The command-line words that start as many processes again; empty for one."""
-        return f"--launch {'fsdp2' if self.sharded else 'ddp'} --processes {self.size}" if self.size > 1 else ""
+        if self.size == 1:
+            return ""
+        here = int(os.environ.get("LOCAL_WORLD_SIZE", self.size))
+        nodes = f" --nodes {self.size // here} --node-rank RANK --rendezvous HOST:PORT" if self.size > here else ""
+        return f"--launch {'fsdp2' if self.sharded else 'ddp'} --processes {here}{nodes}"
 
     def all_sum(self, numbers: Any) -> Any:
         # On the device of this process: GPUs speak nccl, which knows no tensors of the CPU.
@@ -86,11 +90,13 @@ def shard(policy: nn.Module) -> None:
         policy(blank(backbone.device))
 
 
-def whole_weights(model: nn.Module) -> dict[str, Tensor]:
-    """All weights of a sharded model, on the CPU of the first process; empty on the others. All must ask together."""
+def whole_weights(model: nn.Module, *, trained: bool = False) -> dict[str, Tensor]:
+    """All weights of a sharded model, on the CPU of the first process; empty on the others. All must ask together.
+    `trained`: only those that are."""
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
-    whole: Any = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True, ignore_frozen_params=trained)
+    whole: Any = get_model_state_dict(model, options=options)
     return dict(whole)
 
 

@@ -58,7 +58,7 @@ class Writer:
         self.world, self.sharded, self.limit_key = world, sharded, limit_key
         self.end_ids = end_ids(tokenizer, policy.base)
         pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self.end_ids[0]
-        self.sampler: Sampler = sampler_for(policy, settings, end_ids=self.end_ids, pad_id=pad_id)
+        self.sampler: Sampler = sampler_for(policy, settings, end_ids=self.end_ids, pad_id=pad_id, world=world)
         self.positions = getattr(policy.base.config.get_text_config(), "max_position_embeddings", None)
         self.room = None if self.positions is None else self.positions - settings.max_new_tokens
         """Tokens that a prompt may have."""
@@ -217,7 +217,15 @@ class Writer:
             sums = continuation_logprobs(self.policy.model, given, self.end_ids[0])
         return [(found, len(ids)) for found, (_, ids) in zip(sums, given, strict=True)]
 
+    @property
+    def other_engine(self) -> bool:
+        """Whether something else than the policy's own modules samples."""
+        return bool(getattr(self.sampler, "other_engine", False))
+
     def _sample(self, prompts: list[list[int]], seed: Seed | None) -> list[Sampled]:
+        if self.other_engine:
+            self.sampler.load(self.policy)
+            return self.sampler.sample(prompts, seed)
         # Where weights are gathered from other processes, all decode equally many; what is too much is thrown away.
         spare = self.world.all_max(len(prompts)) - len(prompts) if self.sharded else 0
         if seed is not None:

@@ -51,6 +51,8 @@ class Batch:
     own_BT: Tensor | None = None
     """Log-probs of the policy, computed the way the reference's were. Needed where sampling rounds differently: in the
     difference of the two the rounding must cancel."""
+    importance_BT: Tensor | None = None
+    """What each token's advantage is multiplied by, because another engine has drawn it (`mismatch.py`)."""
 
     def __len__(self) -> int:
         return len(self.ids_BS)

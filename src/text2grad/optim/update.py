@@ -212,9 +212,10 @@ def _losses(
         return sent(stream_BT[part.mask_BT], device)
 
     weight_N = taken(found.mask_BT[rows, :width] * part.loss_weights_BT * weight)
+    advantages_BT = found.advantages_BT[rows, :width]
     loss_of = PolicyLoss(
         taken(part.logprobs_BT),
-        taken(found.advantages_BT[rows, :width]),
+        taken(advantages_BT if part.importance_BT is None else advantages_BT * part.importance_BT),
         weight_N,
         options.clip,
         options.clip_high or options.clip,

@@ -42,6 +42,9 @@ MOST_SHOWN = 20
 """Settings that a refusal lists at most."""
 
 
+ALL = slice(None)
+
+
 def write_atomic(path: str | Path, data: bytes | Iterable[bytes]) -> None:
     """Replace `path` by `data`, whole or not at all; the old content stays on any failure, a full disk included.
 
@@ -82,8 +85,9 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def check_checkpoint(folder: Path) -> None:
-    """Refuse a checkpoint of which a bit has changed since it was written."""
+def check_checkpoint(folder: Path, part: slice = ALL) -> None:
+    """Refuse a checkpoint of which a bit has changed since it was written. `part`: read these of its files only. That
+    none is missing is checked in any case."""
     remedy = "delete this checkpoint folder to resume from the one before it"
     files = {file.name: file for file in folder.iterdir()}
     if CHECKSUMS not in files:
@@ -96,8 +100,8 @@ def check_checkpoint(folder: Path) -> None:
     if not damaged:
         try:
             sums: dict[str, str] = json.loads(files.pop(CHECKSUMS).read_bytes())
-            there = {name: file_digest(file) for name, file in files.items()}
-            damaged = sorted(name for name in {*sums, *there} if sums.get(name) != there.get(name))
+            damaged = sorted(sums.keys() ^ files.keys())
+            damaged += [name for name in sorted(sums.keys() & files)[part] if sums[name] != file_digest(files[name])]
         except (OSError, ValueError, TypeError, AttributeError, RecursionError):
             damaged = [CHECKSUMS]
     if damaged:
@@ -374,8 +378,9 @@ class RunFolder(Closable):
             self._holder.unlink(missing_ok=True)
             self._lock.close()
 
-    def save_checkpoint(self, step: int, write: Callable[[Path], None]) -> Path:
-        """Let `write` fill a folder; it appears under its name only when complete. Then drop the oldest ones."""
+    def save_checkpoint(self, step: int, write: Callable[[Path], Mapping[str, str] | None]) -> Path:
+        """Let `write` fill a folder; it appears under its name only when complete. Then drop the oldest ones. What
+        `write` gives are checksums that it has taken already."""
         if step < 0 or not self._lock.held:
             raise RunError(f"{self.path}: a checkpoint wants a step from 0 on and an open run folder, got step {step}")
         path = self.path / "checkpoints" / f"step-{step:08d}"
@@ -383,8 +388,8 @@ class RunFolder(Closable):
             raise RunError(f"{path}: this checkpoint exists already; a step is saved once")
         with aside(path) as scratch:
             scratch.mkdir()
-            write(scratch)
-            sums = {file.name: file_digest(file) for file in sorted(scratch.iterdir())}
+            known = write(scratch) or {}
+            sums = {file.name: known.get(file.name) or file_digest(file) for file in sorted(scratch.iterdir())}
             (scratch / CHECKSUMS).write_text(json.dumps(sums))
         self.prune(path)
         return path

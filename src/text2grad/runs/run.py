@@ -49,7 +49,13 @@ class State(Protocol):
 
     def restore(self, collected: Mapping[str, Any]) -> None: ...
 
-    def write(self, collected: dict[str, Any], folder: Path) -> None: ...
+    def write(self, collected: dict[str, Any], folder: Path) -> Mapping[str, str]:
+        """Called in the main process; gives the checksums that it has taken."""
+        ...
+
+    def assist(self) -> None:
+        """Called in the others while the main one writes: they may have files of their own."""
+        ...
 
     def read(self, folder: Path) -> dict[str, Any]: ...
 
@@ -336,6 +342,8 @@ class Run(Closable):
             state = self._state
             self.folder.save_checkpoint(self.done, lambda folder: state.write(collected, folder))
             self._forget(self.done)
+        else:
+            self._state.assist()
         self.world.all_gather(None)
 
     def _resume(self, state: State) -> None:

@@ -13,7 +13,7 @@ from text2grad.models.policy import Policy
 from text2grad.runs import aside
 from text2grad.runs.run import same_model
 from text2grad.training.saving import card_of, writers_of
-from text2grad.training.state import TrainingState
+from text2grad.training.state import trained_weights
 
 
 def export(folder: Path, checkpoint: Path, settings: Any, stage: str, target: Path, *, adapter: bool) -> int:
@@ -24,10 +24,9 @@ def export(folder: Path, checkpoint: Path, settings: Any, stage: str, target: Pa
     model.saves_as = published_dtype(settings.model)
     world = Processes("cpu")
     policy = Policy(model, settings.policy, value_head=False)
-    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)])
-    collected = TrainingState(policy, optimizer, world, {}).read(checkpoint)
-    weights = {name: weight for name, weight in collected["weights"].items() if not name.startswith("value_head.")}
     parameters = policy.trainable()
+    found = trained_weights(checkpoint, parameters)
+    weights = {name: weight for name, weight in found.items() if not name.startswith("value_head.")}
     if weights.keys() != parameters.keys():
         raise RunError(
             f"{checkpoint}: holds other weights than {settings.model} has; did the model change under the run?"
@@ -35,8 +34,9 @@ def export(folder: Path, checkpoint: Path, settings: Any, stage: str, target: Pa
     with torch.no_grad():
         for name, weight in weights.items():
             parameters[name].copy_(weight)
-    card = card_of(folder, settings, stage, collected["update"])
+    update = int(checkpoint.name.removeprefix("step-"))
+    card = card_of(folder, settings, stage, update)
     write = writers_of(policy, tokenizer, world, card, "adapter" if adapter else "merged")["model"]
     with aside(target) as scratch:
         write(scratch)
-    return int(collected["update"])
+    return update

@@ -37,7 +37,7 @@ from text2grad.models.parallel import shard
 from text2grad.models.policy import Policy, Reading, Reference
 from text2grad.models.sampling import Seed
 from text2grad.models.writer import Writer
-from text2grad.optim import kl
+from text2grad.optim import kl, mismatch
 from text2grad.optim import update as optim_update
 from text2grad.optim.batch import Batch, blank, collate, collate_ids
 from text2grad.optim.estimators import Advantages, find_estimator
@@ -193,8 +193,8 @@ class Trainer(Closable):
                 unscored = [rollout for rollout in rollouts if not rollout.scored]
                 logged = unscored if most >= len(rollouts) else unscored[: most // 4]
                 if any(rollout.scored for rollout in rollouts):
-                    batch = self.collate(mine, clock)
-                    metrics |= self.measure_kl(batch)
+                    batch, apart = self.correct(self.collate(mine, clock))
+                    metrics |= apart | self.measure_kl(batch)
                     advantages = self.advantages(batch)
                     self.beta.follow(metrics.get("kl/reference"))
                     metrics |= self._advantage_metrics(batch, advantages)
@@ -239,11 +239,13 @@ class Trainer(Closable):
             reads["reference_BT"] = self.reference, 0
             if self.settings.policy.precision != "float32":
                 reads["own_BT"] = self.policy, 0
+        if self.writer.other_engine:
+            reads["own_BT"] = self.policy, 0
         with clock("forward"), memory_named("reading completions", "update.micro_batch"), evaluating(self.policy):
             self.sizes.settle(self.policy, self.optimizer, batch, self.settings.update.minibatches)
-            self._readings = self.sizes.within_memory(
-                lambda size: {name: (of.read(batch, size, self.world), part) for name, (of, part) in reads.items()}
-            )
+            models = dict.fromkeys(of for of, _ in reads.values())  # one pass each, whatever is wanted of it
+            found = self.sizes.within_memory(lambda size: {of: of.read(batch, size, self.world) for of in models})
+            self._readings = {name: (found[of], part) for name, (of, part) in reads.items()}
 
     def collate(self, mine: Sequence[Rollout], clock: Clock) -> Batch:
         """The scored rollouts of this process as tensors, with what `read` has found of them."""
@@ -259,6 +261,14 @@ class Trainer(Closable):
                 found[name] = stream_BT[places or [0], : batch.mask_BT.shape[1]]
         self._readings = {}
         return replace(batch, **found)
+
+    def correct(self, batch: Batch) -> tuple[Batch, dict[str, float]]:
+        """Where another engine sampled: importance weights for what it computes differently, and how much that is."""
+        if not self.writer.other_engine:
+            return batch, {}
+        asked: dict[str, float] = getattr(self.writer.sampler, "metrics", dict)()
+        batch, apart = mismatch.corrected(batch, self.settings.sampling.served.cap, self.world)
+        return batch, apart | asked
 
     def measure_kl(self, batch: Batch) -> dict[str, float]:
         """How far the sampling policy is from the reference, and what that costs in this update."""
@@ -401,6 +411,7 @@ class Trainer(Closable):
 INFOS = {
     **optim_update.METRICS,
     **kl.METRICS,
+    **mismatch.METRICS,
     **locality.METRICS,
     **hindsight.METRICS,
     **rollouts.METRICS,

@@ -4,7 +4,7 @@ Enters: a policy and the run that trained it. Leaves: the writers that `Run.fini
 Models are written in the dtype that their base was published in.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from text2grad.models.parallel import Processes, whole_weights
 from text2grad.report.arms import arms_of
 from text2grad.report.folders import read_runs
 from text2grad.report.words import compare
+from text2grad.secrets import hidden
 from text2grad.training.state import disk_errors
 
 Save = Literal["merged", "adapter", "both"]
@@ -87,7 +88,8 @@ def writers_of(
     """RUN/model, and RUN/adapter or RUN/best where they are wanted; `best_card` goes into the latter. Gathers sharded
     weights, so every process must call it."""
     with memory_named("saving the model", "nothing: close other programs"):
-        weights: dict[str, Tensor] | None = whole_weights(policy.model) if world.sharded else None
+        trained = save == "adapter"  # the base need not be gathered
+        weights: dict[str, Tensor] | None = whole_weights(policy.model, trained=trained) if world.sharded else None
 
     def write(path: Path, *, adapter: bool = False, card: str = card) -> None:
         options = {"adapter": True} if adapter else {}
@@ -126,33 +128,69 @@ def writers_for(trainer: Any) -> Writers:
 
 
 def card_of(folder: Path, settings: Any, command: str, update: int, *, beside: str = "") -> str:
-    """The model card: what it was made from, how, and what is known of it. `beside`: about the run's other folder."""
+    """The model card: what it was made from, how, and what is known of it. Others will read it: paths are cut to the
+    name of the file, and nothing secret is in it. `beside`: about the run's other folder."""
     plain = config.flat(config.plain(settings))
     usual = config.flat(config.plain(type(settings)()))
     changed = {
-        key: value for key, value in plain.items() if value != usual.get(key) and not key.endswith(("key", "model"))
+        key: _named(value)
+        for key, value in plain.items()
+        if value != usual.get(key) and not key.endswith(("key", "model", "url", "folder"))
     }
-    results = compare(arms_of(read_runs([folder]))).sentences if (folder / "metrics.jsonl").exists() else ()
-    chosen = "\n".join(f"| `{key}` | `{config.inline(value)}` |" for key, value in changed.items())
-    return f"""---
-base_model: {settings.model}
-library_name: LIBRARY
-tags: [text2grad]
----
+    (run,) = read_runs([folder]) if (folder / "metrics.jsonl").exists() else [None]
+    results = compare(arms_of([run])).sentences if run is not None else ()
+    base = Path(settings.model).expanduser()
+    # The hub takes a name of its own for a base, and nothing else.
+    front = "" if base.exists() else f"base_model: {settings.model}\n"
+    parts = [
+        f"---\n{front}library_name: LIBRARY\ntags: [text2grad]\n---\n\n# {folder.resolve().name}",
+        f"{_named(settings.model)}, trained with `text2grad {command}` {__version__}: weights after update {update}."
+        f"{beside}",
+        "## Results\n\n" + ("\n".join(f"- {sentence}" for sentence in results) or "Not evaluated."),
+        _measured(run) if run is not None else "",
+        "## Data and critic\n\n" + _table(("", ""), _made_from(settings, run)),
+        "## Settings\n\nWhat differs from the defaults; `config.yaml` of the run has all of them.\n\n"
+        + _table(("setting", "value"), [(f"`{key}`", f"`{config.inline(value)}`") for key, value in changed.items()]),
+    ]
+    return hidden("\n\n".join(filter(None, parts)) + "\n", message=True)
 
-# {folder.resolve().name}
 
-{settings.model}, trained with `text2grad {command}` {__version__}: weights after update {update}.{beside}
+def _made_from(settings: Any, run: Any) -> list[tuple[str, str]]:
+    """What was learned from, and who judged it."""
+    given = {name: getattr(settings, name, None) for name in ("task", "data", "held_out", "critic")}
+    rows = [(name.replace("_", "-"), f"`{_named(value)}`") for name, value in given.items() if value]
+    if "critic" in config.plain(settings) and not given["critic"]:
+        rows.append(("critic", "the task's own, or `reference`"))
+    digests = run.facts.get("data", {}) if run is not None else {}
+    return rows + [(f"sha256 of `{_named(name)}`", f"`{digest}`") for name, digest in digests.items()]
 
-## Results
 
-{chr(10).join(f"- {sentence}" for sentence in results) or "Not evaluated."}
+def plain_names(settings: Any) -> set[str]:
+    return {key.partition(".")[0] for key in config.flat(config.plain(settings))}
 
-## Settings
 
-What differs from the defaults; `config.yaml` of the run has all of them.
+def _measured(run: Any) -> str:
+    """Every held-out number, at the first and at the last evaluation."""
+    updates = [update for update, row in sorted(run.metrics.items()) if any(key.startswith("held_out/") for key in row)]
+    if not updates:
+        return ""
+    first, last = run.metrics[updates[0]], run.metrics[updates[-1]]
+    rows = [
+        (run.declared[key].title if key in run.declared else key, *(f"{row[key]:.4g}" for row in (first, last)))
+        for key in last
+        if key.startswith("held_out/") and key in first
+    ]
+    return _table(("held out", f"update {updates[0]}", f"update {updates[-1]}"), rows)
 
-| setting | value |
-|---|---|
-{chosen}
-"""
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows))
+
+
+def _named(value: Any) -> Any:
+    """A path without the folders that it lies in: they are nobody's business.
+
+    >>> _named("/home/ada/secret/train.jsonl"), _named("reference"), _named(0.5)
+    ('train.jsonl', 'reference', 0.5)
+    """
+    return Path(value).name if isinstance(value, str) and Path(value).expanduser().is_absolute() else value

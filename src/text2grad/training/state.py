@@ -2,6 +2,8 @@
 
     checkpoints/step-00000012/state.pt    trained weights, heads, optimizer, random numbers of every kind, and the parts
                                           that the loop names: KL coefficient, scale of verdicts, guard rails
+                             /*.distcp    with --launch fsdp2: weights and optimizer, each process its own shards
+                                          (torch.distributed.checkpoint); state.pt has the rest
     buffer/update-00000013.json           sampled and judged since: a resume uses it instead of asking again
 
 Everything else follows from the settings and the number of the update: which examples come next, which random numbers
@@ -10,6 +12,7 @@ draw them, the learning rate.
 
 import errno
 import random
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,13 +21,19 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from torch import nn
+from torch import Tensor, nn
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict_loader import load as load_shards
+from torch.distributed.checkpoint.state_dict_saver import save as save_shards
 
 from text2grad.errors import RunError, first_line
 from text2grad.models.parallel import Processes
-from text2grad.runs.folder import check_checkpoint
+from text2grad.runs.folder import check_checkpoint, file_digest
 
 STATE = "state.pt"
+SHARDS = ".distcp"
 
 
 class Part(Protocol):
@@ -45,30 +54,61 @@ class TrainingState:
 
     def collect(self) -> dict[str, Any]:
         return {
-            **weights_of(self.policy, self.optimizer, self.world),
+            **({} if self.world.sharded else weights_of(self.policy, self.optimizer)),
             **{name: part.state() for name, part in self.parts.items()},
             "random": self.world.all_gather(random_states()),
         }
 
     def restore(self, collected: Mapping[str, Any]) -> None:
-        if missing := self.parts.keys() - collected.keys():
+        wanted = {*self.parts, *(() if self.world.sharded else ("weights", "optimizer"))}
+        if missing := wanted - collected.keys():
             raise RunError(
                 f"the checkpoint lacks {', '.join(sorted(missing))}: another version of text2grad has written it. "
                 f"Resume with that version, or start in another folder"
             )
-        restore_weights(self.policy, self.optimizer, collected, self.world)
+        if not self.world.sharded:
+            restore_weights(self.policy, self.optimizer, collected)
         for name, part in self.parts.items():
             part.restore(collected[name])
         restore_random_states(collected["random"][self.world.rank])
 
-    def write(self, collected: dict[str, Any], folder: Path) -> None:
+    def write(self, collected: dict[str, Any], folder: Path) -> dict[str, str]:
         with disk_errors():
             torch.save(collected, folder / STATE)
+        return self._write_shards(self.world.broadcast(folder)) if self.world.sharded else {}
+
+    def assist(self) -> None:
+        if self.world.sharded:
+            self._write_shards(self.world.broadcast(Path()))
+
+    def _write_shards(self, folder: Path) -> dict[str, str]:
+        """Every process writes its own; the checksums of all, each taken by its writer."""
+        with shard_errors(folder):
+            save_shards(self._shards(), storage_writer=FileSystemWriter(folder))
+        mine = {file.name: file_digest(file) for file in folder.glob(f"__{self.world.rank}_*{SHARDS}")}
+        return {name: digest for part in self.world.all_gather(mine) for name, digest in part.items()}
+
+    def _shards(self) -> dict[str, Any]:
+        """This process's part of the trained weights and of the optimizer; what is loaded is loaded into them."""
+        options = StateDictOptions(ignore_frozen_params=True)
+        weights, optimizer = get_state_dict(self.policy, self.optimizer, options=options)
+        # Under one name each: torch also gives the second one of a vocabulary projection that is the embedding.
+        trained = {name for name, weight in self.policy.named_parameters() if weight.requires_grad}
+        return {"weights": {name: weights[name] for name in trained}, "optimizer": optimizer}
 
     def read(self, folder: Path) -> dict[str, Any]:
-        """A checkpoint that is damaged, or cannot be read, is named, with what to do."""
-        check_checkpoint(folder)
-        path = folder / STATE
+        """A checkpoint that is damaged, or cannot be read, is named, with what to do. Shards are loaded at once: they
+        are too large to be held beside what they replace."""
+        path, world = folder / STATE, self.world
+        problem = None
+        try:
+            # Each process looks at a part of the files where there are many.
+            check_checkpoint(folder, slice(world.rank, None, world.size) if world.sharded else slice(None))
+        except RunError as refusal:
+            problem = refusal
+        for found in world.all_gather(problem) if world.sharded else [problem]:
+            if found is not None:
+                raise found
         try:
             collected: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         except Exception as problem:
@@ -76,7 +116,41 @@ class TrainingState:
                 f"{path}: cannot be read ({first_line(problem, named=True)}); delete this checkpoint folder to resume "
                 f"from the one before it"
             ) from problem
+        if world.sharded:
+            self._read_shards(folder)
         return collected
+
+    def _read_shards(self, folder: Path) -> None:
+        state = self._shards()
+        with shard_errors(folder):
+            load_shards(state, storage_reader=FileSystemReader(folder))
+        set_state_dict(
+            self.policy,
+            self.optimizer,
+            model_state_dict=state["weights"],
+            optim_state_dict=state["optimizer"],
+            options=StateDictOptions(strict=False, ignore_frozen_params=True),
+        )
+
+
+def trained_weights(folder: Path, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The trained weights of a checkpoint, whole, in one process, whoever has written it. `wanted`: their names and
+    shapes, for one in shards."""
+    check_checkpoint(folder)
+    if not any(folder.glob(f"*{SHARDS}")):
+        weights: dict[str, Tensor] = torch.load(folder / STATE, map_location="cpu", weights_only=True)["weights"]
+        return weights
+    reader = FileSystemReader(folder)
+    there = {
+        name.removeprefix("weights.") for name in reader.read_metadata().state_dict_metadata if name[:8] == "weights."
+    }
+    weights = {name: torch.empty_like(wanted[name]) if name in wanted else torch.empty(0) for name in there}
+    with shard_errors(folder), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "torch.distributed is disabled")  # which is what is meant
+        load_shards(
+            {"weights": {name: weights[name] for name in there & wanted.keys()}}, storage_reader=reader, no_dist=True
+        )
+    return weights
 
 
 def random_states() -> dict[str, Any]:
@@ -109,34 +183,13 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def weights_of(policy: nn.Module, optimizer: torch.optim.Optimizer, world: Processes) -> dict[str, Any]:
-    """Trained weights and the optimizer's state, whole. Where they are sharded, all processes must ask together, and
-    only the main one gets something."""
-    if world.sharded:
-        from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
-
-        whole = StateDictOptions(full_state_dict=True, cpu_offload=True, ignore_frozen_params=True)
-        weights, state = get_state_dict(policy, optimizer, options=whole)
-        return {"weights": weights, "optimizer": state}
+def weights_of(policy: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """Trained weights and the optimizer's state."""
     trained = {name: weight.detach() for name, weight in policy.named_parameters() if weight.requires_grad}
     return {"weights": trained, "optimizer": optimizer.state_dict()}
 
 
-def restore_weights(
-    policy: nn.Module, optimizer: torch.optim.Optimizer, state: Mapping[str, Any], world: Processes
-) -> None:
-    if world.sharded:
-        from torch.distributed.checkpoint.state_dict import StateDictOptions, set_state_dict
-
-        whole = StateDictOptions(full_state_dict=True, strict=False, ignore_frozen_params=True)
-        set_state_dict(
-            policy,
-            optimizer,
-            model_state_dict=state["weights"],
-            optim_state_dict=state["optimizer"],
-            options=whole,
-        )
-        return
+def restore_weights(policy: nn.Module, optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
     mine = dict(policy.named_parameters())
     if set(state["weights"]) != {name for name, weight in mine.items() if weight.requires_grad}:
         raise RunError("the checkpoint holds other weights than this model trains; did the model change under the run?")
@@ -156,3 +209,18 @@ def disk_errors() -> Iterator[None]:
         if not any(sign in words for sign in ("No space left", "os error 28", "iostream error", "unexpected pos")):
             raise
         raise OSError(errno.ENOSPC, words.splitlines()[0]) from problem
+
+
+@contextmanager
+def shard_errors(folder: Path) -> Iterator[None]:
+    """What torch reports of all processes together, in one line; it is not an `Exception` there."""
+    try:
+        yield
+    except CheckpointException as problem:
+        causes = [str(one[0]) for one in problem.failures.values()]
+        if any("No space left" in cause for cause in causes):
+            raise OSError(errno.ENOSPC, f"{folder}: no space left for the shards of a checkpoint") from None
+        raise RunError(
+            f"{folder}: its shards cannot be written or read ({'; '.join(sorted(set(causes)))[:300]}). With several "
+            f"machines, the run folder should lie on a file system that all of them share"
+        ) from None

@@ -1,21 +1,22 @@
 """Prompts → completions: `ModelSampler(model, settings, end_ids=…, pad_id=…).sample(prompts, Seed(…))`.
 
 Two decoders: `plain` knows every causal model, `fast` the Llama-like and Qwen2-like ones. Both speak ids only and give
-the log-probs of the distribution they sampled from. Torch and numpy are imported when a sampler is made: the settings,
-which `--help` prints, need neither.
+the log-probs of the distribution they sampled from. Servers of another engine are asked by `engines/vllm.py`. Torch and
+numpy are imported when a sampler is made: the settings, which `--help` prints, need neither.
 """
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
 from annotated_types import Ge, Gt
 
-from text2grad._checked import Int, Real
+from text2grad._checked import Address, Int, Real
 from text2grad.config import settings
 from text2grad.errors import InvalidData, UnsupportedModel
-from text2grad.plugins import find_plugin
+from text2grad.plugins import find_plugin, import_object
+from text2grad.runs.world import ALONE, World
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,27 +24,69 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("text2grad")
 
+SERVED = {"vllm": "text2grad.engines.vllm:ServedSampler", "sglang": "text2grad.engines.vllm:ServedSampler"}
+"""Engines that are asked over HTTP → the sampler that asks them. By name: this room does not know that one."""
+_EXACT = (
+    "there is none, on purpose: importance ratios are taken against the distribution that was sampled from, and the "
+    "update knows only a temperature; set sampling.temperature"
+)
+
+
+@settings
+class ServedSettings:
+    """Rollouts by servers of another engine (sampling.sampler=vllm)."""
+
+    folder: str = ""
+    """Where the policy's weights are handed over: a folder that this machine and all servers see under the same path.
+    Empty: a temporary one, which suits servers on this machine."""
+    timeout: Annotated[Real, Gt(0)] = 600.0
+    """Seconds that one completion, or taking over weights, may take."""
+    retries: Annotated[Int, Ge(0)] = 6
+    """Times that a server which fails is tried again, after 0.5, 1, 2, … seconds, at most 30. Its work goes to the
+    others meanwhile. When all have failed so often, the run stops, and resumes later."""
+    tolerance: Annotated[Real, Gt(0)] = 0.1
+    """Mean difference of log-probs up to which a server counts as having the policy's weights: each push is followed
+    by a short completion, whose log-probs are compared with the trainer's own. bf16 alone gives about 0.01."""
+    cap: Annotated[Real, Ge(0)] = 2.0
+    """Engine and trainer compute slightly different log-probs from the same weights. Each token's advantage is
+    multiplied by min(p_trainer / p_engine, cap): truncated importance sampling. 0: no correction, and ratios are taken
+    against the engine's log-probs."""
+
 
 @settings
 class SamplingSettings:
     """How completions are drawn. There is no top-p, no top-k, no beam and no repetition penalty, on purpose: importance
     ratios are taken against the distribution that was sampled from, and the update knows only a temperature."""
 
+    REFUSED: ClassVar = dict.fromkeys(("top_p", "top_k", "min_p", "repetition_penalty", "num_beams"), _EXACT)
     sampler: str = "auto"
     """fast: a static cache, for Llama-like and Qwen2-like models. plain: calls the model step by step, for every causal
-    model. auto: fast where it can be. Or your own as package.module:object."""
+    model. auto: fast where it can be. vllm, sglang: servers at sampling.url. Or your own as package.module:object."""
+    url: Address = ""
+    """Addresses of the servers, each with scheme, host and port; several with commas between them. The same model must
+    be served there. VLLM_API_KEY in the environment is their key, if they want one."""
+    served: ServedSettings = field(default_factory=ServedSettings)
+    """How servers get the weights, and what happens when one fails."""
     max_new_tokens: Annotated[Int, Ge(1)] = 64
     """Longest completion in tokens; one that is cut off here is marked as truncated."""
     temperature: Annotated[Real, Gt(0)] = 1.0
     """Divides the logits before the softmax. Log-probs are those of the divided logits."""
     batch: Annotated[Int, Ge(1)] | Literal["auto"] = "auto"
     """Completions decoded at once. auto: 64 on a CPU; on a GPU as many as a quarter of its free memory holds, at most
-    512, and half as many whenever memory runs out."""
+    512, and half as many whenever memory runs out. With vllm: requests under way per server and process; auto: 64."""
     prefill_tokens: Annotated[Int, Ge(1)] = 16384
     """Prompt tokens, padding included, that `fast` reads at once: bounds the memory of the first pass."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of sampling; auto: the model's own, and bfloat16 on a GPU in a run with policy.precision=bfloat16. The
-    softmax is always float32. Sampled log-probs in bfloat16 differ slightly from those of a training pass."""
+    softmax is always float32. Sampled log-probs in bfloat16 differ slightly from those of a training pass. With vllm
+    and policy.lora.rank=0: the precision of the weights that servers get; auto: as they are held."""
+
+    def __post_init__(self) -> None:
+        if (self.sampler in SERVED) != bool(self.url):
+            raise ValueError(
+                f"sampler: {self.sampler} and url: {self.url or 'none'} do not go together; servers are asked with "
+                f"sampling.sampler=vllm sampling.url=http://host:8000"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +116,8 @@ class Seed:
 
 
 class Sampler(Protocol):
-    """Prompts → completions, in the order of the prompts. The seam for another engine."""
+    """Prompts → completions, in the order of the prompts. The seam for another engine. One whose `other_engine` is true
+    does not run the policy's own modules: its log-probs are compared with the policy's, and corrected for."""
 
     def load(self, policy: Any) -> None:
         """Sample from this policy's current weights from now on. Called before every update."""
@@ -106,9 +150,16 @@ def uniforms(seed: int, step: int, indices: Sequence[int], length: int) -> "NDAr
     return rows
 
 
-def sampler_for(policy: Any, settings: SamplingSettings, *, end_ids: Sequence[int], pad_id: int) -> Sampler:
+def sampler_for(
+    policy: Any, settings: SamplingSettings, *, end_ids: Sequence[int], pad_id: int, world: World = ALONE
+) -> Sampler:
     """The sampler of a training run. A user's own is named as `package.module:object` and made the same way."""
-    own = find_plugin(settings.sampler, dict.fromkeys(("auto", "fast", "plain")), "sampling.sampler")
+    if settings.sampler in SERVED:
+        served: Sampler = import_object(SERVED[settings.sampler], "sampling.sampler")(
+            policy, settings, end_ids=end_ids, world=world
+        )
+        return served
+    own = find_plugin(settings.sampler, dict.fromkeys(("auto", "fast", "plain", *SERVED)), "sampling.sampler")
     if own is None:
         trained_in = getattr(getattr(policy, "options", None), "precision", "float32")
         if settings.dtype == "auto" and trained_in == "bfloat16" and policy.model.device.type == "cuda":

