@@ -44,9 +44,16 @@ _KINDS = {
     ),
     "range": (r"\bx?range\b|\.\.\.?", r"range|stop term|bounds?"),
     "comparison": (r"[=!<>]=|[^-=]>|<", r"compar\w+|inequalit\w+|(?:less|greater|larger|smaller) than|equal\w*"),
+    "plus": (r"\+", r"adds|added|addition|adding|plus|increment\w*|sums?|summing|summed"),
+    "minus": (r"-(?![\d.]*\s*[,)\]]|>)", r"subtract\w*|minus|decrement\w*|difference"),
+    "times": (r"\*", r"multipl\w+|times|products?|squared?|power|exponent\w*"),
+    "divide": (r"/", r"divi(?:d\w+|sion)|quotient"),
+    "largest": (r"\bmax\w*", r"max\w*|largest|biggest|greatest|highest"),
+    "smallest": (r"\bmin\w*", r"min\w*|smallest|lowest|least"),
     "assignment": (r"^[\w.\[\], ]+=(?!=)", r"assign\w*|initiali[sz]\w*|variables?"),
 }
-"""Kind of statement → how it looks, how critics call it. Other statements are found by their names."""
+"""Kind of statement or operation → how it looks, how critics call it. Other statements are found by their names."""
+_OPERATIONS = frozenset(("<plus>", "<minus>", "<times>", "<divide>", "<largest>", "<smallest>"))
 _LOOKS = {kind: re.compile(looks) for kind, (looks, _) in _KINDS.items()}
 _CALLED = {kind: re.compile(rf"\b(?:{words})\b", re.IGNORECASE) for kind, (_, words) in _KINDS.items()}
 _SHORT = re.compile(
@@ -197,8 +204,9 @@ def _things_in(words: str) -> frozenset[str]:
 
 
 def _worth(thing: str) -> float:
-    """Points for a thing that one line alone holds. A word of a name says less than the name."""
-    return 0.25 if thing[0] == "~" else 1.0 if len(thing) > 2 else 0.5
+    """Points for a thing that one line alone holds. A word of a name says less than the name, and an operation less
+    than a statement: its words are said of much else."""
+    return 0.25 if thing[0] == "~" else 0.5 if len(thing) < 3 or thing in _OPERATIONS else 1.0
 
 
 @lru_cache(maxsize=4096)
