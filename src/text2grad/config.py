@@ -325,7 +325,11 @@ def _unknown(cls: type, tree: Mapping[str, Any], top: type | None = None, above:
     known = dict(_fields(cls))
     for key, value in tree.items():
         inner = known.get(key)
-        if key not in known:
+        lifted = next((name for name in value if name in known), None) if isinstance(value, Mapping) else None
+        if key not in known and lifted is not None:
+            # What one command keeps under a name, another has at the top.
+            yield f"there is no setting `{above}{key}.{lifted}`; here it is `{above}{lifted}`"
+        elif key not in known:
             yield f"there is no setting `{above}{key}`; {_suggest(str(key), above, known, top or cls)}"
         elif inner is not None and isinstance(value, Mapping):
             yield from _unknown(inner, value, top or cls, f"{above}{key}.")

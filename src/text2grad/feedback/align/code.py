@@ -28,7 +28,7 @@ _SIGNS = re.compile(
 )
 _DOCSTRING = re.compile(r"\"\"\".*?(?:\"\"\"|\Z)|'''.*?(?:'''|\Z)", re.DOTALL)
 _STRING = re.compile(r"\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'")
-_NAME = re.compile(r"[A-Za-z_]\w*|\d+(?:\.\d+)?")
+_NAME = re.compile(r"[^\W\d]\w*|\d+(?:\.\d+)?")
 """A name or a number."""
 _KEYWORDS = word_set(ENGLISH["keywords"])
 _KINDS = {
@@ -174,6 +174,9 @@ def _by_what_it_holds(
     """Lines that share the clauses' names and kinds; the fewer lines have a name or are of a kind, the more it says."""
     said = [_things_in(clause.plain) for clause in clauses]
     everything = frozenset().union(*said)
+    # Where words run together, a name stands inside a longer run of letters.
+    names = {thing for line in lines for thing in line.things if not thing.isascii() and len(thing) > 1}
+    everything |= {name for name in names if any(name in clause.plain for clause in clauses)}
     holders = Counter(thing for line in lines for thing in line.things)
     own = []
     for line in lines:
