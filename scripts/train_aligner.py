@@ -170,12 +170,13 @@ def _fit(
 
 def _export(net: Reader) -> dict[str, Any]:
     """Matrices as numpy multiplies them: rows × columns, the neighbours of a word side by side."""
-    near = [layer.weight.permute(2, 1, 0).flatten(0, 1) for layer in net.near]
+    layers = [layer for layer in net.near if isinstance(layer, nn.Conv1d)]
+    near = [layer.weight.permute(2, 1, 0).flatten(0, 1) for layer in layers]
     named = {
         "into": net.into.weight.T,
         "into_bias": net.into.bias,
         "near": torch.stack(near),
-        "near_bias": torch.stack([layer.bias for layer in net.near]),
+        "near_bias": torch.stack([layer.bias for layer in layers if layer.bias is not None]),
         "out": net.out.weight[0],
         "out_bias": net.out.bias,
     }

@@ -296,8 +296,9 @@ def _kinds(raw: str, tokens: Sequence[Token], lower: Sequence[str]) -> dict[str,
 
 def _polarity(lower: Sequence[str]) -> Flags:
     """Words that turn a statement round, "not" with its verb."""
-    flags = _among(lower, _MEMBERS["polarity"])
-    return flags | (_among(lower, _CLASSES["verb"]) & np.append(_among(lower, ("not", "never"))[1:], False))
+    flags, denies = _among(lower, _MEMBERS["polarity"]), _among(lower, ("not", "never"))
+    flags[:-1] |= _among(lower, _CLASSES["verb"])[:-1] & denies[1:]
+    return flags
 
 
 def _nearness(hits: Flags) -> Rows:
