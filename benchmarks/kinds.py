@@ -30,7 +30,21 @@ from text2grad.feedback.quotes import find_quotes
 from text2grad.feedback.text import sentences
 
 Method = Callable[[Item], set[int]]
-HEADER = ("F1", "hit", "precision", "recall", "length", "abstained", "where it points: F1", "hit", "abstained")
+HEADER = (
+    "F1",
+    "hit",
+    "precision",
+    "recall",
+    "length",
+    "abstained",
+    "over",
+    "under",
+    "pointing: F1",
+    "hit",
+    "abstained",
+)
+"""`over` and `under`: of the items where something was marked, the share with over twice, or under half, of gold's
+length; `pointing`: of critiques that point somewhere alone."""
 
 
 def chosen(item: Item, found: Alignment) -> set[int]:
@@ -76,16 +90,16 @@ def points(item: Item) -> bool:
 
 
 def averages(items: Sequence[Item], method: Method) -> list[float]:
-    """The mean of each measure, but the median of the length where something was chosen; then F1, hit and
-    abstention on the critiques that point somewhere."""
+    """A number for each name in `HEADER`: means, but the median of the length where something was chosen."""
     scores = [measure(item, method(item)) for item in items]
     rows = np.array([[getattr(score, name) for name in MEASURES] for score in scores], dtype=np.float64)
     means = rows.mean(axis=0)
-    lengths = [score.length for score in scores if not score.abstained]
-    means[MEASURES.index("length")] = np.median(lengths) if lengths else 0.0
+    lengths = np.array([score.length for score in scores if not score.abstained])
+    means[MEASURES.index("length")] = np.median(lengths) if len(lengths) else 0.0
+    off = [float((lengths > 2).mean()), float((lengths < 0.5).mean())] if len(lengths) else [0.0, 0.0]
     pointing = np.array([points(item) for item in items])
     aimed = rows[pointing].mean(axis=0) if pointing.any() else means
-    return [*means, *(aimed[MEASURES.index(name)] for name in ("f1", "hit", "abstained"))]
+    return [*means, *off, *(aimed[MEASURES.index(name)] for name in ("f1", "hit", "abstained"))]
 
 
 def table(kinds: dict[str, list[Item]], methods: dict[str, Method]) -> NDArray[np.float64]:
@@ -99,6 +113,26 @@ def table(kinds: dict[str, list[Item]], methods: dict[str, Method]) -> NDArray[n
     macro = np.mean(rows, axis=0)
     print("| **macro** | | " + " | ".join(f"**{value:.3f}**" for value in macro) + " |")
     return cast("NDArray[np.float64]", macro)
+
+
+def compared(kinds: dict[str, list[Item]]) -> None:
+    """Print F1, precision and recall of all methods side by side, as Markdown."""
+    print(f"| kind | {' | '.join(METHODS)} |")
+    print("|---|" + "---|" * len(METHODS))
+    rows = []
+    for kind, items in kinds.items():
+        rows.append(
+            [
+                [averages(items, method)[HEADER.index(name)] for name in ("F1", "precision", "recall")]
+                for method in METHODS.values()
+            ]
+        )
+        print(f"| {kind} | {_triples(rows[-1])} |", flush=True)
+    print(f"| **macro** | {_triples(np.mean(rows, axis=0).tolist())} |")
+
+
+def _triples(row: Sequence[Sequence[float]]) -> str:
+    return " | ".join(f"{f1:.3f} ({precision:.2f}, {recall:.2f})" for f1, precision, recall in row)
 
 
 def show(items: Sequence[Item], count: int = 40) -> None:
@@ -127,6 +161,8 @@ def main() -> None:
     for name, method in METHODS.items():
         print(f"\n{name}\n")
         table(kinds, dict.fromkeys(kinds, method))
+    print("\nF1 (precision, recall) of each\n")
+    compared(kinds)
 
 
 if __name__ == "__main__":

@@ -93,6 +93,7 @@ def test_scientific_notation_is_a_number(tmp_path: Path, number: str) -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
+        (["training.steps=1"], "there is no setting `training.steps`; here it is `steps`"),
         (["stepps=1"], "there is no setting `stepps`; did you mean `steps`?"),
         (
             ["optimizer.learning_rat=1"],

@@ -325,8 +325,12 @@ def _unknown(cls: type, tree: Mapping[str, Any], top: type | None = None, above:
     known = dict(_fields(cls))
     for key, value in tree.items():
         inner = known.get(key)
+        lifted = next((name for name in value if name in known), None) if isinstance(value, Mapping) else None
         if key in getattr(cls, "REFUSED", {}):
             yield f"`{above}{key}`: {cls.REFUSED[key]}"  # type: ignore[attr-defined]
+        elif key not in known and lifted is not None:
+            # What one command keeps under a name, another has at the top.
+            yield f"there is no setting `{above}{key}.{lifted}`; here it is `{above}{lifted}`"
         elif key not in known:
             yield f"there is no setting `{above}{key}`; {_suggest(str(key), above, known, top or cls)}"
         elif inner is not None and isinstance(value, Mapping):

@@ -126,3 +126,11 @@ INSTEAD_OF = re.compile(
     r"phrase )?$",
     re.IGNORECASE,
 )
+SWAPS = re.compile(
+    r"(?P<behind>(?:[,;–—-]|\b(?:and|but))\s*not\s+|"
+    r"\b(?:chang(?:e|ed|ing)|replac(?:e|ed|ing)|correct|swap|turn)\s+(?=(?:\S+\s+){1,6}?(?:to|with|by|for|into)\b))|"
+    r"(?P<before>\s+(?:should|must|ought to|needs? to)\s+(?:rather |actually |instead )?(?:be|read|say|become|"
+    r"have (?:been|read|said))\b)|\b(?:instead of|rather than)\s+",
+    re.IGNORECASE,
+)
+"""One thing in the place of another. What is wrong stands right `behind` it, right `before` it, or on either side."""

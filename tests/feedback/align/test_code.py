@@ -116,3 +116,16 @@ def test_fenced_code_is_code_and_the_rest_is_prose() -> None:
     found = align(completion, "The loop over range stops too early, which is a bug.")
     assert "for i in range(1, n):" in [span.slice(completion) for span in found.spans]
     assert all(span.provenance == "code" for span in found.spans if "range" in span.slice(completion))
+
+
+@pytest.mark.parametrize(
+    ("critique", "line"),
+    [
+        ("It subtracts where it should not.", "total = total - n"),
+        ("It takes the smallest.", "low = min(low, n)"),
+        ("The multiplication is wrong.", "scaled = n * 3"),
+    ],
+)
+def test_an_operation_is_found_by_its_name(critique: str, line: str) -> None:
+    program = "def f(n, low):\n    total = 9\n    total = total - n\n    low = min(low, n)\n    scaled = n * 3\n"
+    assert [span.slice(program) for span in align(program, critique).spans] == [line]

@@ -35,12 +35,49 @@ def test_style_order_relevance_and_repetition_mean_a_sentence(critique: str, sen
 
 
 @pytest.mark.parametrize(
-    ("critique", "words"), [("It was Wednesday, not Tuesday.", "Tuesday"), ("Eight million, not nine.", "nine")]
+    ("critique", "words"),
+    [
+        ("It was Wednesday, not Tuesday.", "Tuesday"),
+        ("Eight million, not nine.", "nine"),
+        ("Autumn should be spring.", "autumn"),
+        ("Change penguins to puffins.", "Penguins"),
+        ("I would say kroner instead of euro.", "euro"),
+    ],
 )
-def test_a_wrong_fact_means_its_words(critique: str, words: str) -> None:
-    (span,) = marked(critique)
-    assert words in span
-    assert len(span) < 25
+def test_what_is_to_be_replaced_is_marked_and_nothing_beside_it(critique: str, words: str) -> None:
+    assert words in marked(critique)
+    assert all(span == words for span in marked(critique))
+
+
+def test_the_opposite_of_a_statement_lies_in_the_word_that_turns_it() -> None:
+    text = "The ferry was not late. The ferry carried more cars than the bridge. The crossing cost two pounds."
+    for critique, words in (
+        ("The opposite is true of the late ferry.", "not"),
+        ("The comparison with the bridge is the other way round.", "more"),
+    ):
+        spans = [span.slice(text) for span in align(text, critique).spans]
+        assert any(words in span.split() for span in spans), (critique, spans)
+        assert sum(map(len, spans)) < 20, (critique, spans)
+
+
+LONG = "The tram opened on Monday, although many residents of the old town had protested loudly, and ran all night."
+
+
+def test_a_part_that_is_spoken_of_is_a_clause() -> None:
+    clause = "although many residents of the old town had protested loudly"
+    (part,) = align(LONG, "The bit about the residents protesting is made up.").spans
+    assert part.slice(LONG) == clause
+    words = align(LONG, "The residents are made up.").spans
+    assert 0 < sum(span.end - span.start for span in words) < len(clause)
+
+
+def test_the_end_of_a_sentence_is_its_last_clause() -> None:
+    text = f"It rained. {LONG}"
+    for critique, expected in (
+        ("The end of the second sentence is speculation.", "and ran all night"),
+        ("The beginning of the second sentence is speculation.", "The tram opened on Monday"),
+    ):
+        assert [span.slice(text) for span in align(text, critique).spans] == [expected]
 
 
 def test_a_text_without_repetition_is_not_called_repetitive() -> None:

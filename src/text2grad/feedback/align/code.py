@@ -28,7 +28,7 @@ _SIGNS = re.compile(
 )
 _DOCSTRING = re.compile(r"\"\"\".*?(?:\"\"\"|\Z)|'''.*?(?:'''|\Z)", re.DOTALL)
 _STRING = re.compile(r"\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'")
-_NAME = re.compile(r"[A-Za-z_]\w*|\d+(?:\.\d+)?")
+_NAME = re.compile(r"[^\W\d]\w*|\d+(?:\.\d+)?")
 """A name or a number."""
 _KEYWORDS = word_set(ENGLISH["keywords"])
 _KINDS = {
@@ -44,9 +44,16 @@ _KINDS = {
     ),
     "range": (r"\bx?range\b|\.\.\.?", r"range|stop term|bounds?"),
     "comparison": (r"[=!<>]=|[^-=]>|<", r"compar\w+|inequalit\w+|(?:less|greater|larger|smaller) than|equal\w*"),
+    "plus": (r"\+", r"adds|added|addition|adding|plus|increment\w*|sums?|summing|summed"),
+    "minus": (r"-(?![\d.]*\s*[,)\]]|>)", r"subtract\w*|minus|decrement\w*|difference"),
+    "times": (r"\*", r"multipl\w+|times|products?|squared?|power|exponent\w*"),
+    "divide": (r"/", r"divi(?:d\w+|sion)|quotient"),
+    "largest": (r"\bmax\w*", r"max\w*|largest|biggest|greatest|highest"),
+    "smallest": (r"\bmin\w*", r"min\w*|smallest|lowest|least"),
     "assignment": (r"^[\w.\[\], ]+=(?!=)", r"assign\w*|initiali[sz]\w*|variables?"),
 }
-"""Kind of statement → how it looks, how critics call it. Other statements are found by their names."""
+"""Kind of statement or operation → how it looks, how critics call it. Other statements are found by their names."""
+_OPERATIONS = frozenset(("<plus>", "<minus>", "<times>", "<divide>", "<largest>", "<smallest>"))
 _LOOKS = {kind: re.compile(looks) for kind, (looks, _) in _KINDS.items()}
 _CALLED = {kind: re.compile(rf"\b(?:{words})\b", re.IGNORECASE) for kind, (_, words) in _KINDS.items()}
 _SHORT = re.compile(
@@ -167,6 +174,9 @@ def _by_what_it_holds(
     """Lines that share the clauses' names and kinds; the fewer lines have a name or are of a kind, the more it says."""
     said = [_things_in(clause.plain) for clause in clauses]
     everything = frozenset().union(*said)
+    # Where words run together, a name stands inside a longer run of letters.
+    names = {thing for line in lines for thing in line.things if not thing.isascii() and len(thing) > 1}
+    everything |= {name for name in names if any(name in clause.plain for clause in clauses)}
     holders = Counter(thing for line in lines for thing in line.things)
     own = []
     for line in lines:
@@ -197,8 +207,9 @@ def _things_in(words: str) -> frozenset[str]:
 
 
 def _worth(thing: str) -> float:
-    """Points for a thing that one line alone holds. A word of a name says less than the name."""
-    return 0.25 if thing[0] == "~" else 1.0 if len(thing) > 2 else 0.5
+    """Points for a thing that one line alone holds. A word of a name says less than the name, and an operation less
+    than a statement: its words are said of much else."""
+    return 0.25 if thing[0] == "~" else 0.5 if len(thing) < 3 or thing in _OPERATIONS else 1.0
 
 
 @lru_cache(maxsize=4096)

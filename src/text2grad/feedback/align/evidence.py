@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from text2grad.feedback.lexicon import content_stems
+from text2grad.feedback.lexicon import SWAPS, content_stems
 from text2grad.feedback.parse import Clause
 from text2grad.feedback.text import COMPOUND, ENGLISH, FUNCTION_WORDS, pattern, pieces, stem, word_set
 
@@ -53,6 +53,10 @@ def cues_in(words: str) -> frozenset[str]:
 
 _HEAD = 5
 """Words that begin with the same so many letters are alike, where their stems are not the same."""
+_RIVALS = ("name", "time", "number")
+"""Kinds of which a critique says what should stand there."""
+_LONGEST_SWAP = 5
+"""Words on one side of a turn of phrase for replacing something."""
 _DENIES = re.compile(
     r"\b(?:not?|n['’]t|never|nowhere|un(?:supported|verified|mentioned)|absent|makes? up|made up|adds?|"
     r"hallucinat\w+|fabricat\w+|invent\w+)\b",
@@ -157,6 +161,8 @@ def _columns(raw: str, tokens: Sequence[Token], aim: Aim, source: Collection[str
     lone = content & [source is not None and not token.stands_in(source) for token in tokens]
     looks, kinds, named = _looks(raw, tokens, lower), _kinds(raw, tokens, lower), kinds_in(said)
     of_kind = {f"kind_{kind}": flags & (kind in named) for kind, flags in kinds.items()}
+    rivals = _rivals(said, tokens)
+    swap = _swapped(lower, aim.clauses)
     total = max(1, int(content.sum()))
     before, behind = _pairs(tokens, content, aim.clauses)
     return {
@@ -174,6 +180,8 @@ def _columns(raw: str, tokens: Sequence[Token], aim: Aim, source: Collection[str
         **{f"is_{kind}": kinds[kind] for kind in ("role", "time", "number")},
         **of_kind,
         **{f"cue_{kind}": kind in named for kind in kinds},
+        **{f"rival_{kind}": kinds[kind] & (kind in rivals) for kind in _RIVALS},
+        "swapped": swap,
         "any_kind": any(flags.any() for flags in of_kind.values()),
         "left_meant": _nearness(met),
         "right_meant": _nearness(met[::-1])[::-1],
@@ -184,14 +192,46 @@ def _columns(raw: str, tokens: Sequence[Token], aim: Aim, source: Collection[str
         "matched_share": met.sum() / total,
         "unsupported_share": lone.sum() / total,
         "unsupported_matched": min((met & lone).sum(), 4) / 2,
-        "said_words": min(len(words), 40) / 20,
         "said_found": met.sum() / max(1, len(meant)),
         "denies_source": bool(_DENIES.search(said)),
         "share": aim.share,
         "relative": aim.relative,
         "named": aim.named,
-        "sentences": min(aim.sentences, 16) / 8,
     }
+
+
+def _rivals(said: str, tokens: Sequence[Token]) -> set[str]:
+    """Kinds of which the critique has words that the sentence has not."""
+    own = {token.lower for token in tokens}
+    given = tokens_of(said)
+    if not given:
+        return set()
+    new = np.array([token.lower not in own for token in given], dtype=bool)
+    kinds = _kinds(said, given, [token.lower for token in given])
+    return {kind for kind in _RIVALS if (kinds[kind] & new).any()}
+
+
+def _swapped(lower: Sequence[str], clauses: Sequence[Clause]) -> Flags:
+    """The words of a sentence that a clause would have replaced: what it names as it stands there, right beside a turn
+    of phrase for replacing ("nine, not seven"; "seven should be nine")."""
+    flags = np.zeros(len(lower), dtype=bool)
+    for clause in clauses:
+        for cue in SWAPS.finditer(clause.plain):
+            left = [] if cue["behind"] else _spoken(clause.plain[: cue.start()])[-_LONGEST_SWAP:]
+            right = [] if cue["before"] else _spoken(clause.plain[cue.end() :])[:_LONGEST_SWAP]
+            right = right[1:] if right[:1] and right[0] in _CLASSES["determiner"] else right
+            # The longest stretch that touches the turn of phrase and stands in the sentence.
+            runs = [left[k:] for k in range(len(left))] + [right[:k] for k in range(len(right), 0, -1)]
+            for run in runs:
+                places = [k for k in range(len(lower)) if list(lower[k : k + len(run)]) == run]
+                if places and not FUNCTION_WORDS.issuperset(run):
+                    flags[[k + step for k in places for step in range(len(run))]] = True
+                    break
+    return flags
+
+
+def _spoken(words: str) -> list[str]:
+    return [match[0].lower() for match in COMPOUND.finditer(words)]
 
 
 def _pairs(tokens: Sequence[Token], content: Flags, clauses: Sequence[Clause]) -> tuple[Flags, Flags]:
@@ -225,14 +265,8 @@ def _looks(raw: str, tokens: Sequence[Token], lower: Sequence[str]) -> dict[str,
     return {
         **{name: _among(lower, words) for name, words in _CLASSES.items()},
         "capital": capital & ~first,
-        "first_capital": capital & first,
-        "first": first,
-        "last": first[::-1],
         "comma_before": [False, *commas],
         "comma_after": [*commas, False],
-        **{f"ends_{ending}": [word.endswith(ending) for word in lower] for ending in ("ed", "ing", "ly", "s")},
-        "length": [min(len(word), 12) / 6 for word in lower],
-        "words": min(len(tokens), 60) / 30,
     }
 
 
@@ -256,7 +290,15 @@ def _kinds(raw: str, tokens: Sequence[Token], lower: Sequence[str]) -> dict[str,
         "age": ["year-old" in word for word in lower] | (number & hyphen_behind),
         "group": capital,
         "cause": _among(lower, _MEMBERS["cause"]),
+        "polarity": _polarity(lower),
     }
+
+
+def _polarity(lower: Sequence[str]) -> Flags:
+    """Words that turn a statement round, "not" with its verb."""
+    flags, denies = _among(lower, _MEMBERS["polarity"]), _among(lower, ("not", "never"))
+    flags[:-1] |= _among(lower, _CLASSES["verb"])[:-1] & denies[1:]
+    return flags
 
 
 def _nearness(hits: Flags) -> Rows:
@@ -272,9 +314,17 @@ _MET, _LONE, _DENIED = (COLUMNS.index(name) for name in ("meant", "unsupported",
 _POINTING = [_MET, *(COLUMNS.index(f"kind_{kind}") for kind in _NAMED)]
 
 
-_PLAIN = [COLUMNS.index(f"kind_{kind}") for kind in ("first_name", "time", "number", "age")]
-_OF_KIND = 0.45
-_NAMED_PLACE = COLUMNS.index("named")
+_SWAPPED, _TURNED, _NAMED_PLACE = (COLUMNS.index(name) for name in ("swapped", "kind_polarity", "named"))
+_PLAIN = [_TURNED, *(COLUMNS.index(f"kind_{kind}") for kind in ("first_name", "time", "number", "age"))]
+_OF_KIND, _SAID = 0.45, 0.9
+"""The least chance of a word of a kind that is named and plain to see; of one that is to be replaced."""
+_BESIDE_SWAP, _BESIDE_TURN, _WITHOUT_WORDS = 0.25, 0.3, 0.4
+"""By what the chances of the other words shrink then; last, where a kind is all that the critique shares with them."""
+
+
+def met(rows: Rows) -> Flags:
+    """Which words of a sentence the critique says, too."""
+    return np.asarray(rows[:, _MET] > 0)
 
 
 def points(rows: Rows, *, praise: bool) -> bool:
@@ -283,14 +333,18 @@ def points(rows: Rows, *, praise: bool) -> bool:
     places count."""
     if praise:
         return bool(rows[:, [_MET, _NAMED_PLACE]].any())
-    pointed = rows[:, [*_POINTING, _NAMED_PLACE]].any()
+    pointed = rows[:, [*_POINTING, _NAMED_PLACE, _SWAPPED]].any()
     return bool(pointed or (rows[:, _LONE] * rows[:, _DENIED]).any())
 
 
 def sharpened(rows: Rows, chances: Rows) -> Rows:
-    """The chances of a sentence, where the critique says what is wrong by a kind alone that is plain to see ("the day
-    is wrong"): words of that kind before all others."""
-    kind = rows[:, _PLAIN].any(axis=1)
-    if rows[:, _MET].any() or not kind.any():
-        return chances
-    return np.where(kind, np.maximum(chances, _OF_KIND), chances / 2)
+    """The chances of a sentence, where the critique says outright which words it would have replaced, or by a kind that
+    is plain to see what is wrong ("the day is wrong", "the opposite is true"): these words before all others."""
+    swapped, turned, kind = rows[:, _SWAPPED] > 0, rows[:, _TURNED] > 0, rows[:, _PLAIN].any(axis=1)
+    if swapped.any():
+        return np.where(swapped, np.maximum(chances, _SAID), chances * _BESIDE_SWAP)
+    if kind.any() and not rows[:, _MET].any():
+        return np.where(kind, np.maximum(chances, _OF_KIND), chances * _WITHOUT_WORDS)
+    if turned.any():
+        return np.where(turned, np.maximum(chances, _OF_KIND), chances * _BESIDE_TURN)
+    return chances

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,7 @@ from text2grad.feedback.align.evidence import (
     cues_in,
     evidence,
     kinds_in,
+    met,
     points,
     sharpened,
     tokens_of,
@@ -33,7 +35,7 @@ from text2grad.feedback.align.scorer import best_words, filled, span_of, word_sc
 from text2grad.feedback.align.settings import ParaphraseSettings
 from text2grad.feedback.lexicon import content_stems, source_says
 from text2grad.feedback.parse import Clause
-from text2grad.feedback.text import BLOCK, FUNCTION_WORDS, Place
+from text2grad.feedback.text import BLOCK, ENGLISH, FUNCTION_WORDS, Place, pattern, word_set
 from text2grad.types import Span, Verdict
 
 _GLUE = frozenset(" \t\n-–—'’\"“”(),&/")
@@ -57,6 +59,34 @@ _PART = re.compile(
     r"\bthe (?:(?P<first>opening|beginning|introduction)|ending|conclusion)\b(?! \w+ony\b)", re.IGNORECASE
 )
 """A part of the text by its own name."""
+
+
+_EDGE = re.compile(
+    r"\b(?:(?P<first>beginning|start|first (?:part|half|clause))|end|second half|last (?:part|clause)) of\b",
+    re.IGNORECASE,
+)
+_BIT = re.compile(rf"\b(?:{pattern(ENGLISH['part_of'])})\b", re.IGNORECASE)
+"""A part of a sentence is spoken of: a clause, or its first or last one."""
+_CUT = re.compile(r"[,;:()—–]")
+_JOINS = word_set(ENGLISH["joins"])
+_OF_CLAUSE = 0.3
+"""Share of a clause that has to be chosen, so that the whole of it is."""
+_LONGEST_CLAUSE = 15
+"""Words; what is longer is hardly one clause."""
+
+
+def clause_units(raw: str, tokens: Sequence[Token]) -> list[Place]:
+    """The clauses of a sentence, by its signs and joining words: first word and end of each.
+
+    >>> clause_units(raw := "He left, which hurt, because of rain.", tokens_of(raw))
+    [(0, 2), (2, 4), (4, 7)]
+    """
+    cuts = [
+        k
+        for k in range(1, len(tokens))
+        if tokens[k].lower in _JOINS or _CUT.search(raw, tokens[k - 1].end, tokens[k].start)
+    ]
+    return list(pairwise([0, *cuts, len(tokens)]))
 
 
 class Prose:
@@ -115,6 +145,15 @@ class Prose:
         own = self._contents[number]
         return sum(len(self._holders[part]) == 1 for part in own) / max(1, len(own))
 
+    def edge(self, place: Place, clause: str) -> Place:
+        """Of a place that is named, its first or last clause where its beginning or end is spoken of."""
+        cue = _EDGE.search(clause)
+        if cue is None or place not in self.places:
+            return place
+        tokens = self.tokens[self.places.index(place)]
+        first, last = clause_units(self.raw, tokens)[0 if cue["first"] else -1]
+        return tokens[first].start, tokens[last - 1].end
+
     def named(self, clause: str) -> list[Place]:
         """The sentences or paragraphs that a clause names by number, by order or as a part ("the last two sentences",
         "the ending").
@@ -152,7 +191,7 @@ def route(
         elif named:
             # Of a place that is named, the words that the clause speaks of; without any, all of it.
             numbers = [n for n in ranked if n in inside] or (inside if kinds_in(clause.plain) else [])
-            whole += [(place, clause, 0.7) for place in named if not numbers]
+            whole += [(prose.edge(place, clause.plain), clause, 0.7) for place in named if not numbers]
         elif (number := _meant_whole(prose, clause, ranked)) is not None:
             numbers = []
             whole.append((prose.places[number], clause, 0.6 if held else 0.4))
@@ -217,6 +256,7 @@ def paraphrases(
     scored = word_scorer(COLUMNS)(list(rows.values()))
     chances = {n: sharpened(row, chance) for (n, row), chance in zip(rows.items(), scored, strict=True)}
     for number, chosen in choose(prose, chances, settings, praise=verdict == "good").items():
+        chosen = snapped(prose, number, chosen, about[number].clauses, met(rows[number]))
         spans += _runs(prose, number, chosen, chances[number], about[number].clauses, verdict)
     return spans
 
@@ -250,6 +290,24 @@ def choose(
         number: filled(part, chances[number], settings)
         for number, part in zip(chances, np.split(chosen, cuts), strict=True)
     }
+
+
+def snapped(
+    prose: Prose, number: int, chosen: NDArray[np.bool_], clauses: Sequence[Clause], met: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """The chosen words of a sentence. Where the critique speaks of a part of it ("the bit about …"): the clauses that
+    hold a word of the critique and of which a good part is chosen, whole, and no others."""
+    tokens = prose.tokens[number]
+    units = clause_units(prose.raw, tokens)
+    if len(units) < 2 or not any(_BIT.search(clause.plain) for clause in clauses):
+        return chosen
+    sizes = np.array([token.end - token.start for token in tokens])
+    whole = np.zeros_like(chosen)
+    for first, last in units:
+        share = sizes[first:last] @ chosen[first:last] / sizes[first:last].sum()
+        if last - first <= _LONGEST_CLAUSE and share >= _OF_CLAUSE and met[first:last].any():
+            whole[first:last] = True
+    return whole if whole.any() else chosen
 
 
 def _runs(

@@ -25,7 +25,7 @@ Rows = NDArray[np.float32]
 
 
 class WordScorer:
-    """An average of small recurrent networks (GRU) that read a sentence both ways."""
+    """An average of small networks that read each word with its neighbours, twice over."""
 
     def __init__(self, weights: dict[str, Any]) -> None:
         self.mean, self.scale = _array(weights["mean"]), _array(weights["scale"])
@@ -33,39 +33,25 @@ class WordScorer:
         self.nets = {name: np.stack([_array(net[name]) for net in weights["nets"]]) for name in names}
 
     def __call__(self, sentences: Sequence[Rows]) -> list[Rows]:
-        """Probabilities of the words of each sentence; sentences of different lengths go through together."""
+        """Probabilities of the words of each sentence; all sentences go through together."""
         nets, lengths = self.nets, np.array([len(rows) for rows in sentences], dtype=np.int64)
         if not lengths.sum():
             return [np.zeros(0, dtype=np.float32) for _ in sentences]
-        # N networks, 2 directions, W words of all sentences, H hidden units; the gates reset, update and new side by
-        # side, as in torch.
+        # N networks, L layers, K neighbours, W words of all sentences, H hidden units, I = K × H.
+        layers, inner, hidden = nets["near"].shape[1:]
+        reach = inner // hidden // 2
+        # Blank rows between the sentences: nobody is a neighbour across them.
+        at_W = np.arange(lengths.sum()) + reach * np.repeat(np.arange(1, len(lengths) + 1), lengths)
+        near_WK = at_W[:, None] + np.arange(-reach, reach + 1)
+        padded = np.zeros((len(nets["into"]), int(at_W[-1]) + reach + 1, hidden), dtype=np.float32)
         flat_WC = (np.vstack(sentences) - self.mean) / self.scale
-        entered_NWH = np.tanh(flat_WC @ nets["into"] + nets["into_bias"][:, None])
-        gates_N2WG = entered_NWH[:, None] @ nets["gates_in"] + nets["gates_in_bias"][:, :, None]
-        states_N2WH = self._read(gates_N2WG, lengths)
-        both_NWH = np.concatenate([states_N2WH[:, 0], states_N2WH[:, 1]], axis=-1)
-        logits_NW = (both_NWH @ nets["out"][..., None])[..., 0] + nets["out_bias"]
+        states = [np.tanh(flat_WC @ nets["into"] + nets["into_bias"][:, None])]
+        for layer in range(layers):
+            padded[:, at_W] = states[-1]
+            around_NWI = padded[:, near_WK].reshape(len(padded), len(at_W), inner)
+            states.append(np.tanh(around_NWI @ nets["near"][:, layer] + nets["near_bias"][:, layer, None]))
+        logits_NW = (np.concatenate(states, axis=-1) @ nets["out"][..., None])[..., 0] + nets["out_bias"]
         return np.split(_sigmoid(logits_NW.mean(axis=0)), np.cumsum(lengths)[:-1])
-
-    def _read(self, gates_N2WG: Rows, lengths: NDArray[np.int64]) -> Rows:
-        """Both directions and all sentences at once, one step per word of the longest."""
-        count, _, words, width = gates_N2WG.shape
-        hidden = width // 3
-        starts = np.cumsum(lengths) - lengths
-        states = np.zeros((count, 2, words, hidden), dtype=np.float32)
-        state = np.zeros((count, 2, len(lengths), hidden), dtype=np.float32)
-        for step in range(int(lengths.max())):
-            alive = np.flatnonzero(lengths > step)
-            forth, back = starts[alive] + step, starts[alive] + lengths[alive] - 1 - step
-            given = np.stack([gates_N2WG[:, 0, forth], gates_N2WG[:, 1, back]], axis=1)
-            old = state[:, :, alive]
-            kept = old @ self.nets["gates_state"] + self.nets["gates_state_bias"][:, :, None]
-            opened = _sigmoid(given[..., : 2 * hidden] + kept[..., : 2 * hidden])
-            fresh = np.tanh(given[..., 2 * hidden :] + opened[..., :hidden] * kept[..., 2 * hidden :])
-            update = opened[..., hidden:]
-            state[:, :, alive] = now = (1 - update) * fresh + update * old
-            states[:, 0, forth], states[:, 1, back] = now[:, 0], now[:, 1]
-        return states
 
 
 @cache

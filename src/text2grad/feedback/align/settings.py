@@ -55,7 +55,7 @@ class ParaphraseSettings:
     """Abstain below this confidence that a word is meant."""
     certain: Fraction = 0.42
     """Every word at least this likely is chosen; where there is none, the most likely are, down to `threshold`."""
-    bridge: Fraction = 0.15
+    bridge: Fraction = 0.2
     """Words between two chosen ones are chosen, too, where they are on average at least this likely."""
     similarity: Fraction = 0.25
     """With an embedder: how near in meaning a sentence has to be to a clause that shares no word with the text. On
