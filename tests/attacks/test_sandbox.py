@@ -354,12 +354,26 @@ def test_no_memory_outside_the_limit(sandbox: Sandbox, call: str) -> None:
     assert [(result.isolation, result.got, result.message) for result in report.results if not result.passed] == []
 
 
-def test_nothing_is_left_running() -> None:
-    marker = "31.4159"
-    program = f"import time\ntime.sleep({marker})\ndef add(a, b): return 5"
-    Sandbox(Limits(seconds=0.5, wall=1.0)).run(program, TESTS)
-    mine = [path for path in Path("/proc").glob("[0-9]*/status") if f"PPid:\t{os.getpid()}\n" in _read(path)]
-    assert [path for path in mine if "bwrap" in _read(path)] == []
+@pytest.mark.parametrize("warm", [True, False])
+def test_nothing_is_left_running(warm: bool) -> None:
+    """Neither while a sandbox is held, beside its interpreters, nor after it."""
+    before = _below(os.getpid())
+    boxed = Sandbox(Limits(seconds=0.5, wall=1.0), warm=warm)
+    boxed.run("def add(a, b): return a + b", TESTS)
+    idle = _below(os.getpid()) - before
+    for program in ("import time\ntime.sleep(31)", "import signal\nsignal.pause()", "while True: pass"):
+        boxed.run(program, TESTS)
+        assert _below(os.getpid()) - before == idle
+    assert bool(idle) is warm
+    boxed.close()
+    assert _below(os.getpid()) == before
+
+
+def _below(pid: int) -> set[int]:
+    """All processes that this one started, and those that they started."""
+    parents = [(path.parent.name, _read(path).rpartition(")")[2].split()) for path in Path("/proc").glob("[0-9]*/stat")]
+    own = {int(name) for name, fields in parents if len(fields) > 1 and int(fields[1]) == pid and fields[0] != "Z"}
+    return own.union(*map(_below, own))
 
 
 def _read(path: Path) -> str:

@@ -332,8 +332,9 @@ class TestRefusals:
 
 
 @pytest.mark.system("bwrap")
-def test_without_pytest_it_says_which_package_to_install(monkeypatch: pytest.MonkeyPatch, sandbox: Sandbox) -> None:
+def test_without_pytest_it_says_which_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bubble, "_pytest_files", list)
+    sandbox = Sandbox()
     report = sandbox.run("def f(): return 1", "from solution import f\ndef test_f():\n    assert f() == 1\n")
     assert (report.score, report.unusable) == (
         None,
