@@ -32,6 +32,8 @@ _LONGEST = 400
 """Characters of a text that is reported."""
 _START = 30.0
 """Seconds that a process may take to come up, on a busy machine."""
+_TRIAL, _TRIALS = 0.05, 2.0
+"""Seconds of the processor for a test of a variant, and by the clock for all of them."""
 _KINDS = get_args(Kind)
 _NEEDS = "needs live objects ({}), and such tests count only with in_process=true"
 
@@ -146,6 +148,19 @@ class Sandbox:
         with ThreadPoolExecutor(self.workers) as pool:
             return list(pool.map(lambda job: self.run(job.program, job.tests, job.setup, job.entry_point), jobs))
 
+    def try_many(self, jobs: Iterable[tuple[Job, Sequence[str]]]) -> list[list[frozenset[str]]]:
+        """Variants of programs, those of a job in one pair of processes, one after another: names of the tests that
+        each passes. Quick, and less strict than `run`: a variant may see what one before it left behind, one that dies
+        ends the others, and test functions are not run. For finding faults, not for scores."""
+
+        def tried(given: tuple[Job, Sequence[str]]) -> list[frozenset[str]]:
+            job, variants = given
+            parts = plan(job.tests, job.setup, job.entry_point)
+            return _Execution(self, job.program, parts).tried(variants) if variants else []
+
+        with ThreadPoolExecutor(self.workers) as pool:
+            return list(pool.map(tried, jobs))
+
 
 class _Execution:
     """One program against its tests."""
@@ -180,26 +195,43 @@ class _Execution:
                 message = "not run: too many tests before it did not end or ended the process"
                 self.results |= {i: TestResult(name, False, "not_run", isolation, message) for i, name in names.items()}
                 return
-            ended = self._round(_Round(isolation, names))
+            ended = self._round(_Round(isolation, names), [self.program], self.limits.seconds)
             self.results |= ended.results
             self.skipped |= ended.skipped
             self.objects |= ended.objects if isolation == "isolated" else {}
             self.chances -= sum(result.kind in ("timeout", "died") for result in ended.results.values())
 
-    def _round(self, heard: _Round) -> _Round:
-        """Start the processes, hand over the job, listen until the end or the deadline, leave nothing running."""
+    def tried(self, variants: Sequence[str]) -> list[frozenset[str]]:
+        units = [
+            (index, unit.name) for index, unit in enumerate(self.parts.units) if not (unit.function or unit.objects)
+        ]
+        count = len(self.parts.units)
+        names = {number * count + index: name for number in range(len(variants)) for index, name in units}
+        if not names:
+            return [frozenset()] * len(variants)
+        self.chances, self.deadline = 1, min(self.deadline, time.monotonic() + _TRIALS)
+        results = self._round(_Round("isolated", names), variants, min(self.limits.seconds, _TRIAL)).results
+        passed = [index for index, result in results.items() if result.passed]
+        return [frozenset(names[i] for i in passed if i // count == number) for number in range(len(variants))]
+
+    def _round(self, heard: _Round, programs: Sequence[str], seconds: float) -> _Round:
+        """Start the processes, hand over the job, listen until the end or the deadline, leave nothing running. The
+        tests of the second program are counted on from those of the first."""
         parts = self.parts
         units = [
-            {"index": i, "source": parts.units[i].source, "function": parts.units[i].function} for i in heard.names
+            {"index": i, "source": parts.units[i].source, "function": parts.units[i].function}
+            for i in heard.names
+            if i < len(parts.units)
         ]
         job = {
-            "program": self.program,
+            "programs": programs,
+            "count": len(parts.units),
             "setup": parts.setup,
             "module": parts.module,
             "names": dict(parts.names),
             "wanted": parts.wanted,
             "units": units,
-            "seconds": self.limits.seconds,
+            "seconds": seconds,
             "chances": self.chances,
             "wall": min(self.limits.wall / 2, max(0.1, self.deadline - time.monotonic())),
         }
