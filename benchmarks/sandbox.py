@@ -95,8 +95,8 @@ def main() -> None:
     each = (inside + own) / ROUNDS / len(many)
     rate, could = len(many) / best["warm"], workers / each
     print(
-        f"processor time of a warm execution: {1000 * each:.1f} ms, {1000 * own / ROUNDS / len(many):.1f} of them on the "
-        f"host; {could:.0f} executions/s if {workers} cores did nothing else (load {os.getloadavg()[0]:.1f})"
+        f"processor time of a warm execution: {1000 * each:.1f} ms, {1000 * own / ROUNDS / len(many):.1f} of them the "
+        f"host's; {could:.0f} executions/s if {workers} cores did nothing else (load {os.getloadavg()[0]:.1f})"
     )
     assert max(rate, could) >= WANTED, f"wanted at least {WANTED:.0f} executions a second, got {rate:.1f}"
     against, plainly = best["cold"] / best["warm"], best["warm"] / best["plain subprocess"]

@@ -27,7 +27,12 @@ ADD = ["assert add(2, 3) == 5", "assert add(0, 0) == 0", "assert add(4, 1) == 5"
 
 @pytest.fixture(scope="session")
 def critic() -> CodeCritic:
-    return CodeCritic(CodeSettings(seconds=0.4, wall=4.0, in_process=True, held_back=0, partial=1))
+    return CodeCritic(CodeSettings(seconds=0.4, wall=4.0, in_process=True, held_back=0, partial=1, trials=0))
+
+
+@pytest.fixture(scope="session")
+def trying() -> CodeCritic:
+    return CodeCritic(CodeSettings(seconds=0.4, wall=4.0, held_back=0, partial=1))
 
 
 def said(
@@ -75,10 +80,31 @@ class TestWhatItSays:
             "`return a - b` runs in all 2 failing tests and in no passing one: expected 5, got -1" in critique.feedback
         )
 
-    def test_a_tie_over_the_whole_function_is_no_span(self, critic: CodeCritic) -> None:
+    def test_of_a_tie_over_the_whole_function_the_likeliest_is_quoted_lightly(self, critic: CodeCritic) -> None:
         critique = said(critic, "def add(a, b):\n    c = a\n    c -= b\n    return c\n", ["assert add(2, 3) == 5"])
-        assert (critique.quotes, critique.score) == ((), 0.0)
-        assert critique.feedback == "The only test fails. `assert add(2, 3) == 5` fails: expected 5, got -1."
+        assert ([(quote.text, quote.severity) for quote in critique.quotes], critique.score) == ([("c -= b", 0.3)], 0.0)
+
+    def test_a_change_that_makes_every_test_pass(self, trying: CodeCritic) -> None:
+        program = "def add(a, b):\n    c = a\n    d = b\n    c -= d\n    return c\n"
+        critique = said(trying, program)
+        assert critique.feedback == (
+            "2 of 3 tests fail. `c -= d` is wrong (expected 5, got -1): with `+` instead of `-` every test passes."
+        )
+        assert [(quote.text, quote.severity) for quote in critique.quotes] == [("c -= d", 1.0)]
+        assert critique.score == pytest.approx(1 / 3)
+
+    def test_a_change_that_is_no_more_than_a_part_of_the_cure_is_not_told(self, trying: CodeCritic) -> None:
+        program = "def add(a, b):\n    c = a - b\n    if a > 5:\n        c = c - 1\n    return c\n"
+        critique = said(trying, program, ["assert add(2, 3) == 5", "assert add(7, 1) == 8", "assert add(9, 9) == 18"])
+        assert "every test passes" not in critique.feedback
+
+    def test_trials_of_a_program_that_is_right_or_cannot_be_read_are_not_made(self, trying: CodeCritic) -> None:
+        asked: list[Any] = []
+        trying.sandbox.try_many, kept = lambda jobs: asked.extend(jobs) or [], trying.sandbox.try_many  # type: ignore
+        said(trying, "def add(a, b):\n    return a + b\n")
+        said(trying, "def add(a, b:\n    return a + b\n")
+        trying.sandbox.try_many = kept  # type: ignore[method-assign]
+        assert asked == []
 
     def test_a_syntax_error(self, critic: CodeCritic) -> None:
         critique = said(critic, "def add(a, b):\n    return (a + b\n\ndef two():\n    return 2\n")
@@ -239,14 +265,8 @@ class TestWhatItSays:
     @pytest.mark.parametrize(
         ("completion", "tests"),
         [
-            ("def add(a, b):\n    c = a\n    c -= b\n    return c\n", ADD),
-            ("def tests(a, b):\n    fail = a\n    fail -= b\n    return fail\n", ["assert tests(2, 3) == 5"]),
             ("# line 1 of add(2, 3) == 5\nimport os\nos._exit(0)\n", ADD),
             ("def add(a, b):\n    print('the assertion does not hold')\n    c = add\n    return c\n", ADD[:1]),
-            (
-                "All tests fail. The program does not hold.\n```python\ndef add(a, b):\n    c = 1\n    return c\n```",
-                ADD,
-            ),
         ],
     )
     def test_blame_without_quotes_marks_no_line(self, critic: CodeCritic, completion: str, tests: list[str]) -> None:
@@ -428,7 +448,10 @@ class TestHiddenTests:
     def test_a_message_about_a_hidden_test_names_no_value(self) -> None:
         program = "def square(n):\n    if n > 3:\n        raise ValueError(f'{n} is too much')\n    return n * n\n"
         critique = self.score(program, hidden=SQUARES[2:])
-        assert "raises ValueError in 4 tests, first in `hidden test 1`." in critique.feedback
+        assert "`if n > 3:` is wrong (ValueError): with one small change of it every test passes." in critique.feedback
+        plain = self.score(program, hidden=SQUARES[2:], trials=0)
+        assert "raises ValueError in 4 tests, first in `hidden test 1`." in plain.feedback
+        assert not any(number in plain.feedback for number in ("5", "25", "49", "121"))
         assert not any(number in critique.feedback for number in ("5", "25", "49", "121"))
 
     def test_hidden_tests_that_cannot_be_used_are_no_score(self) -> None:
