@@ -7,11 +7,11 @@ but without trials, with trials of other kinds than the bug's (so that none undo
 `--split train` (tasks 601–974) is for developing; the numbers of `test` (11–510) are reported.
 
 **ILF's feedback on wrong MBPP programs** (`code/ilf_feedback_dev.jsonl`): the wrong program, a person's fix, the tests.
-A line is *changed* if a line diff replaces or deletes it, or inserts beside it; white space at line ends does not count. Many
-fixes rewrite the whole function, where every pointer hits, so fixes that change at most half of the code lines are
-counted apart. Equal work: both pointers see the same programs, and the random one points at as many code lines of the
-function. `covered`: the share of changed lines that a poor span touches; `others`: lines touched per program that were
-not changed.
+A line is *changed* if a line diff replaces or deletes it, or inserts beside it; white space at line ends does not
+count. Many fixes rewrite the whole function, where every pointer hits, so fixes that change at most half of the code
+lines are counted apart. Equal work: both pointers see the same programs, and the random one points at as many code
+lines of the function. `covered`: the share of changed lines that a poor span touches; `others`: lines touched per
+program that were not changed.
 
 Both measure and never train. Ends with `mutants=… top3=… ochiai_top3=… random_top3=… programs=… hit=… random_hit=…
 small_fixes=… small_hit=… small_random_hit=…`; skips what has no data.

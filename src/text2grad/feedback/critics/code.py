@@ -19,6 +19,7 @@ Counts of tests, values and messages are no words about lines: a critique says `
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from hashlib import sha256
 from typing import Any
 
@@ -142,8 +143,8 @@ class CodeCritic:
 
     def _held_back(self, names: Collection[str], prompt: str) -> set[str]:
         """Which of these tests to hide: a share of them, by their text alone, whatever the program."""
-        shown, wanted = _alike(prompt), int(self.settings.held_back * len(names))
-        unseen = sorted((sha256(name.encode()).digest(), name) for name in names if _alike(name) not in shown)
+        shown, wanted = alike(prompt), int(self.settings.held_back * len(names))
+        unseen = sorted((sha256(name.encode()).digest(), name) for name in names if alike(name) not in shown)
         return {name for _, name in unseen[:wanted]}
 
     def critique(
@@ -190,7 +191,7 @@ def _share_passed(results: Sequence[TestResult]) -> float:
     return sum(result.passed for result in results) / len(results)
 
 
-def _alike(text: str) -> str:
+def alike(text: str) -> str:
     """Without white space, and with one kind of quotation mark: as `ast.unparse` may have changed it."""
     return "".join(text.replace('"', "'").split())
 
@@ -395,3 +396,14 @@ def _praise(total: int, shared: int) -> str:
 
 def _some(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+@cache
+def _shown_tests_critic() -> CodeCritic:
+    return CodeCritic(CodeSettings(held_back=0, partial=1, trials=0))
+
+
+def shown_tests(prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]) -> Critiques:
+    """The critic of somebody who has the column `tests` and no hidden ones: what may choose among samples when hidden
+    tests measure (`best_of_critic: text2grad.feedback.critics.code:shown_tests`)."""
+    return _shown_tests_critic()(prompts, completions, **{k: v for k, v in columns.items() if k != "hidden_tests"})
