@@ -69,9 +69,9 @@ class CompareSettings:
     settings: dict[str, Any] = field(default_factory=dict)
     """Settings of all runs whose command has them: model, task, data, held_out, sampling, policy, …"""
     arms: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Name → `command` (sft, train, dpo, grpo, sdpo, reward_model, base, samples, best_of_n, reflection), `start` (the arm whose
-    model it starts from), `critic` (may name an arm of reward_model), `seeds` (its own list, or `shared`: one run that
-    stands for every seed), `n` (of samples, best_of_n), and settings of the command."""
+    """Name → `command` (sft, train, dpo, grpo, sdpo, reward_model, base, samples, best_of_n, reflection), `start` (the
+    arm whose model it starts from), `critic` (may name an arm of reward_model), `seeds` (its own list, or `shared`: one
+    run that stands for every seed), `n` (of samples and best_of_n), and settings of the command."""
     seeds: tuple[int, ...] = (0, 1, 2)
     """Of every arm that names no other."""
     baseline: str = ""

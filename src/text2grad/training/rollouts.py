@@ -27,6 +27,12 @@ from text2grad.training.state import random_states, restore_random_states
 from text2grad.types import Example, MetricInfo, Rollout
 
 METRICS = {
+    "critic/waiting_frac": MetricInfo(
+        "Waiting for the critic",
+        "Share of an update, evaluations not counted, in which nothing but the critic works: tests run, or a server is "
+        "asked.",
+        "lower",
+    ),
     "reward/scale": MetricInfo("Reward of a verdict", "What one good or poor span earns, in the units of the score."),
     "reward/spread": MetricInfo("Reward unit", "Running standard deviation of the score: rewards are divided by it."),
     "reward/residual_ratio": MetricInfo(
@@ -102,7 +108,9 @@ class SampleAndJudge:
         first, groups = (step - 1) * self.prompts, [index // self.completions for index in indices]
         examples = [self.stream.at(first + group) for group in groups]
         with clock("sample"):
-            prompts, samples = self.writer.sample(examples, Seed(self.seed, step, indices))
+            # Tests run beside sampling, on what has ended.
+            begin = self.reward_function.begin if self.reward_function.begins else None
+            prompts, samples = self.writer.sample(examples, Seed(self.seed, step, indices), begin)
         valued = all(sample.values is not None for sample in samples)
         meanwhile(prompts, [sample.token_ids for sample in samples], groups, valued)
         with clock("sample"):

@@ -5,7 +5,7 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
@@ -448,11 +448,16 @@ class TestHiddenTests:
     def test_a_message_about_a_hidden_test_names_no_value(self) -> None:
         program = "def square(n):\n    if n > 3:\n        raise ValueError(f'{n} is too much')\n    return n * n\n"
         critique = self.score(program, hidden=SQUARES[2:])
-        assert "`if n > 3:` is wrong (ValueError): with one small change of it every test passes." in critique.feedback
-        plain = self.score(program, hidden=SQUARES[2:], trials=0)
-        assert "raises ValueError in 4 tests, first in `hidden test 1`." in plain.feedback
-        assert not any(number in plain.feedback for number in ("5", "25", "49", "121"))
+        assert "raises ValueError in 4 tests, first in `hidden test 1`." in critique.feedback
         assert not any(number in critique.feedback for number in ("5", "25", "49", "121"))
+
+    def test_a_number_that_sets_hidden_tests_right_is_not_said(self) -> None:
+        program = "def square(n):\n    if n == 5:\n        return 24\n    return n * n\n"
+        critique = self.score(program, hidden=SQUARES[2:])
+        assert "`return 24` is wrong (the assertion does not hold): with one small change of it every test passes." in (
+            critique.feedback
+        )
+        assert "25" not in critique.feedback
 
     def test_hidden_tests_that_cannot_be_used_are_no_score(self) -> None:
         found = CodeCritic()(["p"] * 2, ["x = 1"] * 2, tests=[SQUARES] * 2, hidden_tests=["assert (", 5])
@@ -600,3 +605,33 @@ def test_without_a_column_of_tests_the_columns_are_named(critic: CodeCritic) -> 
     found = critic(["Write f."], ["def f(): ..."], test_list=[["assert f() is None"]])
     assert found.reasons == {0: "it has no tests; the columns are test_list; try columns.tests=test_list"}
     assert critic(["Write f."], ["def f(): ..."], tests=[None], test_list=[[]]).reasons == {0: "it has no tests"}
+
+
+@pytest.mark.system("bwrap")
+class TestInTheBackground:
+    ROWS: ClassVar = [
+        ("def add(a, b):\n    return a + b\n", ADD),
+        ("def add(a, b):\n    return a - b\n", ADD),
+        ("def add(a, b):\n    return a + b\n", ADD),
+        ("def add(a, b):\n    return a\n", None),
+    ]
+
+    def test_what_was_begun_is_what_a_call_says(self) -> None:
+        texts, tests = [text for text, _ in self.ROWS], [tests for _, tests in self.ROWS]
+        critic = CodeCritic()
+        wanted = critic(["p"] * 4, texts, tests=tests)
+        for place in (0, 2, 3):
+            critic.begin("p", texts[place], tests=tests[place], other=1)
+        asked: list[int] = []
+        inner = critic._judged
+        critic._judged = lambda p, c, columns: asked.append(len(c)) or inner(p, c, columns)  # type: ignore
+        found = critic(["p"] * 4, texts, tests=tests, other=[1] * 4)
+        assert (list(found), found.reasons) == (list(wanted), wanted.reasons)
+        assert asked[-1] == 1, "one was left to judge"
+        assert critic._begun == {}
+
+    def test_what_nobody_asks_about_is_forgotten(self) -> None:
+        critic = CodeCritic()
+        critic.begin("p", self.ROWS[0][0], tests=ADD)
+        assert critic(["p"], ["x"], tests=[ADD])[0] is not None
+        assert critic._begun == {}

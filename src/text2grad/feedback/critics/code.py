@@ -18,6 +18,7 @@ Counts of tests, values and messages are no words about lines: a critique says `
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import sha256
@@ -40,6 +41,7 @@ _WITHOUT_RESULT = {"died", "not_run", "timeout", "load", "syntax"}
 """Kinds of failure after which there is no value to compare."""
 _UNSAID = {"timeout": "it did not end in time", "died": "it ended its own process", "not_run": "it was not run"}
 """What a hidden test says of them: the words of a report may come from the program, which saw the test's values."""
+_COLUMNS = ("tests", "hidden_tests", "entry_point", "test_setup")
 _HIDDEN = "hidden test"
 _GUESS = 0.3
 """Severity of the likeliest statement where the tests tell none from another: so often it is the one."""
@@ -79,14 +81,45 @@ class CodeCritic:
             unsafe=chosen.unsafe,
             in_process=chosen.in_process,
         )
+        self._begun: dict[str, Future[Critiques]] = {}
+        self._pool: ThreadPoolExecutor | None = None
+
+    def begin(self, prompt: Prompt, completion: str, **row: Any) -> None:
+        """Judge one completion in the background, while others are still written; the next call takes what came out.
+        `row`: its columns."""
+        self._pool = self._pool or ThreadPoolExecutor(self.sandbox.workers, thread_name_prefix="code")
+        columns = {name: [value] for name, value in row.items() if name in _COLUMNS}
+        key = _key(prompt, completion, row)
+        if key not in self._begun:
+            self._begun[key] = self._pool.submit(lambda: self._judged([prompt], [completion], columns))
 
     def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]) -> Critiques:
+        begun, self._begun = self._begun, {}
+        rows = [{name: columns[name][place] for name in columns} for place in range(len(completions))]
+        texts = zip(prompts, completions, rows, strict=True)
+        ready = {i: begun[key] for i, given in enumerate(texts) if (key := _key(*given)) in begun} if begun else {}
+        left = [place for place in range(len(completions)) if place not in ready]
+        some = {name: [values[place] for place in left] for name, values in columns.items()}
+        found = self._judged([prompts[i] for i in left], [completions[i] for i in left], some)
+        critiques = Critiques([None] * len(completions))
+        for place, (said, at) in {
+            **{place: (future.result(), 0) for place, future in ready.items()},
+            **{place: (found, at) for at, place in enumerate(left)},
+        }.items():
+            critiques[place] = said[at]
+            if at in said.reasons:
+                critiques.reasons[place] = said.reasons[at]
+        return critiques
+
+    def _judged(
+        self, prompts: Sequence[Prompt], completions: Sequence[str], columns: Mapping[str, Sequence[Any]]
+    ) -> Critiques:
         empty = [None] * len(completions)
         tests, secrets = columns.get("tests", empty), columns.get("hidden_tests", empty)
         entries, setups = columns.get("entry_point", empty), columns.get("test_setup", empty)
         critiques = Critiques([None] * len(completions))
         jobs: dict[tuple[int, bool], Job] = {}
-        found: dict[int, tuple[Source, Plan | None]] = {}
+        found: dict[int, tuple[Source, Plan | None, set[str]]] = {}
         for index, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
             job = _job(tests[index], entries[index], setups[index])
             secret = _job(secrets[index], entries[index], setups[index]) if secrets[index] else None
@@ -94,29 +127,31 @@ class CodeCritic:
                 why = job if isinstance(job, str) else f"hidden_tests: {secret}"
                 critiques.reasons[index] = f"{why}; {nearest('tests', columns)}" if tests is empty else why
                 continue
-            parts = _planned(job)
+            parts, names = _planned(job), set[str]()
             source = find(prompt, completion, parts.wanted if parts else ())
-            found[index] = source, parts
+            if secret is not None and parts is not None and (joined := _joined(job, secret, parts)) is not None:
+                (job, names), secret = joined, None
+            found[index] = source, parts, names
             jobs[index, False] = replace(job, program=source.text)
             if secret is not None:
                 jobs[index, True] = replace(secret, program=source.text)
         reports = dict(zip(jobs, self.sandbox.run_many(jobs.values()), strict=True))
-        tried = self._tried({index: source for index, (source, _) in found.items()}, jobs, reports)
-        for index, (source, parts) in found.items():
-            report, secret_report = reports[index, False], reports.get((index, True))
+        tried = self._tried({index: source for index, (source, _, _) in found.items()}, jobs, reports)
+        for index, (source, parts, names) in found.items():
+            report, other = reports[index, False], reports.get((index, True))
             if parts is None or not report.results:
                 critiques.reasons[index] = _why_not(report)
                 continue
-            if secret_report is not None and not secret_report.results:
-                critiques.reasons[index] = f"hidden_tests: {_why_not(secret_report)}"
-                continue
-            visible, hidden = report.results, secret_report.results if secret_report else ()
-            if not hidden:
-                names = self._held_back({unit.name for unit in parts.units}, prompt_text(prompts[index]))
+            visible, hidden = report.results, other.results if other else ()
+            if other is None:
+                names = names or self._held_back({unit.name for unit in parts.units}, prompt_text(prompts[index]))
                 hidden = tuple(result for result in visible if result.name in names)
                 visible = tuple(result for result in visible if result.name not in names)
-                if not visible:
-                    visible, hidden = hidden, ()
+            if secrets[index] and not hidden:
+                critiques.reasons[index] = f"hidden_tests: {_why_not(other or report)}"
+                continue
+            if not visible:
+                visible, hidden = hidden, ()
             critiques[index] = self.critique(source, visible, hidden, parts.wanted, tried.get(index))
         return critiques
 
@@ -236,6 +271,20 @@ def _job(tests: Any, entry_point: Any, setup: Any) -> Job | str:
             return f"{name} should be a text or a list of texts, got {shorten(value)}"
         parts += lines
     return Job("", tests, "\n".join(parts), entry_point if isinstance(entry_point, str) else None)
+
+
+def _key(prompt: Prompt, completion: str, row: Mapping[str, Any]) -> str:
+    return repr((prompt_text(prompt), completion, [row.get(name) for name in _COLUMNS]))
+
+
+def _joined(job: Job, secret: Job, shown: Plan) -> tuple[Job, set[str]] | None:
+    """Both in one execution, and the names of the hidden tests, where both are lists of asserts."""
+    hidden = _planned(secret)
+    if isinstance(job.tests, str) or isinstance(secret.tests, str) or hidden is None:
+        return None
+    names = {unit.name for unit in hidden.units} - {unit.name for unit in shown.units}
+    both = replace(job, tests=[*job.tests, *secret.tests])
+    return (both, names) if names and _planned(both) is not None else None
 
 
 def _planned(job: Job) -> Plan | None:
