@@ -7,17 +7,22 @@ import pytest
 
 from text2grad.evaluation.code import metrics, pass_at, tables
 from text2grad.evaluation.named import metrics_named
-from text2grad.types import Completion, Critique, Example, Rollout
+from text2grad.types import Alignment, Completion, Critique, Example, Rollout
 
 
-def rollout(task: str, text: str, score: float | None, verdict: str = "isolated", **columns: Any) -> Rollout:
+def rollout(task: str, text: str, score: float | None, verdict: Any = "isolated", **columns: Any) -> Rollout:
     columns = {"tests": ["assert add(2, 3) == 5"], "hidden_tests": ["assert add(1, 1) == 2"], **columns}
     prompt = "Write add.\nYour code should pass this test:\nassert add(2, 3) == 5"
     example = Example(task, prompt, columns=columns)
-    critique = None if score is None else Critique("x", score=score, verdict=verdict)
     tokens = tuple(range(len(text)))
     completion = Completion(text, tokens, tuple((n, n + 1) for n in tokens))
-    return Rollout(example, completion, critique=critique, score=score)
+    if score is None:
+        return Rollout(example, completion)
+    critique = Critique("x", score=score, verdict=verdict)
+    rewards = (0.0,) * len(text)
+    return Rollout(
+        example, completion, critique=critique, alignment=Alignment((), (), ()), token_rewards=rewards, score=score
+    )
 
 
 def measured(rollouts: list[Rollout]) -> dict[str, float | None]:
@@ -41,7 +46,7 @@ def test_pass_at_1_and_4_over_tasks() -> None:
 
 
 def test_what_another_critic_judged_or_nobody_is_not_counted() -> None:
-    rows = [rollout("a", "x", None), rollout("b", "x", 1.0, verdict="fine"), rollout("c", "x = 1", 1.0)]
+    rows = [rollout("a", "x", None), rollout("b", "x", 1.0, verdict=None), rollout("c", "x = 1", 1.0)]
     assert measured(rows)["pass_1"] == 1.0
 
 
