@@ -23,6 +23,7 @@ import json
 import os
 import random
 import re
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,8 +33,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from seeded import drawn
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from benchmarks.gold.seeded import drawn
 from text2grad.feedback.critics.blame import ranked, weighed
 from text2grad.feedback.critics.code import CodeCritic
 from text2grad.feedback.critics.trials import Trial, trials

@@ -75,7 +75,7 @@ import builtins, math, os, random, resource, signal, socket, sys
 Candidate = sys.modules["text2grad.sandbox.inside.candidate"].Candidate
 def nobody(): raise SystemExit
 """
-LEAVE = {
+LEAVE: dict[str, tuple[str, str, object]] = {
     # what it leaves, how the next one looks for it, what it finds
     "a file": ("open('left', 'w').close(); open('/tmp/too', 'w').close()", "os.listdir('.') + os.listdir('/tmp')", []),
     "a variable of the environment": ("os.environ['LEFT'] = 'x'", "os.getenv('LEFT')", None),

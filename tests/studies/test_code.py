@@ -96,7 +96,7 @@ def test_the_page_is_made_of_the_comparison(tmp_path: Path, module: ModuleType) 
     }
     passes = {"base": {0: [0.0, 1.0]}, "scalar": {0: [0.0, 1.0]}, "text2grad": {0: [1.0, 1.0], 1: [1.0, 1.0]}}
     comparison(tmp_path, programs, passes)
-    columns = {"tests": ["assert double(1) == 2"], "hidden_tests": ["assert double(3) == 6"]}
+    columns: dict[str, Any] = {"tests": ["assert double(1) == 2"], "hidden_tests": ["assert double(3) == 6"]}
     examples = [Example(f"mbpp-{number}", "Double it.", columns=columns) for number in (11, 12)]
     text, drawn = module.page(tmp_path, examples)
     assert "`text2grad` ends +50.0 points above `base`" in text

@@ -30,7 +30,7 @@ HUMANEVAL = {
     "canonical_solution": "    return 2 * x\n",
     "test": "def check(candidate):\n    assert candidate(1) == 2\n    assert candidate(2) == 4\n",
 }
-KODCODE = {
+KODCODE: dict[str, Any] = {
     "question_id": "K_1",
     "style": "instruct",
     "question": "Write a function that doubles a number.",
@@ -150,6 +150,7 @@ def test_rows_of_kodcode_come_in_odd_shapes(tmp_path: Path, change: dict[str, An
 
 def test_what_is_left_out_of_kodcode_is_named_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     objects = "from solution import Stack\ndef test_a():\n    s = Stack()\n    assert s.pop() == 1\n"
+    rows: list[dict[str, Any]]
     rows = [{"test": None}, {}, {"test": "def test_one(:"}, {"test": "x = 1"}, {"test": objects}, {"test": None}]
     (tmp_path / "in.jsonl").write_text("\n".join(json.dumps(KODCODE | row) for row in rows))
     (example,) = open_task("kodcode", data=str(tmp_path / "in.jsonl")).examples("train")

@@ -92,7 +92,8 @@ def read(job: Job) -> Found | None:
         if logged["update"]:
             completions += job.completions
             tokens += job.completions * logged.get("length/mean", 0.0)
-        seconds += sum(value for key, value in logged.items() if key.startswith("time/") and key != "time/evaluate")
+        spent = {key: value for key, value in logged.items() if key.startswith("time/") and not key.endswith("_frac")}
+        seconds += sum(value for key, value in spent.items() if key != "time/evaluate")
         metrics = {
             key.removeprefix(HELD_OUT): value
             for key, value in logged.items()

@@ -27,12 +27,6 @@ from text2grad.training.state import random_states, restore_random_states
 from text2grad.types import Example, MetricInfo, Rollout
 
 METRICS = {
-    "critic/waiting_frac": MetricInfo(
-        "Waiting for the critic",
-        "Share of an update, evaluations not counted, in which nothing but the critic works: tests run, or a server is "
-        "asked.",
-        "lower",
-    ),
     "reward/scale": MetricInfo("Reward of a verdict", "What one good or poor span earns, in the units of the score."),
     "reward/spread": MetricInfo("Reward unit", "Running standard deviation of the score: rewards are divided by it."),
     "reward/residual_ratio": MetricInfo(

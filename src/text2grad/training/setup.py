@@ -319,5 +319,6 @@ class Clock:
         whole = time.perf_counter() - self._start
         parts = {**self.parts, "other": whole - sum(self.parts.values())}
         step = max(whole - parts.get("evaluate", 0.0), 1e-9)
-        waiting = {"critic/waiting_frac": parts["critic"] / step} if "critic" in parts else {}
+        # Nothing else goes on while the critic is waited for: tests that ran beside sampling are not in it.
+        waiting = {"time/critic_frac": parts["critic"] / step} if "critic" in parts else {}
         return {f"time/{part}": seconds for part, seconds in parts.items()} | waiting

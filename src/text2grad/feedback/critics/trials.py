@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-_ARITHMETIC = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**"}
-_ARITHMETIC |= {ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.LShift: "<<", ast.RShift: ">>"}
-_COMPARED = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=", ast.In: "in"}
-_COMPARED |= {ast.NotIn: "not in", ast.Is: "is", ast.IsNot: "is not"}
-_SIGNS: dict[type[ast.AST], str] = {**_ARITHMETIC, **_COMPARED, ast.And: "and", ast.Or: "or"}
+_SIGNS: dict[type[ast.AST], str] = {ast.And: "and", ast.Or: "or"}
+_SIGNS |= {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**"}
+_SIGNS |= {ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.LShift: "<<", ast.RShift: ">>"}
+_SIGNS |= {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=", ast.In: "in"}
+_SIGNS |= {ast.NotIn: "not in", ast.Is: "is", ast.IsNot: "is not"}
 _INSTEAD = {"+": "- *", "-": "+ *", "*": "+ ** //", "/": "// *", "//": "/ %", "%": "// /", "**": "* +"}
 _INSTEAD |= {"&": "| ^", "|": "& ^", "^": "& |", "<<": ">>", ">>": "<<", "and": "or", "or": "and"}
 _INSTEAD |= {"<": "<= > >=", "<=": "< >= >", ">": ">= < <=", ">=": "> <= <", "==": "!= >= <=", "!=": "== < >"}
