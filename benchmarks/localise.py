@@ -36,6 +36,7 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.gold.seeded import drawn
+
 from text2grad.feedback.critics.blame import ranked, weighed
 from text2grad.feedback.critics.code import CodeCritic
 from text2grad.feedback.critics.trials import Trial, trials

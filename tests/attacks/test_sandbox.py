@@ -2,6 +2,7 @@
 
 import errno
 import os
+import platform
 import socket
 import textwrap
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from text2grad.feedback.critics.code import CodeCritic
 from text2grad.feedback.settings import CodeSettings
-from text2grad.sandbox import Job, Limits, Report, Sandbox
+from text2grad.sandbox import Job, Limits, Report, Sandbox, seccomp
 
 pytestmark = pytest.mark.system("bwrap")
 
@@ -433,6 +434,29 @@ def test_every_socket_family_but_unix_is_refused(sandbox: Sandbox) -> None:
     tests = [f"assert family({number}) == {errno.EPERM}" for number in range(2, 46)]
     report = sandbox.run(FAMILIES, ["assert family(1) == 0", "assert family(1, True) == 0", *tests])
     assert [(result.name, result.got) for result in report.results if not result.passed] == []
+
+
+REFUSED = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+def refused(numbers):
+    found = []
+    for number in numbers:
+        ctypes.set_errno(0)
+        found += [] if (libc.syscall(number, 0, 0, 0, 0, 0), ctypes.get_errno()) == (-1, 1) else [number]
+    return found
+"""
+
+
+@pytest.mark.skipif(platform.machine() not in seccomp._REFUSED, reason="no filter is known for this processor")
+@pytest.mark.parametrize("warm", [True, False])
+def test_every_refused_call_is_refused_warm_and_cold(warm: bool) -> None:
+    """Another process, tracing, namespaces, mounts, keys, BPF, io_uring, memory outside the limits."""
+    numbers = [*seccomp._REFUSED[platform.machine()], *seccomp._HOARDS[platform.machine()]]
+    boxed = Sandbox(Limits(), warm=warm)
+    report = boxed.run(REFUSED, [f"assert refused({numbers}) == []"])
+    boxed.close()
+    assert [(result.kind, result.got, result.message) for result in report.results] == [("passed", None, "")]
 
 
 def test_threads_are_bounded_for_every_user() -> None:

@@ -4,7 +4,6 @@ import ast
 import random
 
 import pytest
-
 from benchmarks.gold.seeded import drawn, mutants
 from benchmarks.localise import chance
 
