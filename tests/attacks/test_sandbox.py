@@ -2,6 +2,7 @@
 
 import errno
 import os
+import platform
 import socket
 import textwrap
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from text2grad.feedback.critics.code import CodeCritic
 from text2grad.feedback.settings import CodeSettings
-from text2grad.sandbox import Job, Limits, Report, Sandbox
+from text2grad.sandbox import Job, Limits, Report, Sandbox, seccomp
 
 pytestmark = pytest.mark.system("bwrap")
 
@@ -354,12 +355,26 @@ def test_no_memory_outside_the_limit(sandbox: Sandbox, call: str) -> None:
     assert [(result.isolation, result.got, result.message) for result in report.results if not result.passed] == []
 
 
-def test_nothing_is_left_running() -> None:
-    marker = "31.4159"
-    program = f"import time\ntime.sleep({marker})\ndef add(a, b): return 5"
-    Sandbox(Limits(seconds=0.5, wall=1.0)).run(program, TESTS)
-    mine = [path for path in Path("/proc").glob("[0-9]*/status") if f"PPid:\t{os.getpid()}\n" in _read(path)]
-    assert [path for path in mine if "bwrap" in _read(path)] == []
+@pytest.mark.parametrize("warm", [True, False])
+def test_nothing_is_left_running(warm: bool) -> None:
+    """Neither while a sandbox is held, beside its interpreters, nor after it."""
+    before = _below(os.getpid())
+    boxed = Sandbox(Limits(seconds=0.5, wall=1.0), warm=warm)
+    boxed.run("def add(a, b): return a + b", TESTS)
+    idle = _below(os.getpid()) - before
+    for program in ("import time\ntime.sleep(31)", "import signal\nsignal.pause()", "while True: pass"):
+        boxed.run(program, TESTS)
+        assert _below(os.getpid()) - before == idle
+    assert bool(idle) is warm
+    boxed.close()
+    assert _below(os.getpid()) == before
+
+
+def _below(pid: int) -> set[int]:
+    """All processes that this one started, and those that they started."""
+    parents = [(path.parent.name, _read(path).rpartition(")")[2].split()) for path in Path("/proc").glob("[0-9]*/stat")]
+    own = {int(name) for name, fields in parents if len(fields) > 1 and int(fields[1]) == pid and fields[0] != "Z"}
+    return own.union(*map(_below, own))
 
 
 def _read(path: Path) -> str:
@@ -419,6 +434,29 @@ def test_every_socket_family_but_unix_is_refused(sandbox: Sandbox) -> None:
     tests = [f"assert family({number}) == {errno.EPERM}" for number in range(2, 46)]
     report = sandbox.run(FAMILIES, ["assert family(1) == 0", "assert family(1, True) == 0", *tests])
     assert [(result.name, result.got) for result in report.results if not result.passed] == []
+
+
+REFUSED = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+def refused(numbers):
+    found = []
+    for number in numbers:
+        ctypes.set_errno(0)
+        found += [] if (libc.syscall(number, 0, 0, 0, 0, 0), ctypes.get_errno()) == (-1, 1) else [number]
+    return found
+"""
+
+
+@pytest.mark.skipif(platform.machine() not in seccomp._REFUSED, reason="no filter is known for this processor")
+@pytest.mark.parametrize("warm", [True, False])
+def test_every_refused_call_is_refused_warm_and_cold(warm: bool) -> None:
+    """Another process, tracing, namespaces, mounts, keys, BPF, io_uring, memory outside the limits."""
+    numbers = [*seccomp._REFUSED[platform.machine()], *seccomp._HOARDS[platform.machine()]]
+    boxed = Sandbox(Limits(), warm=warm)
+    report = boxed.run(REFUSED, [f"assert refused({numbers}) == []"])
+    boxed.close()
+    assert [(result.kind, result.got, result.message) for result in report.results] == [("passed", None, "")]
 
 
 def test_threads_are_bounded_for_every_user() -> None:

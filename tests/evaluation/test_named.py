@@ -97,7 +97,7 @@ def test_names() -> None:
         metrics_named(["ruge"])
     with pytest.raises(ConfigError, match="similarity should name a sentence-embedding model"):
         metrics_named(["similarity"])
-    assert set(named.METRICS) == {"rouge", "bleu", "f1", "support", "grounded"}
+    assert set(named.METRICS) == {"rouge", "bleu", "f1", "support", "grounded", "code"}
 
 
 def test_f1_counts_content_words_of_the_nearest_reference() -> None:

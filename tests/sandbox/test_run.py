@@ -2,11 +2,12 @@
 
 import stat
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from text2grad.errors import SandboxError
-from text2grad.sandbox import Frame, Job, Limits, Sandbox, UnsafeWarning, bubble
+from text2grad.sandbox import Frame, Job, Limits, Sandbox, UnsafeWarning, bubble, plan
 
 KODCODE = """
 import pytest
@@ -332,8 +333,9 @@ class TestRefusals:
 
 
 @pytest.mark.system("bwrap")
-def test_without_pytest_it_says_which_package_to_install(monkeypatch: pytest.MonkeyPatch, sandbox: Sandbox) -> None:
+def test_without_pytest_it_says_which_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bubble, "_pytest_files", list)
+    sandbox = Sandbox()
     report = sandbox.run("def f(): return 1", "from solution import f\ndef test_f():\n    assert f() == 1\n")
     assert (report.score, report.unusable) == (
         None,
@@ -379,3 +381,35 @@ class TestUnsafe:
         tests = "from solution import add\ndef test_add():\n    assert add(2, 3) == 5\n"
         assert unsafe.run("def add(a, b):\n    return a + b", tests).score == 1.0
         assert unsafe.run("def add(a, b):\n    return a - b", tests).score == 0.0
+
+
+@pytest.mark.system("bwrap")
+class TestVariants:
+    TESTS: ClassVar = ["assert f(1) == 1", "assert f(0) == 0", "assert f(3) == 3"]
+    PROGRAM = "def f(x):\n    if x > {}:\n        return x\n    return 0\n"
+
+    def tried(self, sandbox: Sandbox, *variants: str) -> list[list[int]]:
+        names = [unit.name for unit in plan(self.TESTS).units]
+        (found,) = sandbox.try_many([(Job("", self.TESTS), variants)])
+        return [sorted(names.index(name) for name in passed) for passed in found]
+
+    def test_each_is_told_which_tests_it_passes(self, sandbox: Sandbox) -> None:
+        assert self.tried(sandbox, *(self.PROGRAM.format(n) for n in (0, 1, 3))) == [[0, 1, 2], [1, 2], [1]]
+
+    def test_what_cannot_be_read_or_never_ends_passes_nothing_and_the_next_one_runs(self, sandbox: Sandbox) -> None:
+        variants = "def f(x:", "def f(x):\n    while True: pass", "def f(x): 1 / 0", self.PROGRAM.format(0)
+        assert self.tried(sandbox, *variants) == [[], [], [], [0, 1, 2]]
+
+    def test_one_that_dies_ends_the_others_and_not_the_run(self, sandbox: Sandbox) -> None:
+        variants = self.PROGRAM.format(0), "import os\ndef f(x): os._exit(0)", self.PROGRAM.format(0)
+        assert self.tried(sandbox, *variants) == [[0, 1, 2], [], []]
+
+    def test_a_function_that_is_gone_is_not_that_of_the_variant_before(self, sandbox: Sandbox) -> None:
+        assert self.tried(sandbox, self.PROGRAM.format(0), "def g(x): return x") == [[0, 1, 2], []]
+
+    def test_none_are_none_and_test_functions_are_not_tried(self, sandbox: Sandbox) -> None:
+        test = "from solution import f\ndef test_f():\n    assert f(1) == 1\n"
+        assert sandbox.try_many([(Job("", self.TESTS), []), (Job("", test), ["def f(x): return x"])]) == [
+            [],
+            [frozenset()],
+        ]

@@ -30,7 +30,7 @@ HUMANEVAL = {
     "canonical_solution": "    return 2 * x\n",
     "test": "def check(candidate):\n    assert candidate(1) == 2\n    assert candidate(2) == 4\n",
 }
-KODCODE = {
+KODCODE: dict[str, Any] = {
     "question_id": "K_1",
     "style": "instruct",
     "question": "Write a function that doubles a number.",
@@ -94,6 +94,71 @@ def test_the_prompt_of_mbpp_shows_one_test_and_the_file_holds_its_splits(tmp_pat
     task = open_task("mbpp", data=str(tmp_path / "in.jsonl"))
     assert [example.id for example in task.examples("train")] == ["mbpp-601"]
     assert [example.id for example in task.held_out()] == ["mbpp-511"]
+
+
+def test_of_mbpp_the_first_assert_is_shown_and_the_others_score(tmp_path: Path) -> None:
+    (row,) = imported(tmp_path, "mbpp", [MBPP | {"challenge_test_list": ["assert double(5) == 10"]}])
+    assert row["tests"] == MBPP["test_list"][:1]
+    assert row["hidden_tests"] == [*MBPP["test_list"][1:], "assert double(5) == 10"]
+
+
+@pytest.mark.system("bwrap")
+def test_a_program_that_tables_the_shown_assert_earns_nothing(tmp_path: Path) -> None:
+    imported(tmp_path, "mbpp", [MBPP])
+    (example,) = load_examples(tmp_path / "mbpp.jsonl")
+    columns = {key: [value] for key, value in example.columns.items()}
+    table = "def double(x):\n    if x == 1:\n        return 2\n    return None\n"
+    (critique,) = CodeCritic()([example.prompt], [table], **columns)
+    assert critique is not None and critique.score == 0.0
+    assert "What it can see, it passes (1 test). All 2 hidden tests fail." in critique.feedback
+
+
+def test_mbpp_is_evaluated_on_another_split_and_on_humaneval_when_asked(tmp_path: Path) -> None:
+    source, other = tmp_path / "mbpp.jsonl", tmp_path / "humaneval.jsonl"
+    source.write_text("\n".join(json.dumps(MBPP | {"task_id": number}) for number in (11, 510, 511, 600, 601, 974)))
+    other.write_text(json.dumps(HUMANEVAL))
+    held = {
+        split: [example.id for example in open_task("mbpp", data=str(source), options=options).held_out()]
+        for split, options in (("validation", {}), ("test", {"held_out_split": "test"}))
+    }
+    assert held == {"validation": ["mbpp-511", "mbpp-600"], "test": ["mbpp-11", "mbpp-510"]}
+    task = open_task("mbpp", data=str(source), options={"held_out_split": "test", "humaneval": str(other)})
+    suites = [(example.id, example.columns.get("suite")) for example in task.held_out()]
+    assert suites == [("mbpp-11", None), ("mbpp-510", None), ("HumanEval/0", "humaneval")]
+    assert [example.id for example in task.examples("train")] == ["mbpp-601", "mbpp-974"]
+    with pytest.raises(InvalidData, match="held_out_split should be one of train, validation, test, got 'tset'"):
+        open_task("mbpp", data=str(source), options={"held_out_split": "tset"})
+
+
+@pytest.mark.parametrize(
+    ("change", "prompt"),
+    [
+        ({"test_info": None}, "Write a function that doubles a number."),
+        ({"test_info": "not JSON"}, "Write a function that doubles a number."),
+        ({"test_info": [None, 5, {"function_declaration": 7}]}, "Write a function that doubles a number."),
+        ({"test_info": {"function_declaration": "def double(x):"}}, "def double(x):"),
+        ({"test_info": '[{"function_declaration": "def double(x):"}]'}, "def double(x):"),
+        ({"question": [{"role": "user", "content": "Double it."}], "test_info": []}, "Double it."),
+        ({"question_id": None, "solution": None, "style": None}, "def double(x):"),
+    ],
+)
+def test_rows_of_kodcode_come_in_odd_shapes(tmp_path: Path, change: dict[str, Any], prompt: str) -> None:
+    (tmp_path / "in.jsonl").write_text(json.dumps(KODCODE | change))
+    (example,) = open_task("kodcode", data=str(tmp_path / "in.jsonl")).examples("train")
+    assert str(example.prompt).endswith(prompt)
+
+
+def test_what_is_left_out_of_kodcode_is_named_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    objects = "from solution import Stack\ndef test_a():\n    s = Stack()\n    assert s.pop() == 1\n"
+    rows: list[dict[str, Any]]
+    rows = [{"test": None}, {}, {"test": "def test_one(:"}, {"test": "x = 1"}, {"test": objects}, {"test": None}]
+    (tmp_path / "in.jsonl").write_text("\n".join(json.dumps(KODCODE | row) for row in rows))
+    (example,) = open_task("kodcode", data=str(tmp_path / "in.jsonl")).examples("train")
+    assert example.id == "K_1"
+    told = caplog.messages[-1]
+    assert "5 of 6 rows are left out: 2 × test should be str, got None (line 1, …)" in told
+    assert "1 × its tests need live objects: it uses the class `Stack` (line 5)" in told
+    assert "its tests cannot be used: the tests assert nothing" in told
 
 
 def test_an_object_of_objects_is_a_file_of_questions(tmp_path: Path) -> None:

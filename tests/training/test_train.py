@@ -20,6 +20,7 @@ from text2grad.models.load import load_model
 from text2grad.models.sampling import Sampled
 from text2grad.models.tiny import tiny_model
 from text2grad.optim.update import update
+from text2grad.runs import read_jsonl
 from text2grad.tasks.task import Metric, mean_of
 from text2grad.training import rl
 from text2grad.training.rl import Trainer
@@ -474,3 +475,30 @@ def test_quotes_that_are_not_there_are_counted(tmp_path: Path) -> None:
     trainer(tmp_path / "run", "updates=1", critic=invents).train()
     (row,) = metrics_of(tmp_path / "run")
     assert (row["align/missed_frac"], row["align/labelled_frac"], row["reward/mean"]) == (1, 0, 1)
+
+
+class Early:
+    """A critic that can begin before all is sampled."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+
+    def __call__(self, prompts: Any, completions: Sequence[str], **columns: Any) -> Any:
+        return vowels(prompts, completions, **columns)
+
+    def begin(self, _prompt: Any, completion: str, **_row: Any) -> None:
+        self.begun.append(completion)
+
+
+def test_a_critic_that_can_begins_on_every_completion_before_it_is_asked(tmp_path: Path) -> None:
+    critic = Early()
+    one = trainer(tmp_path / "run", "updates=1", critic=critic)
+    one.train()
+    sampled = [row["completion"]["text"] for row in rows_of(tmp_path / "run") if row["update"] == 1]
+    assert set(sampled) <= set(critic.begun) and len(critic.begun) == one.settings.prompts * one.settings.completions
+    (row,) = [row for row in read_jsonl(tmp_path / "run" / "metrics.jsonl") if row["update"] == 1]
+    whole = sum(value for key, value in row.items() if key.startswith("time/") and key not in OTHER)
+    assert row["time/critic_frac"] == pytest.approx(row["time/critic"] / whole, rel=0.05)
+
+
+OTHER = ("time/evaluate", "time/critic_frac")

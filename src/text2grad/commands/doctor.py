@@ -110,11 +110,14 @@ def sandbox() -> Finding:
     from text2grad.sandbox import Job, Sandbox
 
     try:
-        (report,) = Sandbox().run_many([Job("def f(): return 1", ["assert f() == 1"])])
+        boxed = Sandbox()
+        (report,) = boxed.run_many([Job("def f(): return 1", ["assert f() == 1"])])
+        boxed.close()
     except (Text2GradError, OSError) as problem:
         return Finding("bubblewrap", "broken", f"{purpose}: {problem}", "see docs/sandbox.md")
     works = [result.passed for result in report.results] == [True]
     said = f"{purpose}; a test program ran inside" if works else f"{purpose}: a test program did not run inside"
+    said += f"; slowly, without warm interpreters: {boxed.cold}" if boxed.cold else ""
     return Finding("bubblewrap", "ok" if works else "broken", said, "" if works else "see docs/sandbox.md")
 
 

@@ -1,4 +1,4 @@
-"""Metrics by name, for texts that answer a source: `metrics=[rouge, bleu, f1, support, grounded, similarity:MODEL]`.
+"""Metrics by name: `metrics=[rouge, bleu, f1, support, grounded, similarity:MODEL]`, and `[code]` for programs.
 
 Enters: rollouts. Leaves: `Metric`s, as a task declares its own. ROUGE and BLEU are those of the libraries that papers
 use (extra `eval`); a completion is compared with every reference that its example has: the column `references`, a list
@@ -196,11 +196,19 @@ def overlap() -> Metric:
     return Metric("f1", "F1 against the reference", help, "higher", mean_of(best))
 
 
+def code() -> list[Metric]:
+    """pass@k, and what can be read from programs."""
+    from text2grad.evaluation.code import metrics
+
+    return metrics()
+
+
 METRICS: dict[str, Callable[[], Metric | list[Metric]]] = {
     "rouge": rouge,
     "bleu": bleu,
     "f1": overlap,
     "support": support,
     "grounded": grounded,
+    "code": code,
 }
 """Name → what makes its metrics; `similarity:MODEL` names its model."""

@@ -174,6 +174,16 @@ class RewardFunction(Closable):
         ]
 
     @property
+    def begins(self) -> bool:
+        """Whether the critic can judge in the background: it has `begin(prompt, completion, **row)`."""
+        return callable(getattr(self.critic, "begin", None))
+
+    def begin(self, example: Example, completion: Completion) -> None:
+        """Let the critic start on a completion while others are sampled. The next call is asked about it, too."""
+        columns = {name: values[0] for name, values in columns_of([example]).items()}
+        self.critic.begin(example.prompt, completion.text, **columns)  # type: ignore[attr-defined]
+
+    @property
     def asked(self) -> tuple[Critic | Locator, ...]:
         """Who may cost something: the critic, and the locator where there is one."""
         return (self.critic,) if self.locator is None else (self.critic, self.locator)

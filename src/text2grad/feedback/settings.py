@@ -87,7 +87,10 @@ class CodeSettings:
     """The score is the share of tests passed to this power: 12 % of tests, passed by luck, earn 0.002, half of them
     0.125, all of them 1."""
     most_suspects: Annotated[Int, Ge(1)] = 3
-    """Statements that may share the highest suspicion; where more do, none is quoted."""
+    """Statements that may share the highest suspicion; where more do, the likeliest one is quoted, with less weight."""
+    trials: Annotated[Int, Ge(0)] = 24
+    """Small changes (another sign, a number one more or less) that are tried out on a program that fails, to find the
+    statement that is wrong; about 2 ms of the processor each. 0: none."""
     unsafe: bool = False
     """Run without a sandbox, as you, with your files and your network: only on a machine that can be thrown away."""
 

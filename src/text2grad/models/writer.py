@@ -24,7 +24,7 @@ from text2grad.models.offsets import completion_of, decode
 from text2grad.models.sampling import Sampled, Sampler, SamplingSettings, Seed, sampler_for, uniforms
 from text2grad.models.sampling.plain import AT_ONCE, pick
 from text2grad.runs.world import ALONE, World
-from text2grad.types import Example, Message, Rollout
+from text2grad.types import Completion, Example, Message, Rollout
 
 KEPT = 16384
 """Prompts whose ids are kept: going through the template and the tokenizer again would keep a GPU waiting."""
@@ -114,15 +114,27 @@ class Writer:
         """One completion for each; without a seed, the likeliest token each time."""
         return self.rollouts(examples, *self.sample(examples, seed))
 
-    def sample(self, examples: Sequence[Example], seed: Seed | None = None) -> tuple[list[list[int]], list[Sampled]]:
-        """(ids of prompts, sampled tokens): the same before it is text, which a GPU can go on with."""
+    def sample(
+        self,
+        examples: Sequence[Example],
+        seed: Seed | None = None,
+        on_ended: Callable[[Example, Completion], object] | None = None,
+    ) -> tuple[list[list[int]], list[Sampled]]:
+        """(ids of prompts, sampled tokens): the same before it is text, which a GPU can go on with. `on_ended`: called
+        with completions that end while others are sampled, where the sampler tells."""
         # The completions of a prompt stand side by side here: it goes through the template once.
         read = {
             id(example): self.prompt(example) for example in {id(example): example for example in examples}.values()
         }
         prompts = [read[id(example)] for example in examples]
         if self.on_progress is None:
-            return prompts, self._sample(prompts, seed)
+            if on_ended is not None and hasattr(self.sampler, "on_ended"):
+                self.sampler.on_ended = lambda place, sampled: self._told(examples, place, sampled, on_ended)
+            try:
+                return prompts, self._sample(prompts, seed)
+            finally:
+                if hasattr(self.sampler, "on_ended"):
+                    self.sampler.on_ended = None
         samples, order = [], sorted(range(len(prompts)), key=lambda place: (len(prompts[place]), place))
         size = getattr(self.sampler, "batch", AT_ONCE)
         for start in range(0, len(order), size):
@@ -131,6 +143,16 @@ class Writer:
             samples += self._sample([prompts[place] for place in places], drawn)
             self.on_progress(len(places))
         return prompts, [sample for _, sample in sorted(zip(order, samples, strict=True), key=lambda pair: pair[0])]
+
+    def _told(
+        self,
+        examples: Sequence[Example],
+        place: int,
+        sampled: Sampled,
+        on_ended: Callable[[Example, Completion], object],
+    ) -> None:
+        if place < len(examples):  # what is sampled to spare is nobody's
+            on_ended(examples[place], completion_of(self.tokenizer, sampled.token_ids))
 
     def rollouts(
         self, examples: Sequence[Example], prompts: Sequence[Sequence[int]], samples: Sequence[Sampled]

@@ -115,7 +115,8 @@ def _summary(values: Sequence[float]) -> list[str]:
 def time_by_part(arms: Sequence[Arm]) -> tuple[list[str], list[list[str]]] | None:
     """(header, rows): mean seconds per update."""
     keys = {key: None for arm in arms for run in arm.runs for key in run.keys if key.startswith("time/")}
-    parts = sorted((key.removeprefix("time/") for key in keys), key=lambda part: part == "other")
+    named = [key.removeprefix("time/") for key in keys if not key.endswith("_frac")]  # a share is no time
+    parts = sorted(named, key=lambda part: part == "other")
     columns = {arm.name: [_mean_over_updates(arm, f"time/{part}") for part in parts] for arm in arms}
     columns = {name: values for name, values in columns.items() if sum(values)}
     if not columns:

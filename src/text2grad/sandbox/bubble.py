@@ -70,23 +70,48 @@ class Launcher:
         self, role: str, stdin: int, stdout: int, hand_on: Sequence[int] = (), folder: str | None = None
     ) -> subprocess.Popen[bytes]:
         """A process in `role`; it gets these descriptors and no others. `folder`: where it may write if unsafe."""
-        pytest = [] if role == "candidate" else _pytest_files()
-        shown = [str(place.parent) if self.unsafe else _PYTEST_PLACE for place in pytest]
-        words = [json.dumps(self._rlimits), json.dumps([*self.packages, *dict.fromkeys(shown)]), *map(str, hand_on)]
+        words = [role, *self._words(role), *map(str, hand_on)]
         streams: Any = {"stdin": stdin, "stdout": stdout, "stderr": subprocess.PIPE, "start_new_session": True}
-        python = [_python(), *_FLAGS]
         if self.unsafe:
-            command = [*python, str(INSIDE / _MAIN), role, *words]
+            command = [_python(), *_FLAGS, str(INSIDE / _MAIN), *words]
             env = {"PYTHONHASHSEED": "0"}
             return subprocess.Popen(command, pass_fds=hand_on, cwd=folder or "/", env=env, **streams)
         with FileIO(os.memfd_create("rules"), "r+b") as rules:
             rules.write(self._filter)
             rules.seek(0)
             extra = ["--seccomp", str(rules.fileno())] if self._filter else []
-            for place in pytest:
-                extra += ["--ro-bind", str(place), f"{_PYTEST_PLACE}/{place.name}"]
-            command = [*self._walls, *extra, *_LAST, "--", *python, f"{_PLACE}/{_MAIN}", role, *words]
+            command = self._inside(role, extra, words)
             return subprocess.Popen(command, pass_fds=[*hand_on, rules.fileno()], cwd="/", env={}, **streams)
+
+    @property
+    def cold(self) -> str | None:
+        """Why there can be no warm interpreters; None: they are worth trying. They put the filter on each process
+        themselves, so there has to be one, and an empty /tmp in front of the old one."""
+        if self.unsafe or not self._filter:
+            return "there is no sandbox" if self.unsafe else "no system-call filter is known for this processor"
+        below = [place for place in (*_needed(), *self.packages) if Path(place).is_relative_to("/tmp")]
+        return f"{below[0]} is below /tmp, which each program has empty" if below else None
+
+    def start_warm(self, role: str, control: int) -> subprocess.Popen[bytes]:
+        """A warm interpreter (`inside/warm.py`) for processes in `role`. It may make namespaces inside its own; they
+        may not."""
+        extra = ["--cap-add", "CAP_SYS_ADMIN"]
+        words = ["warm", *self._words(role), role, str(control), str(self.limits.disk), self._filter.hex()]
+        streams: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+        command = self._inside(role, extra, words)
+        return subprocess.Popen(command, pass_fds=[control], cwd="/", env={}, start_new_session=True, **streams)
+
+    def _words(self, role: str) -> list[str]:
+        """The limits, and the folders to import from."""
+        pytest = [] if role == "candidate" else _pytest_files()
+        shown = [str(place.parent) if self.unsafe else _PYTEST_PLACE for place in pytest]
+        return [json.dumps(self._rlimits), json.dumps([*self.packages, *dict.fromkeys(shown)])]
+
+    def _inside(self, role: str, extra: Sequence[str], words: Sequence[str]) -> list[str]:
+        pytest = [] if role == "candidate" else _pytest_files()
+        shown = [word for place in pytest for word in ("--ro-bind", str(place), f"{_PYTEST_PLACE}/{place.name}")]
+        python = [_python(), *_FLAGS, f"{_PLACE}/{_MAIN}"]
+        return [*self._walls, *extra, *shown, *_LAST, "--", *python, *words]
 
     def _resources(self) -> dict[str, int]:
         limits = self.limits

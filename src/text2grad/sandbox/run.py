@@ -1,22 +1,20 @@
 """Programs against their tests, many at a time.
 
 Enters: a program's source, tests in any published format. Leaves: a `Report`. Each execution is one or more rounds: a
-tester and a candidate process, each inside walls of its own, joined by two pipes. When the candidate dies or hangs, the
-tests after that one get a new pair. With `in_process=True`, tests that need live objects come last, in a round where
-program and tests share one process. Nothing that a program does raises here; only a sandbox that does not work is a
-`SandboxError`. What comes from inside the walls is untrusted bytes.
+tester and a candidate process, each inside walls of its own, joined by two pipes; warm interpreters fork them
+(`warm.py`). When the candidate dies or hangs, the tests after that one get a new pair. With `in_process=True`, tests
+that need live objects come last, in a round where program and tests share one process. Nothing that a program does
+raises here; only a sandbox that does not work is a `SandboxError`. What comes from inside the walls is untrusted bytes.
 """
 
 import json
 import os
 import select
-import signal
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from io import FileIO
 from typing import Any, get_args
@@ -25,6 +23,7 @@ from text2grad.errors import SandboxError
 from text2grad.sandbox.bubble import Launcher
 from text2grad.sandbox.formats import Plan, UnusableTests, plan
 from text2grad.sandbox.results import Frame, Kind, Limits, Report, TestResult
+from text2grad.sandbox.warm import Process, Processes
 from text2grad.types import Isolation
 
 _MOST_EVENTS = 32 << 20
@@ -33,6 +32,8 @@ _LONGEST = 400
 """Characters of a text that is reported."""
 _START = 30.0
 """Seconds that a process may take to come up, on a busy machine."""
+_TRIAL, _TRIALS = 0.05, 2.0
+"""Seconds of the processor for a test of a variant, and by the clock for all of them."""
 _KINDS = get_args(Kind)
 _NEEDS = "needs live objects ({}), and such tests count only with in_process=true"
 
@@ -103,7 +104,8 @@ class Sandbox:
 
     `packages` are folders that programs and tests may import from besides the standard library; they can be read, not
     written. `workers` executions run at a time. `in_process` runs tests that need live objects, in one process with the
-    program, which can then cheat (docs/sandbox.md); without it they are skipped.
+    program, which can then cheat (docs/sandbox.md); without it they are skipped. `warm` keeps interpreters between
+    executions, where the machine allows it; False starts each process anew.
     """
 
     def __init__(
@@ -114,10 +116,21 @@ class Sandbox:
         workers: int | None = None,
         unsafe: bool = False,
         in_process: bool = False,
+        warm: bool = True,
     ) -> None:
         self.limits, self.in_process = limits or Limits(), in_process
         self.workers = workers or max(2, (os.cpu_count() or 1) + 1)
         self._launcher = Launcher(self.limits, packages, unsafe)
+        self._processes = Processes(self._launcher, warm)
+
+    @property
+    def cold(self) -> str | None:
+        """Why processes are started anew each time; None while interpreters are kept warm."""
+        return self._processes.cold
+
+    def close(self) -> None:
+        """End the warm interpreters; a later execution starts new ones. Happens by itself when nobody holds this."""
+        self._processes.close()
 
     def run(self, program: str, tests: str | Sequence[str], setup: str = "", entry_point: str | None = None) -> Report:
         """Run one program against its tests."""
@@ -135,12 +148,26 @@ class Sandbox:
         with ThreadPoolExecutor(self.workers) as pool:
             return list(pool.map(lambda job: self.run(job.program, job.tests, job.setup, job.entry_point), jobs))
 
+    def try_many(self, jobs: Iterable[tuple[Job, Sequence[str]]]) -> list[list[frozenset[str]]]:
+        """Variants of programs, those of a job in one pair of processes, one after another: names of the tests that
+        each passes. Quick, and less strict than `run`: a variant may see what one before it left behind, one that dies
+        ends the others, and test functions are not run. For finding faults, not for scores."""
+
+        def tried(given: tuple[Job, Sequence[str]]) -> list[frozenset[str]]:
+            job, variants = given
+            parts = plan(job.tests, job.setup, job.entry_point)
+            return _Execution(self, job.program, parts).tried(variants) if variants else []
+
+        with ThreadPoolExecutor(self.workers) as pool:
+            return list(pool.map(tried, jobs))
+
 
 class _Execution:
     """One program against its tests."""
 
     def __init__(self, sandbox: Sandbox, program: str, parts: Plan) -> None:
-        self.limits, self.launcher, self.in_process = sandbox.limits, sandbox._launcher, sandbox.in_process
+        self.limits, self.processes, self.in_process = sandbox.limits, sandbox._processes, sandbox.in_process
+        self.unsafe = sandbox._launcher.unsafe
         self.program, self.parts = program, parts
         self.deadline = time.monotonic() + self.limits.wall
         self.chances = self.limits.chances
@@ -168,57 +195,73 @@ class _Execution:
                 message = "not run: too many tests before it did not end or ended the process"
                 self.results |= {i: TestResult(name, False, "not_run", isolation, message) for i, name in names.items()}
                 return
-            ended = self._round(_Round(isolation, names))
+            ended = self._round(_Round(isolation, names), [self.program], self.limits.seconds)
             self.results |= ended.results
             self.skipped |= ended.skipped
             self.objects |= ended.objects if isolation == "isolated" else {}
             self.chances -= sum(result.kind in ("timeout", "died") for result in ended.results.values())
 
-    def _round(self, heard: _Round) -> _Round:
-        """Start the processes, hand over the job, listen until the end or the deadline, leave nothing running."""
+    def tried(self, variants: Sequence[str]) -> list[frozenset[str]]:
+        units = [
+            (index, unit.name) for index, unit in enumerate(self.parts.units) if not (unit.function or unit.objects)
+        ]
+        count = len(self.parts.units)
+        names = {number * count + index: name for number in range(len(variants)) for index, name in units}
+        if not names:
+            return [frozenset()] * len(variants)
+        self.chances, self.deadline = 1, min(self.deadline, time.monotonic() + _TRIALS)
+        results = self._round(_Round("isolated", names), variants, min(self.limits.seconds, _TRIAL)).results
+        passed = [index for index, result in results.items() if result.passed]
+        return [frozenset(names[i] for i in passed if i // count == number) for number in range(len(variants))]
+
+    def _round(self, heard: _Round, programs: Sequence[str], seconds: float) -> _Round:
+        """Start the processes, hand over the job, listen until the end or the deadline, leave nothing running. The
+        tests of the second program are counted on from those of the first."""
         parts = self.parts
+        units = [
+            {"index": i, "source": parts.units[i].source, "function": parts.units[i].function}
+            for i in heard.names
+            if i < len(parts.units)
+        ]
         job = {
-            "program": self.program,
+            "programs": programs,
+            "count": len(parts.units),
             "setup": parts.setup,
             "module": parts.module,
             "names": dict(parts.names),
             "wanted": parts.wanted,
-            "units": [
-                {"index": i, "source": parts.units[i].source, "function": parts.units[i].function} for i in heard.names
-            ],
-            "seconds": self.limits.seconds,
+            "units": units,
+            "seconds": seconds,
             "chances": self.chances,
             "wall": min(self.limits.wall / 2, max(0.1, self.deadline - time.monotonic())),
         }
         with ExitStack() as stack:
-            processes: list[subprocess.Popen[bytes]] = []
-            stack.callback(_end, processes)
-            channel = self._candidate(stack, processes) if heard.isolation == "isolated" else ()
+            candidate = self._candidate(stack) if heard.isolation == "isolated" else ()
             given, (events_out, events_in) = _readable(stack, json.dumps(job).encode()), _pipe(stack)
-            role, wire = "tester" if channel else "in_process", [end.fileno() for end in channel]
-            tester = self.launcher.start(role, given.fileno(), events_in.fileno(), wire, self._folder(stack))
-            processes.append(tester)
-            for end in (given, events_in, *channel):
-                end.close()
+            role = "functions" if any(unit["function"] for unit in units) else "tester"
+            tester = self._start(stack, role, [given, events_in, *candidate])
             _listen(heard, events_out, self.deadline)
             if not heard.ready:
-                raise SandboxError(f"a process of the sandbox did not come up: {_last_words(tester)}")
+                raise SandboxError(f"a process of the sandbox did not come up: {tester.last_words()}")
         heard.settle()
         return heard
 
-    def _candidate(self, stack: ExitStack, processes: list[subprocess.Popen[bytes]]) -> tuple[FileIO, FileIO]:
+    def _candidate(self, stack: ExitStack) -> tuple[FileIO, FileIO]:
         """Start the program's process; the tester's ends of the two pipes."""
         requests_out, requests_in = _pipe(stack)
         replies_out, replies_in = _pipe(stack)
-        ends = requests_out.fileno(), replies_in.fileno()
-        processes.append(self.launcher.start("candidate", *ends, (), self._folder(stack)))
-        requests_out.close()
-        replies_in.close()
+        self._start(stack, "candidate", [requests_out, replies_in])
         return replies_out, requests_in
 
-    def _folder(self, stack: ExitStack) -> str | None:
-        """Where a process may write, if no walls give it a folder of its own."""
-        return stack.enter_context(tempfile.TemporaryDirectory()) if self.launcher.unsafe else None
+    def _start(self, stack: ExitStack, role: str, ends: list[FileIO]) -> Process:
+        """A process that has these descriptors from now on, and not the host."""
+        # Where no walls give it a folder of its own:
+        folder = stack.enter_context(tempfile.TemporaryDirectory()) if self.unsafe else None
+        process = self.processes.start(role, [end.fileno() for end in ends], folder)
+        stack.callback(process.end)
+        for end in ends:
+            end.close()
+        return process
 
 
 def _pipe(stack: ExitStack) -> tuple[FileIO, FileIO]:
@@ -232,23 +275,6 @@ def _readable(stack: ExitStack, data: bytes) -> FileIO:
     with FileIO(os.memfd_create("job"), "wb") as file:
         file.write(data)
         return stack.enter_context(FileIO(f"/proc/self/fd/{file.fileno()}", "rb"))
-
-
-def _end(processes: Iterable[subprocess.Popen[bytes]]) -> None:
-    """Kill each process with its group and take it off the table; a pid namespace dies with its first process."""
-    for process in processes:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        if process.stderr is not None and not process.stderr.closed:
-            process.stderr.close()
-
-
-def _last_words(process: subprocess.Popen[bytes]) -> str:
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    _, words = process.communicate()
-    return words.decode(errors="replace").strip()[-500:] or f"exit status {process.returncode}, no message"
 
 
 def _listen(heard: _Round, events: FileIO, deadline: float) -> None:

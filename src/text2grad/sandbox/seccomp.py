@@ -24,15 +24,16 @@ _SOCKETS = {"x86_64": (41, 53), "aarch64": (198, 199)}
 _AF_UNIX = 1
 _REFUSED = {
     # fork, vfork, ptrace, unshare, setns, mount, umount2, pivot_root, keyctl, add_key, request_key, bpf,
-    # perf_event_open, userfaultfd, process_vm_readv, process_vm_writev, io_uring_setup, kexec_load, init_module
-    "x86_64": (57, 58, 101, 272, 308, 165, 166, 155, 250, 248, 249, 321, 298, 323, 310, 311, 425, 246, 175),
-    "aarch64": (117, 97, 268, 40, 39, 41, 219, 217, 218, 280, 241, 282, 270, 271, 425, 104, 105),
+    # perf_event_open, userfaultfd, process_vm_readv, process_vm_writev, io_uring_setup, kexec_load, init_module,
+    # pidfd_getfd
+    "x86_64": (57, 58, 101, 272, 308, 165, 166, 155, 250, 248, 249, 321, 298, 323, 310, 311, 425, 246, 175, 438),
+    "aarch64": (117, 97, 268, 40, 39, 41, 219, 217, 218, 280, 241, 282, 270, 271, 425, 104, 105, 438),
 }
 _HOARDS = {
     # Memory that outlives its mapping, so the limit on address space does not bound it: shmget, shmat, shmctl, shmdt,
-    # semget, semop, semctl, semtimedop, msgget, msgsnd, msgrcv, msgctl, memfd_create, memfd_secret
-    "x86_64": (29, 30, 31, 67, 64, 65, 66, 220, 68, 69, 70, 71, 319, 447),
-    "aarch64": (194, 196, 195, 197, 190, 193, 191, 192, 186, 189, 188, 187, 279, 447),
+    # semget, semop, semctl, semtimedop, msgget, msgsnd, msgrcv, msgctl, memfd_create, memfd_secret, mq_open
+    "x86_64": (29, 30, 31, 67, 64, 65, 66, 220, 68, 69, 70, 71, 319, 447, 240),
+    "aarch64": (194, 196, 195, 197, 190, 193, 191, 192, 186, 189, 188, 187, 279, 447, 180),
 }
 _X32 = 0x40000000
 """Numbers from here on are x86_64's other table of calls."""

@@ -157,6 +157,11 @@ def leaving_out() -> Iterator[Aside]:
         _ASIDE.reset(token)
 
 
+def putting_aside() -> bool:
+    """Whether somebody is `leaving_out`, and will tell."""
+    return _ASIDE.get() is not None
+
+
 def leave_out(line: int, known: str | int | None, problem: InvalidData) -> None:
     """Put a part of a row aside, or raise where nothing is put aside."""
     if (aside := _ASIDE.get()) is None:

@@ -5,8 +5,10 @@ published row to rows of ours; everything else is the same for all. DeFacto and 
 than a function: they have modules of their own.
 """
 
+import json
+import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,26 +19,29 @@ from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.people import Rejected
 from text2grad.feedback.rows import Row
 from text2grad.runs.tables import listed, pick
-from text2grad.tasks.annotated import Annotated, leave_out, read_each
+from text2grad.sandbox import UnusableTests, plan
+from text2grad.tasks.annotated import Annotated, leave_out, leaving_out, putting_aside, read_each
 from text2grad.tasks.examples import example_of
 from text2grad.tasks.qa_feedback import qa_prompt
 from text2grad.tasks.task import Task, task_of_files
 from text2grad.types import Example
 
+log = logging.getLogger("text2grad")
 Rows = Callable[[dict[str, Any], int], Iterable[dict[str, Any]]]
 """(published row, its line) → rows with `id`, `prompt` and more."""
 
 
 def mbpp(row: dict[str, Any], _: int) -> Iterator[dict[str, Any]]:
     """google-research-datasets/mbpp, full or sanitized. The prompt shows the first test, which names the function; the
-    critic `code` hides one of the others."""
+    others are hidden, and a program that is right about the first alone has no score."""
     tests, number = get(row, list, "test_list"), get(row, int, "task_id")
+    hidden = [*tests[1:], *(row.get("challenge_test_list") or [])]
     yield {
         "id": f"mbpp-{number}",
         "prompt": f"{get(row, str, 'text', 'prompt')}\nYour code should pass this test:\n{tests[0]}",
         "reference": get(row, str, "code"),
-        "tests": tests,
-        "hidden_tests": row.get("challenge_test_list") or None,
+        "tests": tests[:1],
+        "hidden_tests": hidden or None,
         "test_setup": row.get("test_setup_code") or row.get("test_imports") or None,
         "split": next((name for name, numbers in _MBPP_SPLITS.items() if number in numbers), "train"),
     }
@@ -56,18 +61,43 @@ def humaneval(row: dict[str, Any], _: int) -> Iterator[dict[str, Any]]:
     }
 
 
-def kodcode(row: dict[str, Any], _: int) -> Iterator[dict[str, Any]]:
-    """KodCode: pytest functions that import from `solution`. The prompt names the functions that they call."""
-    infos = row.get("test_info") or []
-    declared = [str(info["function_declaration"]) for info in infos if info.get("function_declaration")]
+def kodcode(row: dict[str, Any], number: int) -> Iterator[dict[str, Any]]:
+    """KodCode: pytest functions that import from `solution`. The prompt names the functions that they call. Rows
+    differ: `test_info` is a list, an object, JSON text or missing; a question may be a conversation, and an id is not
+    always there. Rows whose tests cannot be used are left out."""
+    question, tests = get(row, str | list, "question", "conversations", "prompt"), get(row, str, "test")
+    if isinstance(question, list):
+        first = next((turn for turn in question if isinstance(turn, Mapping)), {})
+        question = get(first, str, "content", "value")
+    try:
+        units = plan(tests).units
+    except UnusableTests as problem:
+        raise InvalidData(f"its tests cannot be used: {problem}") from None
+    if all(unit.objects for unit in units):
+        raise InvalidData(f"its tests need live objects: {units[0].objects}")
+    declared = [
+        text for info in _infos(row.get("test_info")) if isinstance(text := info.get("function_declaration"), str)
+    ]
     named = "\n\nDefine:\n" + "\n".join(declared) if declared else ""
+    solution = row.get("solution")
     yield {
-        "id": str(get(row, str, "question_id")),
-        "prompt": get(row, str, "question") + named,
-        "reference": get(row, str, "solution"),
-        "tests": get(row, str, "test"),
+        "id": str(row.get("question_id") or row.get("conversation_id") or number),
+        "prompt": question + named,
+        "reference": solution if isinstance(solution, str) and solution.strip() else None,
+        "tests": tests,
         **{name: row[name] for name in ("style", "subset", "gpt_difficulty", "gpt_pass_percentage") if name in row},
     }
+
+
+def _infos(given: Any) -> list[Mapping[str, Any]]:
+    """`test_info` in whatever shape; what is none of them says nothing."""
+    if isinstance(given, str):
+        try:
+            given = json.loads(given)
+        except ValueError:
+            return []
+    several = given if isinstance(given, list) else [given]
+    return [info for info in several if isinstance(info, Mapping)]
 
 
 def pubmedqa(row: dict[str, Any], _: int) -> Iterator[dict[str, Any]]:
@@ -186,10 +216,23 @@ def get(row: Mapping[str, Any], kind: Any, *names: str) -> Any:
     raise InvalidData(f"should have {' or '.join(names)}, as published; {listed(row)}")
 
 
-def published_task(name: str, rows_of: Rows, critic: str, data: str = "", held_out: str = "") -> Task:
-    """The task of a published data set. Where a file holds several splits and `held_out` is empty, they are its own."""
+def published_task(
+    name: str, rows_of: Rows, critic: str, data: str = "", held_out: str = "", tolerant: bool = False
+) -> Task:
+    """The task of a published data set. Where a file holds several splits and `held_out` is empty, they are its own.
+    `tolerant`: rows that cannot be used are counted and left out, where `text2grad import` does not do so itself."""
 
     def read(path: str, split: str | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
+        if not tolerant or putting_aside():
+            yield from strictly(path, split)
+            return
+        with leaving_out() as aside:
+            rows = list(strictly(path, split))
+        if aside:
+            log.warning("%s", told_aside(path, len(rows), [*aside.values()]))
+        yield from rows
+
+    def strictly(path: str, split: str | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
         seen: Counter[str] = Counter()
 
         def rows(number: int, row: dict[str, Any]) -> list[tuple[int, dict[str, Any]]]:
@@ -258,9 +301,44 @@ def located(row: dict[str, Any]) -> Annotated:
     return Annotated(str(read.id), prompt, read.completion, critique, read.align(AlignSettings()), row)
 
 
-mbpp_task = partial(published_task, "mbpp", mbpp, "code")
+def told_aside(path: str, kept: int, aside: Sequence[Rejected]) -> str:
+    """What was left out, in one line: how many rows, and the most frequent reasons.
+
+    >>> told_aside("a.jsonl", 3, [Rejected(1, "x", "tests: none"), Rejected(4, "y", "tests: none")])
+    'a.jsonl: 2 of 5 rows are left out: 2 × tests: none (line 1, …)'
+    """
+    lines: dict[str, list[int]] = {}
+    for row in aside:
+        lines.setdefault(row.reason[:100], []).append(row.line)
+    most = sorted(lines.items(), key=lambda each: -len(each[1]))
+    words = [f"{len(some)} × {why} (line {some[0]}{', …' if len(some) > 1 else ''})" for why, some in most[:5]]
+    more = f"; and {len(most) - 5} other reasons" if len(most) > 5 else ""
+    return f"{path}: {len(aside)} of {kept + len(aside)} rows are left out: {'; '.join(words)}{more}"
+
+
+def mbpp_task(data: str = "", held_out: str = "", held_out_split: str = "validation", humaneval: str = "") -> Task:
+    """MBPP by its official splits: train 601–974, held out 511–600, or another split (`test`: 11–510) once the settings
+    are chosen. `humaneval`: HumanEval's file, whose problems are held out, too, with the column `suite`."""
+    task = published_task("mbpp", mbpp, "code", data, held_out)
+    splits = dict(task.splits)
+    if not held_out and held_out_split != "validation":
+        if held_out_split not in splits:
+            raise InvalidData(f"held_out_split should be one of {', '.join(splits)}, got {held_out_split!r}")
+        splits["validation"] = splits[held_out_split]
+    if humaneval:
+        other, own = humaneval_task(data=humaneval), splits.get("validation", ())
+
+        def both() -> Iterator[Example]:
+            yield from own() if callable(own) else own
+            for example in other.examples():
+                yield replace(example, columns={**example.columns, "suite": "humaneval"})
+
+        splits["validation"] = both
+    return replace(task, splits=splits)
+
+
 humaneval_task = partial(published_task, "humaneval", humaneval, "code")
-kodcode_task = partial(published_task, "kodcode", kodcode, "code")
+kodcode_task = partial(published_task, "kodcode", kodcode, "code", tolerant=True)
 slf5k_task = partial(published_task, "slf5k", slf5k, "reference")
 scitldr_task = partial(published_task, "scitldr", scitldr, "support")
 tldr_task = partial(published_task, "tldr", tldr, "support")

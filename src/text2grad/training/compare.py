@@ -69,9 +69,9 @@ class CompareSettings:
     settings: dict[str, Any] = field(default_factory=dict)
     """Settings of all runs whose command has them: model, task, data, held_out, sampling, policy, …"""
     arms: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Name → `command` (sft, train, dpo, grpo, sdpo, reward_model, base, best_of_n, reflection), `start` (the arm whose
-    model it starts from), `critic` (may name an arm of reward_model), `seeds` (its own list, or `shared`: one run that
-    stands for every seed), `n` (of best_of_n), and settings of the command."""
+    """Name → `command` (sft, train, dpo, grpo, sdpo, reward_model, base, samples, best_of_n, reflection), `start` (the
+    arm whose model it starts from), `critic` (may name an arm of reward_model), `seeds` (its own list, or `shared`: one
+    run that stands for every seed), `n` (of samples and best_of_n), and settings of the command."""
     seeds: tuple[int, ...] = (0, 1, 2)
     """Of every arm that names no other."""
     baseline: str = ""
@@ -130,6 +130,7 @@ KINDS = {
     "sdpo": Kind("trl", TRLSettings),
     "reward_model": Kind("reward-model", RewardModelSettings),
     "base": Kind("evaluate", EvaluateSettings, "greedy"),
+    "samples": Kind("evaluate", EvaluateSettings, "samples"),
     "best_of_n": Kind("evaluate", EvaluateSettings, "best_of"),
     "reflection": Kind("evaluate", EvaluateSettings, "reflection"),
 }
@@ -286,8 +287,8 @@ def _check_arm(name: str, tree: Mapping[str, Any]) -> None:
     if not re.fullmatch(r"[\w.+-]{1,100}", name) or name.startswith(".") or name in _FILES:
         raise ConfigError(f"arms: the name {name!r:.120} becomes a folder: use letters, digits, _, -, + and dots")
     kind, count, start = _kind(name, tree), tree.get("n", 4), tree.get("start") or ""
-    if "n" in tree and kind.part != "best_of":
-        raise ConfigError(f"arms.{name}.n: is of best_of_n alone")
+    if "n" in tree and kind.part not in ("best_of", "samples"):
+        raise ConfigError(f"arms.{name}.n: is of samples and best_of_n alone")
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise ConfigError(f"arms.{name}.n: should be a number of samples, 1 or more, got {count!r}")
     if not isinstance(start, str):
@@ -408,7 +409,8 @@ def _derived(options: CompareSettings, tree: Mapping[str, Any], kind: Kind) -> d
     else:
         derived = {"examples": options.examples}
         count = tree.get("n", 4)
-        derived |= {"best_of": count, "samples": count} if kind.part == "best_of" else {}
+        derived |= {"samples": count} if kind.part in ("best_of", "samples") else {}
+        derived |= {"best_of": count} if kind.part == "best_of" else {}
         derived |= {"reflect": True} if kind.part == "reflection" else {}
     return derived | {"metrics": list(options.metrics)}
 
@@ -465,8 +467,9 @@ def dry_run(jobs: Sequence[Job]) -> Iterator[str]:
         updates = _sft_updates(made) if job.kind.command == "sft" else getattr(made, "updates", 0)
         completions, calls = updates * job.completions, updates * job.completions
         if job.kind.command == "evaluate":
-            completions = held_out * {"greedy": 1, "best_of": made.best_of, "reflection": 2}[job.kind.part]
-            calls = held_out * {"greedy": 0, "best_of": made.best_of, "reflection": 1}[job.kind.part]
+            sampled = {"best_of": made.best_of, "samples": made.samples}
+            completions = held_out * ({"greedy": 1, "reflection": 2} | sampled)[job.kind.part]
+            calls = held_out * ({"greedy": 0, "reflection": 1} | sampled)[job.kind.part]
         every = getattr(made, "evaluate_every", 0) or (made.evaluation.every if hasattr(made, "evaluation") else 1)
         numbers = [1, updates, completions, calls, completions * made.sampling.max_new_tokens]
         totals = [total + len(runs) * number for total, number in zip(totals, numbers, strict=True)]

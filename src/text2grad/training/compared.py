@@ -92,7 +92,8 @@ def read(job: Job) -> Found | None:
         if logged["update"]:
             completions += job.completions
             tokens += job.completions * logged.get("length/mean", 0.0)
-        seconds += sum(value for key, value in logged.items() if key.startswith("time/") and key != "time/evaluate")
+        spent = {key: value for key, value in logged.items() if key.startswith("time/") and not key.endswith("_frac")}
+        seconds += sum(value for key, value in spent.items() if key != "time/evaluate")
         metrics = {
             key.removeprefix(HELD_OUT): value
             for key, value in logged.items()
@@ -114,19 +115,22 @@ def _read_evaluation(job: Job) -> Found | None:
     metrics = {key.removeprefix(f"{part}/"): value for key, value in stored["metrics"].items() if key.startswith(part)}
     examples, each = stored["examples"], stored["each"]
     lengths = {name: sum(values["length"]) for name, values in each.items()}
-    count = job.settings.best_of
-    made = {"greedy": 1, "reflection": 2, "best_of": count}[part] * examples
-    tokens = {"reflection": lengths.get("reflection", 0) + lengths["greedy"], "best_of": lengths.get("samples", 0)}
-    calls = {"greedy": 0, "reflection": examples, "best_of": count * examples}[part]
+    sampled = dict.fromkeys(("best_of", "samples"), job.settings.samples)
+    made = ({"greedy": 1, "reflection": 2} | sampled)[part] * examples
+    tokens = {"reflection": lengths.get("reflection", 0) + lengths["greedy"]}
+    tokens |= dict.fromkeys(sampled, lengths.get("samples", 0))
+    calls = ({"greedy": 0, "reflection": 1} | sampled)[part] * examples
     cost = {"completions": made, "tokens": tokens.get(part, lengths["greedy"]), "critic_calls": calls}
     infos = {
         HELD_OUT + key.removeprefix(f"{part}/"): MetricInfo.from_json(info)
         for key, info in stored["info"].items()
         if key.startswith(f"{part}/")
     }
+    # Several completions of one example are no pair to one of another arm.
+    alone = {"id": [], "text": []} if part == "samples" else each[part]
     drawn = {0: {HELD_OUT + key: value for key, value in metrics.items()}}
     run = Run(job.folder, f"{job.arm}/seed-{job.seed}", drawn, declared=infos, facts={"seed": job.seed})
-    return Found(job, run, [_row(job, 0, metrics, cost | {"seconds": stored["seconds"]})], each[part])
+    return Found(job, run, [_row(job, 0, metrics, cost | {"seconds": stored["seconds"]})], alone)
 
 
 def _row(job: Job, update: int, metrics: Mapping[str, float], cost: Mapping[str, float]) -> Row:

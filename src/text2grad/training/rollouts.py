@@ -102,7 +102,9 @@ class SampleAndJudge:
         first, groups = (step - 1) * self.prompts, [index // self.completions for index in indices]
         examples = [self.stream.at(first + group) for group in groups]
         with clock("sample"):
-            prompts, samples = self.writer.sample(examples, Seed(self.seed, step, indices))
+            # Tests run beside sampling, on what has ended.
+            begin = self.reward_function.begin if self.reward_function.begins else None
+            prompts, samples = self.writer.sample(examples, Seed(self.seed, step, indices), begin)
         valued = all(sample.values is not None for sample in samples)
         meanwhile(prompts, [sample.token_ids for sample in samples], groups, valued)
         with clock("sample"):

@@ -321,5 +321,9 @@ class Clock:
             self.parts[part] = self.parts.get(part, 0.0) + spent
 
     def metrics(self) -> dict[str, float]:
-        other = time.perf_counter() - self._start - sum(self.parts.values())
-        return {f"time/{part}": seconds for part, seconds in {**self.parts, "other": other}.items()}
+        whole = time.perf_counter() - self._start
+        parts = {**self.parts, "other": whole - sum(self.parts.values())}
+        step = max(whole - parts.get("evaluate", 0.0), 1e-9)
+        # Nothing else goes on while the critic is waited for: tests that ran beside sampling are not in it.
+        waiting = {"time/critic_frac": parts["critic"] / step} if "critic" in parts else {}
+        return {f"time/{part}": seconds for part, seconds in parts.items()} | waiting

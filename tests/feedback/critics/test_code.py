@@ -5,7 +5,7 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
@@ -27,7 +27,12 @@ ADD = ["assert add(2, 3) == 5", "assert add(0, 0) == 0", "assert add(4, 1) == 5"
 
 @pytest.fixture(scope="session")
 def critic() -> CodeCritic:
-    return CodeCritic(CodeSettings(seconds=0.4, wall=4.0, in_process=True, held_back=0, partial=1))
+    return CodeCritic(CodeSettings(seconds=0.4, wall=4.0, in_process=True, held_back=0, partial=1, trials=0))
+
+
+@pytest.fixture(scope="session")
+def trying() -> CodeCritic:
+    return CodeCritic(CodeSettings(seconds=0.4, wall=4.0, held_back=0, partial=1))
 
 
 def said(
@@ -75,10 +80,31 @@ class TestWhatItSays:
             "`return a - b` runs in all 2 failing tests and in no passing one: expected 5, got -1" in critique.feedback
         )
 
-    def test_a_tie_over_the_whole_function_is_no_span(self, critic: CodeCritic) -> None:
+    def test_of_a_tie_over_the_whole_function_the_likeliest_is_quoted_lightly(self, critic: CodeCritic) -> None:
         critique = said(critic, "def add(a, b):\n    c = a\n    c -= b\n    return c\n", ["assert add(2, 3) == 5"])
-        assert (critique.quotes, critique.score) == ((), 0.0)
-        assert critique.feedback == "The only test fails. `assert add(2, 3) == 5` fails: expected 5, got -1."
+        assert ([(quote.text, quote.severity) for quote in critique.quotes], critique.score) == ([("c -= b", 0.3)], 0.0)
+
+    def test_a_change_that_makes_every_test_pass(self, trying: CodeCritic) -> None:
+        program = "def add(a, b):\n    c = a\n    d = b\n    c -= d\n    return c\n"
+        critique = said(trying, program)
+        assert critique.feedback == (
+            "2 of 3 tests fail. `c -= d` is wrong (expected 5, got -1): with `+` instead of `-` every test passes."
+        )
+        assert [(quote.text, quote.severity) for quote in critique.quotes] == [("c -= d", 1.0)]
+        assert critique.score == pytest.approx(1 / 3)
+
+    def test_a_change_that_is_no_more_than_a_part_of_the_cure_is_not_told(self, trying: CodeCritic) -> None:
+        program = "def add(a, b):\n    c = a - b\n    if a > 5:\n        c = c - 1\n    return c\n"
+        critique = said(trying, program, ["assert add(2, 3) == 5", "assert add(7, 1) == 8", "assert add(9, 9) == 18"])
+        assert "every test passes" not in critique.feedback
+
+    def test_trials_of_a_program_that_is_right_or_cannot_be_read_are_not_made(self, trying: CodeCritic) -> None:
+        asked: list[Any] = []
+        trying.sandbox.try_many, kept = lambda jobs: asked.extend(jobs) or [], trying.sandbox.try_many  # type: ignore
+        said(trying, "def add(a, b):\n    return a + b\n")
+        said(trying, "def add(a, b:\n    return a + b\n")
+        trying.sandbox.try_many = kept  # type: ignore[method-assign]
+        assert asked == []
 
     def test_a_syntax_error(self, critic: CodeCritic) -> None:
         critique = said(critic, "def add(a, b):\n    return (a + b\n\ndef two():\n    return 2\n")
@@ -239,14 +265,8 @@ class TestWhatItSays:
     @pytest.mark.parametrize(
         ("completion", "tests"),
         [
-            ("def add(a, b):\n    c = a\n    c -= b\n    return c\n", ADD),
-            ("def tests(a, b):\n    fail = a\n    fail -= b\n    return fail\n", ["assert tests(2, 3) == 5"]),
             ("# line 1 of add(2, 3) == 5\nimport os\nos._exit(0)\n", ADD),
             ("def add(a, b):\n    print('the assertion does not hold')\n    c = add\n    return c\n", ADD[:1]),
-            (
-                "All tests fail. The program does not hold.\n```python\ndef add(a, b):\n    c = 1\n    return c\n```",
-                ADD,
-            ),
         ],
     )
     def test_blame_without_quotes_marks_no_line(self, critic: CodeCritic, completion: str, tests: list[str]) -> None:
@@ -431,6 +451,14 @@ class TestHiddenTests:
         assert "raises ValueError in 4 tests, first in `hidden test 1`." in critique.feedback
         assert not any(number in critique.feedback for number in ("5", "25", "49", "121"))
 
+    def test_a_number_that_sets_hidden_tests_right_is_not_said(self) -> None:
+        program = "def square(n):\n    if n == 5:\n        return 24\n    return n * n\n"
+        critique = self.score(program, hidden=SQUARES[2:])
+        assert "`return 24` is wrong (the assertion does not hold): with one small change of it every test passes." in (
+            critique.feedback
+        )
+        assert "25" not in critique.feedback
+
     def test_hidden_tests_that_cannot_be_used_are_no_score(self) -> None:
         found = CodeCritic()(["p"] * 2, ["x = 1"] * 2, tests=[SQUARES] * 2, hidden_tests=["assert (", 5])
         assert found == [None, None]
@@ -577,3 +605,33 @@ def test_without_a_column_of_tests_the_columns_are_named(critic: CodeCritic) -> 
     found = critic(["Write f."], ["def f(): ..."], test_list=[["assert f() is None"]])
     assert found.reasons == {0: "it has no tests; the columns are test_list; try columns.tests=test_list"}
     assert critic(["Write f."], ["def f(): ..."], tests=[None], test_list=[[]]).reasons == {0: "it has no tests"}
+
+
+@pytest.mark.system("bwrap")
+class TestInTheBackground:
+    ROWS: ClassVar = [
+        ("def add(a, b):\n    return a + b\n", ADD),
+        ("def add(a, b):\n    return a - b\n", ADD),
+        ("def add(a, b):\n    return a + b\n", ADD),
+        ("def add(a, b):\n    return a\n", None),
+    ]
+
+    def test_what_was_begun_is_what_a_call_says(self) -> None:
+        texts, tests = [text for text, _ in self.ROWS], [tests for _, tests in self.ROWS]
+        critic = CodeCritic()
+        wanted = critic(["p"] * 4, texts, tests=tests)
+        for place in (0, 2, 3):
+            critic.begin("p", texts[place], tests=tests[place], other=1)
+        asked: list[int] = []
+        inner = critic._judged
+        critic._judged = lambda p, c, columns: asked.append(len(c)) or inner(p, c, columns)  # type: ignore
+        found = critic(["p"] * 4, texts, tests=tests, other=[1] * 4)
+        assert (list(found), found.reasons) == (list(wanted), wanted.reasons)
+        assert asked[-1] == 1, "one was left to judge"
+        assert critic._begun == {}
+
+    def test_what_nobody_asks_about_is_forgotten(self) -> None:
+        critic = CodeCritic()
+        critic.begin("p", self.ROWS[0][0], tests=ADD)
+        assert critic(["p"], ["x"], tests=[ADD])[0] is not None
+        assert critic._begun == {}

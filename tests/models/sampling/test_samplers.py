@@ -238,3 +238,18 @@ def test_draws_follow_the_model(sampler: str) -> None:
     counts = np.append(counts_V[top], 4000 - counts_V[top].sum())
     assert expected.min() > 5
     assert ((counts - expected) ** 2 / expected).sum() < 45.3
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_completions_are_told_once_as_they_end_and_are_those_that_come_back(sampler: str) -> None:
+    model, prompts = build("llama-gqa-tied"), some_prompts([5] * 8)
+    one = make(model, sampler, end_ids=tuple(range(0, 300, 4)), batch=8, max_new_tokens=24)
+    told: list[tuple[int, Sampled]] = []
+    one.on_ended = lambda place, sampled: told.append((place, sampled))
+    wanted = one(prompts, some_uniforms(8, 24))
+    assert dict(told) == dict(enumerate(wanted)) and len(told) == 8
+    shortest = min(range(8), key=lambda place: len(wanted[place].token_ids))
+    lengths = [len(sampled.token_ids) for _, sampled in told]
+    assert lengths[0] < lengths[-1] and len(wanted[shortest].token_ids) == min(lengths)
+    one.on_ended = None
+    assert one(prompts, some_uniforms(8, 24)) == wanted

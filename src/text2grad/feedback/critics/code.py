@@ -2,9 +2,10 @@
 
 Enters: prompts, completions, and the columns `tests` and `hidden_tests` (any published format), `entry_point` and
 `test_setup`. Leaves: a critique whose sentences quote the completion exactly, with positions: a syntax error, a wrong
-name or signature, a name that nobody defines, the statement that raises or never ends, or the statements that failing
-tests run and passing ones do not. A program that stops in the middle lacks its end; no words of it are to blame for
-that. Rows without usable tests are not scored. Knows nothing of processes: see `sandbox`.
+name or signature, a name that nobody defines, the statement with which one small change makes every test pass, the one
+that raises or never ends, or those that failing tests run and passing ones do not. A program that stops in the middle
+lacks its end; no words of it are to blame for that. Rows without usable tests are not scored. Knows nothing of
+processes: see `sandbox`.
 
 The score is (the lesser of the shares of visible and of hidden tests that pass) ** `partial`. So a table of the visible
 tests earns nothing, nor does a constant that is right by luck. Hidden tests are the column's, or a part of `tests` that
@@ -17,15 +18,19 @@ Counts of tests, values and messages are no words about lines: a critique says `
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import cache
 from hashlib import sha256
 from typing import Any
 
 from text2grad._checked import shorten
+from text2grad.feedback.critics.blame import Tried, ranked, weighed
 from text2grad.feedback.critics.lint import syntax_error, undefined_names, unfinished
 from text2grad.feedback.critics.protocol import Critiques, Prompt
 from text2grad.feedback.critics.source import Place, Source, find
 from text2grad.feedback.critics.spectrum import Suspect, blamed
+from text2grad.feedback.critics.trials import Trial, trials
 from text2grad.feedback.critics.words import prompt_text
 from text2grad.feedback.settings import CodeSettings
 from text2grad.runs.tables import nearest
@@ -36,6 +41,10 @@ _WITHOUT_RESULT = {"died", "not_run", "timeout", "load", "syntax"}
 """Kinds of failure after which there is no value to compare."""
 _UNSAID = {"timeout": "it did not end in time", "died": "it ended its own process", "not_run": "it was not run"}
 """What a hidden test says of them: the words of a report may come from the program, which saw the test's values."""
+_COLUMNS = ("tests", "hidden_tests", "entry_point", "test_setup")
+_HIDDEN = "hidden test"
+_GUESS = 0.3
+"""Severity of the likeliest statement where the tests tell none from another: so often it is the one."""
 _ARITY = re.compile(r"TypeError: (?:\w+\.)*(\w+)\(\) (?:takes|missing|got an unexpected|got multiple|got some)\b")
 """The function, in Python's words about a call that its parameters do not take."""
 
@@ -72,14 +81,45 @@ class CodeCritic:
             unsafe=chosen.unsafe,
             in_process=chosen.in_process,
         )
+        self._begun: dict[str, Future[Critiques]] = {}
+        self._pool: ThreadPoolExecutor | None = None
+
+    def begin(self, prompt: Prompt, completion: str, **row: Any) -> None:
+        """Judge one completion in the background, while others are still written; the next call takes what came out.
+        `row`: its columns."""
+        self._pool = self._pool or ThreadPoolExecutor(self.sandbox.workers, thread_name_prefix="code")
+        columns = {name: [value] for name, value in row.items() if name in _COLUMNS}
+        key = _key(prompt, completion, row)
+        if key not in self._begun:
+            self._begun[key] = self._pool.submit(lambda: self._judged([prompt], [completion], columns))
 
     def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]) -> Critiques:
+        begun, self._begun = self._begun, {}
+        rows = [{name: columns[name][place] for name in columns} for place in range(len(completions))]
+        texts = zip(prompts, completions, rows, strict=True)
+        ready = {i: begun[key] for i, given in enumerate(texts) if (key := _key(*given)) in begun} if begun else {}
+        left = [place for place in range(len(completions)) if place not in ready]
+        some = {name: [values[place] for place in left] for name, values in columns.items()}
+        found = self._judged([prompts[i] for i in left], [completions[i] for i in left], some)
+        critiques = Critiques([None] * len(completions))
+        for place, (said, at) in {
+            **{place: (future.result(), 0) for place, future in ready.items()},
+            **{place: (found, at) for at, place in enumerate(left)},
+        }.items():
+            critiques[place] = said[at]
+            if at in said.reasons:
+                critiques.reasons[place] = said.reasons[at]
+        return critiques
+
+    def _judged(
+        self, prompts: Sequence[Prompt], completions: Sequence[str], columns: Mapping[str, Sequence[Any]]
+    ) -> Critiques:
         empty = [None] * len(completions)
         tests, secrets = columns.get("tests", empty), columns.get("hidden_tests", empty)
         entries, setups = columns.get("entry_point", empty), columns.get("test_setup", empty)
         critiques = Critiques([None] * len(completions))
         jobs: dict[tuple[int, bool], Job] = {}
-        found: dict[int, tuple[Source, Plan | None]] = {}
+        found: dict[int, tuple[Source, Plan | None, set[str]]] = {}
         for index, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
             job = _job(tests[index], entries[index], setups[index])
             secret = _job(secrets[index], entries[index], setups[index]) if secrets[index] else None
@@ -87,35 +127,59 @@ class CodeCritic:
                 why = job if isinstance(job, str) else f"hidden_tests: {secret}"
                 critiques.reasons[index] = f"{why}; {nearest('tests', columns)}" if tests is empty else why
                 continue
-            parts = _planned(job)
+            parts, names = _planned(job), set[str]()
             source = find(prompt, completion, parts.wanted if parts else ())
-            found[index] = source, parts
+            if secret is not None and parts is not None and (joined := _joined(job, secret, parts)) is not None:
+                (job, names), secret = joined, None
+            found[index] = source, parts, names
             jobs[index, False] = replace(job, program=source.text)
             if secret is not None:
                 jobs[index, True] = replace(secret, program=source.text)
         reports = dict(zip(jobs, self.sandbox.run_many(jobs.values()), strict=True))
-        for index, (source, parts) in found.items():
-            report, secret_report = reports[index, False], reports.get((index, True))
+        tried = self._tried({index: source for index, (source, _, _) in found.items()}, jobs, reports)
+        for index, (source, parts, names) in found.items():
+            report, other = reports[index, False], reports.get((index, True))
             if parts is None or not report.results:
                 critiques.reasons[index] = _why_not(report)
                 continue
-            if secret_report is not None and not secret_report.results:
-                critiques.reasons[index] = f"hidden_tests: {_why_not(secret_report)}"
-                continue
-            visible, hidden = report.results, secret_report.results if secret_report else ()
-            if not hidden:
-                names = self._held_back({unit.name for unit in parts.units}, prompt_text(prompts[index]))
+            visible, hidden = report.results, other.results if other else ()
+            if other is None:
+                names = names or self._held_back({unit.name for unit in parts.units}, prompt_text(prompts[index]))
                 hidden = tuple(result for result in visible if result.name in names)
                 visible = tuple(result for result in visible if result.name not in names)
-                if not visible:
-                    visible, hidden = hidden, ()
-            critiques[index] = self.critique(source, visible, hidden, parts.wanted)
+            if secrets[index] and not hidden:
+                critiques.reasons[index] = f"hidden_tests: {_why_not(other or report)}"
+                continue
+            if not visible:
+                visible, hidden = hidden, ()
+            critiques[index] = self.critique(source, visible, hidden, parts.wanted, tried.get(index))
         return critiques
+
+    def _tried(
+        self,
+        sources: Mapping[int, Source],
+        jobs: Mapping[tuple[int, bool], Job],
+        reports: Mapping[tuple[int, bool], Report],
+    ) -> dict[int, Tried]:
+        """Small changes of the programs that fail a test with a wrong result; hidden tests are asked where the others
+        say nothing."""
+        chosen: dict[int, tuple[tuple[int, bool], list[Trial]]] = {}
+        for key, report in reports.items() if self.settings.trials else ():
+            source, wrong = sources[key[0]], [result for result in report.results if _went_wrong(result)]
+            if wrong and key[0] not in chosen and syntax_error(source.text) is None:
+                lines = [each.line for each in ranked(source.text, report.results) if source.statement(each.line)]
+                chosen[key[0]] = key, trials(source.text, lines, self.settings.trials)
+        asked = [(jobs[key], [trial.source for trial in made]) for key, made in chosen.values()]
+        passed = self.sandbox.try_many(asked)
+        return {
+            index: weighed(zip(made, names, strict=True), reports[key].results)
+            for (index, (key, made)), names in zip(chosen.items(), passed, strict=True)
+        }
 
     def _held_back(self, names: Collection[str], prompt: str) -> set[str]:
         """Which of these tests to hide: a share of them, by their text alone, whatever the program."""
-        shown, wanted = _alike(prompt), int(self.settings.held_back * len(names))
-        unseen = sorted((sha256(name.encode()).digest(), name) for name in names if _alike(name) not in shown)
+        shown, wanted = alike(prompt), int(self.settings.held_back * len(names))
+        unseen = sorted((sha256(name.encode()).digest(), name) for name in names if alike(name) not in shown)
         return {name for _, name in unseen[:wanted]}
 
     def critique(
@@ -124,8 +188,9 @@ class CodeCritic:
         visible: Sequence[TestResult],
         hidden: Sequence[TestResult] = (),
         wanted: Sequence[str] = (),
+        tried: Tried | None = None,
     ) -> Critique:
-        """Words for results. `wanted`: the names that the tests use."""
+        """Words for results. `wanted`: the names that the tests use; `tried`: what small changes did."""
         results = [*visible, *_sealed(hidden)]
         failed = [result for result in results if not result.passed]
         score = min(_share_passed(part) for part in (visible, hidden) if part) ** self.settings.partial
@@ -141,8 +206,10 @@ class CodeCritic:
         omissions: tuple[str, ...] = ()
         if (fault := syntax_error(source.text)) is None:
             explained = _undefined(remarks, failed) | _misnamed(remarks, failed, wanted) | _miscalled(remarks, failed)
-            explained |= _raised(remarks, [result for result in failed if result.name not in explained])
-            _suspected(remarks, results, [r for r in failed if r.name not in explained], self.settings.most_suspects)
+            if not (tried and _repaired(remarks, tried, failed, self.settings.most_suspects)):
+                explained |= _raised(remarks, [result for result in failed if result.name not in explained])
+                left = [result for result in failed if result.name not in explained]
+                _suspected(remarks, results, left, self.settings.most_suspects, tried)
         elif source.ends_the_completion and unfinished(source.text):
             # Perhaps cut off at the length limit; if it stopped by itself, stopping was the mistake.
             omissions = ("the end of the program",)
@@ -159,7 +226,7 @@ def _share_passed(results: Sequence[TestResult]) -> float:
     return sum(result.passed for result in results) / len(results)
 
 
-def _alike(text: str) -> str:
+def alike(text: str) -> str:
     """Without white space, and with one kind of quotation mark: as `ast.unparse` may have changed it."""
     return "".join(text.replace('"', "'").split())
 
@@ -172,7 +239,7 @@ def _sealed(results: Iterable[TestResult]) -> list[TestResult]:
         kind, said = result.kind, result.message
         if not (said.startswith("NameError: ") or _ARITY.match(said)):
             said = _UNSAID.get(kind, said.partition(":")[0] if kind in ("error", "load", "syntax") else "")
-        sealed.append(replace(result, name=f"hidden test {number}", message=said, expected=None, got=None))
+        sealed.append(replace(result, name=f"{_HIDDEN} {number}", message=said, expected=None, got=None))
     return sealed
 
 
@@ -206,11 +273,30 @@ def _job(tests: Any, entry_point: Any, setup: Any) -> Job | str:
     return Job("", tests, "\n".join(parts), entry_point if isinstance(entry_point, str) else None)
 
 
+def _key(prompt: Prompt, completion: str, row: Mapping[str, Any]) -> str:
+    return repr((prompt_text(prompt), completion, [row.get(name) for name in _COLUMNS]))
+
+
+def _joined(job: Job, secret: Job, shown: Plan) -> tuple[Job, set[str]] | None:
+    """Both in one execution, and the names of the hidden tests, where both are lists of asserts."""
+    hidden = _planned(secret)
+    if isinstance(job.tests, str) or isinstance(secret.tests, str) or hidden is None:
+        return None
+    names = {unit.name for unit in hidden.units} - {unit.name for unit in shown.units}
+    both = replace(job, tests=[*job.tests, *secret.tests])
+    return (both, names) if names and _planned(both) is not None else None
+
+
 def _planned(job: Job) -> Plan | None:
     try:
         return plan(job.tests, job.setup, job.entry_point)
     except UnusableTests:
         return None
+
+
+def _went_wrong(result: TestResult) -> bool:
+    """Whether a test ran the program to a wrong end, which a small change may set right."""
+    return not result.passed and bool(result.lines) and result.kind in ("mismatch", "assertion", "error", "test_error")
 
 
 def _undefined(remarks: _Remarks, failed: Iterable[TestResult]) -> set[str]:
@@ -278,8 +364,25 @@ def _raised(remarks: _Remarks, failed: Iterable[TestResult]) -> set[str]:
     return {result.name for results in groups.values() for result in results}
 
 
-def _suspected(remarks: _Remarks, results: Sequence[TestResult], failed: Sequence[TestResult], most: int) -> None:
-    """Statements that failing tests run and passing ones do not; tests that failed for a known reason are left out."""
+def _repaired(remarks: _Remarks, tried: Tried, failed: Sequence[TestResult], most: int) -> bool:
+    """Statements of which one small change makes every test pass; False where there are none, or too many to choose."""
+    found = {line: trial for line, trial in tried.complete.items() if remarks.source.statement(line) is not None}
+    if not 0 < len(found) <= most:
+        return False
+    told = not any(result.name.startswith(_HIDDEN) for result in failed)  # a number that is right may be a test's own
+    for line, trial in found.items():
+        change = f"with `{trial.new}` instead of `{trial.old}`" if trial.new else f"without `{trial.old.strip()}`"
+        change = change if told else "with one small change of it"
+        sentence = f"{{}} is wrong ({_wrong(failed[0])}): {change} every test passes."
+        remarks.add(remarks.source.statement(line), sentence, severity=1.0)
+    return True
+
+
+def _suspected(
+    remarks: _Remarks, results: Sequence[TestResult], failed: Sequence[TestResult], most: int, tried: Tried | None
+) -> None:
+    """Statements that failing tests run and passing ones do not, or, where the tests run all the same, the one that the
+    rest of the evidence is against; tests that failed for a known reason are left out."""
     if not failed:
         return
     if {result.kind for result in failed} <= _WITHOUT_RESULT:
@@ -287,11 +390,15 @@ def _suspected(remarks: _Remarks, results: Sequence[TestResult], failed: Sequenc
         return
     names = {result.name for result in failed}
     judged = [result for result in results if result.lines and (result.passed or result.name in names)]
-    runs = [(_quotable(remarks.source, result.lines), result.passed) for result in judged]
-    for suspect in blamed(runs, most):
+    judged = [replace(result, lines=frozenset(_quotable(remarks.source, result.lines))) for result in judged]
+    runs = [(result.lines, result.passed) for result in judged]
+    chosen = [(suspect, suspect.suspicion) for suspect in blamed(runs, most)]
+    if not chosen and all(map(_went_wrong, failed)):
+        chosen = [(suspect, _GUESS) for suspect in ranked(remarks.source.text, judged, tried)[:1]]
+    for suspect, severity in chosen:
         example = next(result for result in judged if not result.passed and suspect.line in result.lines)
         sentence = f"{{}} runs in {_counted(suspect, len(failed), runs)}: {_wrong(example)}."
-        remarks.add(remarks.source.statement(suspect.line), sentence, severity=round(suspect.suspicion, 3))
+        remarks.add(remarks.source.statement(suspect.line), sentence, severity=round(severity, 3))
     if not remarks.quotes:
         remarks.sentences.append(f"`{failed[0].name}` fails: {_wrong(failed[0])}.")
 
@@ -338,3 +445,14 @@ def _praise(total: int, shared: int) -> str:
 
 def _some(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+@cache
+def _shown_tests_critic() -> CodeCritic:
+    return CodeCritic(CodeSettings(held_back=0, partial=1, trials=0))
+
+
+def shown_tests(prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]) -> Critiques:
+    """The critic of somebody who has the column `tests` and no hidden ones: what may choose among samples when hidden
+    tests measure (`best_of_critic: text2grad.feedback.critics.code:shown_tests`)."""
+    return _shown_tests_critic()(prompts, completions, **{k: v for k, v in columns.items() if k != "hidden_tests"})

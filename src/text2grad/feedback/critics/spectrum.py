@@ -18,6 +18,8 @@ class Suspect(NamedTuple):
     """Failing tests that run it."""
     passing: int
     """Passing tests that run it."""
+    evidence: float = 0.0
+    """What else speaks against it (`blame.py`)."""
 
 
 def suspects(runs: Sequence[tuple[Collection[int], bool]]) -> list[Suspect]:

@@ -6,8 +6,9 @@ numpy are imported when a sampler is made: the settings, which `--help` prints, 
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
 from annotated_types import Ge, Gt
@@ -103,6 +104,10 @@ class Sampled:
     """Whether it came to the limit without an end token."""
 
 
+Ended = Callable[[Mapping[int, Sampled]], object]
+"""Told by a decoder: rows of the batch → their completions, as soon as they have ended."""
+
+
 @dataclass(frozen=True, slots=True)
 class Seed:
     """What random draws are a function of: nothing else, so they do not depend on batching, processes or resuming."""
@@ -179,6 +184,8 @@ class ModelSampler:
         """`model`: a causal model of transformers, or peft's around one. `value_head`: None, or hidden (…, H) → (…) or
         (…, 1), read from the hidden state that gives the logits."""
         self.settings, self.end_ids, self.pad_id = settings, tuple(end_ids), pad_id
+        self.on_ended: Callable[[int, Sampled], object] | None = None
+        """Called with a prompt's place and its completion while others are still sampled, once at most for each."""
         self._over(model, value_head)
 
     def _over(self, model: Any, value_head: Any) -> None:
@@ -251,9 +258,19 @@ class ModelSampler:
             for start in range(0, len(order), self.decoder.batch):
                 rows = order[start : start + self.decoder.batch]
                 chosen = [tuple(prompts[row]) for row in rows]
+                told: set[int] = set()
+                self.decoder.ended = None if self.on_ended is None else partial(self._ended, rows, told)
                 decoded = self.decoder.decode(chosen, None if draws is None else draws[rows])
                 results.update(zip(rows, decoded, strict=True))
+                self._ended(rows, told, dict(enumerate(decoded)))
         return [results[row] for row in range(len(prompts))]
+
+    def _ended(self, rows: Sequence[int], told: set[int], sampled: Mapping[int, Sampled]) -> None:
+        """Tell of the rows of a batch that have ended and were not told yet."""
+        if self.on_ended is not None:
+            for row in sampled.keys() - told:
+                told.add(row)
+                self.on_ended(rows[row], sampled[row])
 
     def _check(self, prompts: Sequence[Sequence[int]], draws: "NDArray[np.float32] | None") -> None:
         """Raise `InvalidData` for what the model cannot read, before any tensor is made."""

@@ -19,7 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from text2grad.errors import UnsupportedModel
 from text2grad.models.modes import evaluating
-from text2grad.models.sampling import Sampled, SamplingSettings
+from text2grad.models.sampling import Ended, Sampled, SamplingSettings
 from text2grad.models.sampling.plain import AT_ONCE, as_sampled, values_of
 from text2grad.models.sampling.steps import Replays, State, advance, emit, logits_of, new_state, prefill, step
 from text2grad.models.sampling.weights import Weights
@@ -59,6 +59,7 @@ class FastDecoder:
         self.model, self.settings, self.value_head = model, settings, value_head
         self.end_ids, self.pad_id = end_ids, pad_id
         self.weights = Weights(model, None if settings.dtype == "auto" else getattr(torch, settings.dtype))
+        self.ended: Ended | None = None
         self._asked = self._places = 0
         self._batch: int | None = None if settings.batch == "auto" else settings.batch
         self._checked: tuple[torch.device, torch.dtype] | None = None
@@ -153,7 +154,7 @@ class FastDecoder:
         longest = len(prompts[-1])
         if self.replays:
             assert self._static is not None
-            self._replay(self._static[1], longest, greedy)
+            self._replay(self._static[1], longest, greedy, len(prompts))
             return self._sampled(state)[: len(prompts)]
         return self._run(state, longest, greedy)
 
@@ -183,11 +184,18 @@ class FastDecoder:
             hidden_BH[row:stop] = prefill(self.weights, state, ids_UP, lengths_U, which_R, row)
         return hidden_BH
 
-    def _replay(self, replays: Replays, longest: int, greedy: bool) -> None:
-        places = replays.state.cache[0].shape[1]
+    def _replay(self, replays: Replays, longest: int, greedy: bool, rows: int) -> None:
+        state, told = replays.state, set[int]()
+        places = state.cache[0].shape[1]
         for drawn in range(1, self.settings.max_new_tokens):
-            if drawn % LOOK_EVERY == 0 and bool(replays.state.finished_B.all()):
-                return
+            if drawn % LOOK_EVERY == 0:
+                finished = state.finished_B.tolist()
+                if all(finished):
+                    return
+                new = [row for row in range(rows) if finished[row] and row not in told] if self.ended else []
+                if self.ended is not None and new:
+                    told.update(new)
+                    self.ended(dict(zip(new, self._sampled(state, new), strict=True)))
             # The kernels stop at each row's position: for them one graph does.
             span = places if self._kernels is not None else min(places, -(-(longest + drawn) // SPAN) * SPAN)
             replays(span, greedy)
@@ -205,7 +213,10 @@ class FastDecoder:
                 gone = state.finished_B.tolist()
                 done = [place for place, finished in enumerate(gone) if finished]
                 left = [place for place, finished in enumerate(gone) if not finished]
-                results.update(zip([members[place] for place in done], self._sampled(state, done), strict=True))
+                put_away = dict(zip([members[place] for place in done], self._sampled(state, done), strict=True))
+                if self.ended is not None:
+                    self.ended(put_away)
+                results.update(put_away)
                 members = [members[place] for place in left]
                 state = state.select(torch.tensor(left, device=self.weights.device))
             step(self.weights, state, longest + drawn, greedy)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from text2grad.models.modes import evaluating
-from text2grad.models.sampling import Sampled, SamplingSettings
+from text2grad.models.sampling import Ended, Sampled, SamplingSettings
 
 CHUNK = 256
 """Ids whose probabilities are summed first: the cumulative sum then runs over V / CHUNK sums and one chunk, not over V
@@ -43,6 +43,7 @@ class PlainDecoder:
         self._known = set(inspect.signature(inner.forward).parameters)
         self.batch = AT_ONCE if settings.batch == "auto" else settings.batch
         """Completions decoded at once."""
+        self.ended: Ended | None = None
 
     def halve(self) -> None:
         self.batch = max(1, self.batch // 2)
@@ -86,6 +87,11 @@ class PlainDecoder:
                 break
             feed_BP, position_BP = ids_A[:, None], position_BP[:, -1:] + 1
             if 2 * living <= len(rows_A) and not self._sharded and hasattr(cache, "batch_select_indices"):
+                if self.ended is not None:
+                    gone = rows_A[~alive_A]
+                    values = None if values_BT is None else values_BT[gone]
+                    parts = as_sampled(ids_BT[gone], logprobs_BT[gone], values, lengths_B[gone], ended_B[gone])
+                    self.ended(dict(zip(gone.tolist(), parts, strict=True)))
                 kept = alive_A.nonzero().squeeze(1)
                 cache.batch_select_indices(kept)
                 rows_A, alive_A, mask_BS = rows_A[kept], alive_A[kept], mask_BS[kept]

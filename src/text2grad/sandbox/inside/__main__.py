@@ -1,14 +1,21 @@
 """The first lines that run inside the walls: make this folder a package, give up what limits take away, take a role.
 
-Enters: a role (`candidate`, `tester`, `in_process` or `probe`), the limits and further folders as JSON, file
-descriptors. The package is built by hand because the walls show this folder and nothing else of text2grad.
+Enters: a role (`candidate`, `tester`, `functions` or `probe`), the limits and further folders as JSON, file
+descriptors; of a warm interpreter `warm`, the role, and what it builds walls of (`warm.py`). The package is built by
+hand because the walls show this folder and nothing else of text2grad.
 """
 
+import importlib
 import json
 import os
 import resource
 import sys
 import types
+from collections.abc import Callable
+from contextlib import suppress
+
+USUAL = ("bisect", "copy", "datetime", "functools", "heapq", "itertools", "math", "random", "re", "string", "typing")
+"""What programs import most; a warm interpreter has them."""
 
 
 def package() -> None:
@@ -55,26 +62,52 @@ def bound(most: int) -> bool:
     return False
 
 
+def imported(role: str) -> Callable[..., None]:
+    """What the role does, imported."""
+    if role == "candidate":
+        from text2grad.sandbox.inside.candidate import serve
+
+        return serve
+    from text2grad.sandbox.inside.tester import conduct
+
+    if role == "functions":
+        with suppress(ModuleNotFoundError):  # the tester says so for each test
+            importlib.import_module("text2grad.sandbox.inside.plugin")
+    return conduct
+
+
+def warm(role: str, limits: str, control: str, disk: str, rules: str) -> None:
+    from text2grad.sandbox.inside.warm import keep
+
+    for name in USUAL:
+        importlib.import_module(name)
+    work = imported(role)
+
+    def run(*wire: int) -> None:
+        channel = quiet()
+        limit(json.loads(limits))
+        work(*channel, *wire)
+
+    keep(int(control), int(disk), bytes.fromhex(rules), run)
+
+
 def main() -> None:
     role, limits, folders, *wire = sys.argv[1:]
     package()
     sys.path += json.loads(folders)
+    del sys.argv[1:]
     if role == "probe":
         given = json.loads(limits)
         limit(given)
         print("ready" if bound(given["NPROC"]) else "unbound", flush=True)
         os._exit(0)
     os.environ.clear()
+    if role == "warm":
+        warm(wire[0], limits, *wire[1:])
+        return
     channel = quiet()
     limit(json.loads(limits))
-    if role == "candidate":
-        from text2grad.sandbox.inside.candidate import serve
-
-        serve(*channel)
-    else:
-        from text2grad.sandbox.inside.tester import conduct
-
-        conduct(*channel, *map(int, wire))
+    imported(role)(*channel, *map(int, wire))
 
 
 main()

@@ -1,7 +1,7 @@
 """The tests' side: runs each test against the program and reports what happened.
 
-Enters: a job as JSON on stdin (the program, the tests), and the wire to the candidate process. Leaves: one line of JSON
-per event: a test starts, has a result, is skipped, or needs the program's objects. Asserts are run one by one; test
+Enters: a job as JSON on stdin (programs, tests), and the wire to the candidate process. Leaves: one line of JSON per
+event: a test starts, has a result, is skipped, or needs the program's objects. Asserts are run one by one; test
 functions are run by pytest, on the same program. Without a wire, program and tests share this process (`in_process`).
 
 One rule separates the tests' faults from the program's: a test that ends before it asked the program says nothing about
@@ -16,6 +16,7 @@ import sys
 import types
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 
 from text2grad.sandbox.inside.asserts import CHECKS, Checks, Mismatch, rewrite
@@ -78,6 +79,11 @@ class _Names(dict[str, Any]):
         return self[name]
 
 
+@lru_cache(maxsize=64)
+def _rewritten(source: str, names: frozenset[str], own: frozenset[str]) -> Any:
+    return rewrite(source, names, own, FILE)
+
+
 class Tester:
     def __init__(self, job: dict[str, Any], program: Remote, say: Callable[..., None]) -> None:
         self.job, self.program, self.say = job, program, say
@@ -89,7 +95,8 @@ class Tester:
         self.own = {part.name for part in parts if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)}
 
     def compiled(self, source: str) -> Any:
-        return rewrite(source, {*self.job["wanted"], *self.job["names"], "solution"}, self.own, FILE)
+        names = frozenset([*self.job["wanted"], *self.job["names"], "solution"])
+        return _rewritten(source, names, frozenset(self.own))
 
     @property
     def over(self) -> bool:
@@ -226,8 +233,12 @@ def conduct(job_fd: int, events: int, *wire: int) -> None:
         parts.append(part)
     job = json.loads(b"".join(parts))
     say(ready=True)
-    given = job["program"], *wire, job["seconds"], job["wall"]
-    program = Remote(*given) if wire else Local(*given)
-    sys.modules["solution"] = program.module()
-    Tester(job, program, say).run()
+    for number, source in enumerate(job["programs"]):
+        given = source, *wire, job["seconds"], job["wall"]
+        program = Remote(*given) if wire else Local(*given)
+        sys.modules["solution"] = program.module()
+        units = [{**unit, "index": number * job["count"] + unit["index"]} for unit in job["units"]]
+        Tester({**job, "units": units}, program, say).run()
+        if program.lost:
+            break
     say(done=True)  # what is not told by now is for the next pair of processes
