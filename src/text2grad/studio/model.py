@@ -79,9 +79,7 @@ class Model:
         if version == self.version:
             return
         weights = self.start if version == 0 else self._checkpoint(version)["weights"]
-        restore_weights(
-            self.policy, _NO_OPTIMIZER, {"weights": weights, "optimizer": _NO_OPTIMIZER.state_dict()}, self.world
-        )
+        restore_weights(self.policy, _NO_OPTIMIZER, {"weights": weights, "optimizer": _NO_OPTIMIZER.state_dict()})
         self.version = version
 
     def _checkpoint(self, version: int) -> dict[str, Any]:
