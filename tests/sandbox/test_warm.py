@@ -58,16 +58,19 @@ def test_a_warm_verdict_is_the_cold_one(one: Sandbox) -> None:
         "dies": "import os\ndef f(x):\n    os._exit(0)",
         "is killed": "import os\ndef f(x):\n    os.kill(os.getpid(), 9)",
         "unreadable": "def f(x:",
-        "never ends": "def f(x):\n    while x: pass\n    return 1",
         "random": "import random\ny = random.random()\ndef f(x):\n    return random.random()",
         "order of a set": "def f(x):\n    return list({'a', 'b', 'c', 'd', str(x)})",
     }
-    for program in programs.values():
-        for tests in (
-            ["assert f(1) == 2", "assert f(2) == 3"],
-            "from solution import f\ndef test_f():\n    assert f(1) == 2",
-        ):
+    mbpp, kodcode = (
+        ["assert f(1) == 2", "assert f(2) == 3"],
+        "from solution import f\ndef test_f():\n    assert f(1) == 2",
+    )
+    for tests in (mbpp, kodcode):
+        for program in programs.values():
             assert one.run(program, tests) == cold.run(program, tests)
+        endless = [boxed.run("def f(x):\n    while x: pass\n    return 1", tests) for boxed in (one, cold)]
+        # On a busy machine the clock may come before the processor's time, and then nobody knows the line.
+        assert [{result.kind for result in report.results} for report in endless] == [{"timeout"}, {"timeout"}]
 
 
 BOTH = """

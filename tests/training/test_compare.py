@@ -149,7 +149,7 @@ def test_every_arm_has_the_same_budget_and_evaluation_in_its_own_words(tmp_path:
         ({"a": {}}, {"settings": COMMON | {"evaluation": {"examples": 9}}}, "as `examples` of the comparison"),
         ({"a": {"command": "best_of_n", "n": "x"}}, {}, "arms.a.n: should be a number of samples"),
         ({"a": {"command": "best_of_n", "n": 0}}, {}, "arms.a.n: should be a number of samples"),
-        ({"a": {"n": 4}}, {}, "arms.a.n: is of best_of_n alone"),
+        ({"a": {"n": 4}}, {}, "arms.a.n: is of samples and best_of_n alone"),
         ({"a": {"command": "best_of_n", "critic": "support"}}, {}, "best_of_critic names another one"),
         ({"a": {"start": ["b"]}, "b": {}}, {}, "arms.a.start: should be the name of an arm"),
         ({"a": {"start": "b"}, "b": {"command": "base"}}, {}, "b trains no policy, so it has no model"),
