@@ -11,6 +11,8 @@ class World:
 
     rank: int = 0
     size: int = 1
+    sharded: bool = False
+    """Whether each process holds a part of the weights."""
 
     @property
     def is_main(self) -> bool:

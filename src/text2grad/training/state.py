@@ -29,8 +29,8 @@ from torch.distributed.checkpoint.state_dict_loader import load as load_shards
 from torch.distributed.checkpoint.state_dict_saver import save as save_shards
 
 from text2grad.errors import RunError, first_line
-from text2grad.models.parallel import Processes
 from text2grad.runs.folder import check_checkpoint, file_digest
+from text2grad.runs.world import World
 
 STATE = "state.pt"
 SHARDS = ".distcp"
@@ -48,7 +48,7 @@ class TrainingState:
     """The weights, their optimizer, random numbers, and named parts: a `State` for `Run`."""
 
     def __init__(
-        self, policy: nn.Module, optimizer: torch.optim.Optimizer, world: Processes, parts: Mapping[str, Part]
+        self, policy: nn.Module, optimizer: torch.optim.Optimizer, world: World, parts: Mapping[str, Part]
     ) -> None:
         self.policy, self.optimizer, self.world, self.parts = policy, optimizer, world, parts
 

@@ -276,7 +276,7 @@ class _State(TrainingState):
     """Trained weights, TRL's optimizer, and SDPO's teacher. Made before the trainer is, so `put_back` restores."""
 
     def __init__(self, ours: TRLTrainer) -> None:
-        self.ours = ours
+        self.ours, self.world = ours, ALONE
         self.trainer: Any = None
         self._found: Mapping[str, Any] | None = None
 

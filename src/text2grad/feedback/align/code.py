@@ -90,7 +90,7 @@ def code_lines(raw: str, shift: int = 0, *, certain: bool = False) -> list[Line]
     `certain`: it is code, whatever it looks like.
 
     >>> [sorted(line.things) for line in code_lines("def f(n):\\n    return n * 2\\n") or ()]
-    [['f', 'n'], ['2', '<formula>', '<return>', 'n']]
+    [['f', 'n'], ['2', '<formula>', '<return>', '<times>', 'n']]
     >>> code_lines("Nine ships left.\\nThey came back.") is None
     True
     """

@@ -42,7 +42,7 @@ def blamed(runs: Sequence[tuple[Collection[int], bool]], most: int) -> list[Susp
     ran is less suspicious. A tie over everything that ran says nothing, unless that is a single line.
 
     >>> blamed([({1, 2}, False), ({1, 3}, True)], most=3)
-    [Suspect(line=2, suspicion=1.0, failing=1, passing=0)]
+    [Suspect(line=2, suspicion=1.0, failing=1, passing=0, evidence=0.0)]
     >>> blamed([({1, 2}, False), ({1, 2}, False)], most=3)
     []
     """
