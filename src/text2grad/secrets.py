@@ -13,9 +13,19 @@ LONG = 8
 """Characters from which on a secret is known wherever it stands, and by a piece of it; a shorter one as a whole word
 only."""
 _KNOWN: set[str] = set()
-_IN_WORD = re.compile(r"(?i)((?:api[-_]?key|password)[\"']?\s*[=:]\s*[\"']?|[?&]key=)([^\s\"'&,}]+)")
-_LIKE_KEY = re.compile(r"\bsk-[\w-]{8,}")
-"""Keys of servers as they are handed out: `sk-…`."""
+_BEFORE = r"(?:^|(?<=[.{,\"'?&\n-])|(?<=[{,] )|(?<=  )|(?<=\t)|(?<=export ))"
+"""What stands before the name of a setting, in a word or in a file; in `the next token: a` there is a text."""
+_NAME = rf"(?:api[-_]?key|password|{_BEFORE}(?:(?:api|auth|access|hf|hub)[-_])?(?:token|secret))"
+"""Last parts of the names of settings that hold secrets. `max_new_tokens`, `critique_tokens` and `eos_token` do not."""
+_IN_WORD = re.compile(
+    rf"(?i)({_NAME}[\"']?\s*[=:]\s*[\"']?|[?&]key=)(?!(?:true|false|null)(?![^\s\"'&,}}]))([^\s\"'&,}}]+)"
+)
+_LIKE_KEY = re.compile(
+    r"(?<![A-Za-z0-9])(?:sk-[\w-]{8,}|hf_[A-Za-z0-9]{16,}|gh[oprsu]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|A[KS]IA[A-Z0-9]{16}\b)"
+)
+"""Keys as they are handed out: of servers, Hugging Face, GitHub and AWS."""
+_LONG_KEY = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[\w./+=-]{16,}")
+"""What a key looks like in a file, where nothing but its name tells that it is one."""
 _IN_ADDRESS = re.compile(r"(?<=://)(?:[^\s/?#:]*:(?!\d*(?:[/?#\s]|$))\S*|[^\s?#]*)@")
 """Up to the last @: a password may hold an @, a slash or a question mark that nobody has escaped."""
 _QUERY = re.compile(r"(://[^\s?#]*\?)([^\s#]+)")
@@ -29,9 +39,35 @@ def remember(*secrets: str | None) -> None:
     _KNOWN.update(secret for secret in secrets if secret and len(secret) >= SHORTEST)
 
 
+def names_secret(setting: str) -> bool:
+    """Whether a setting of this name holds a secret.
+
+    >>> [names_secret(name) for name in ("task_options.token", "critics.openai.api_key", "sampling.max_new_tokens")]
+    [True, True, False]
+    """
+    return re.search(rf"(?i){_NAME}$", setting) is not None and not setting.startswith("columns.")
+
+
+def found_in(text: str) -> str | None:
+    """The first thing in a file's text that looks like a key, by its form, or by its name and its form.
+
+    >>> found_in('{"token": 17, "password": "see-the-manual"}'), found_in("token=abcdefgh12345678")
+    (None, 'abcdefgh12345678')
+    """
+    if (like := next((key[0] for key in _LIKE_KEY.finditer(text) if not _a_word(key[0])), None)) is not None:
+        return like
+    return next((match[2] for match in _IN_WORD.finditer(text) if _LONG_KEY.fullmatch(match[2])), None)
+
+
+def _a_word(key: str) -> bool:
+    """`sk-learn-pipeline` and `sk-1234` stand in texts and are no keys."""
+    return key.startswith("sk-") and (len(key) < 19 or not re.search(r"\d", key))
+
+
 def hidden(text: str, *, message: bool = False) -> str:
     """The text without any known secret, and without what is left of one that was cut off at either end. A short one
-    that is a plain word or a number (`none`, `1234`) is left out of a `message` only: data hold such words.
+    that is a plain word or a number (`none`, `1234`) is left out of a `message` only: data hold such words. So is what
+    looks like a key and was not met before.
 
     >>> remember("sk-0123456789")
     >>> hidden("the key sk-0123456789 is wrong; you sent sk-012345")
@@ -48,7 +84,7 @@ def hidden(text: str, *, message: bool = False) -> str:
     for secret in _KNOWN.difference(known):
         if secret in text and (message or not (secret.isalpha() or secret.isdigit())):
             text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "***", text)
-    return text
+    return _LIKE_KEY.sub("***", text) if message else text
 
 
 def hidden_word(word: str) -> str:
@@ -57,7 +93,10 @@ def hidden_word(word: str) -> str:
     >>> hidden_word("critics.openai.api_key=sk-1"), hidden_word("critics.openai.base_url=http://me:pw@host/v1")
     ('critics.openai.api_key=***', 'critics.openai.base_url=http://host/v1')
     """
-    remember(*(match[2] for match in _IN_WORD.finditer(word)), *_LIKE_KEY.findall(word))
+    remember(*_LIKE_KEY.findall(word))
+    if word.startswith("columns."):  # its value is the name of a column
+        return hidden(word)
+    remember(*(match[2] for match in _IN_WORD.finditer(word)))
     return hidden(_IN_WORD.sub(r"\1***", without_password(word)))
 
 

@@ -129,6 +129,51 @@ def test_printed_settings_hold_no_secret_and_can_be_read_again() -> None:
     assert (again.api_key, again.base_url) == (None, "http://host/v1")
 
 
+HANDED_OUT = ["hf_" + "a1B2" * 8, "ghp_" + "a1B2" * 9, "github_pat_" + "a1B2" * 9, "AKIAIOSFODNN7EXAMPLE", KEY]
+
+
+@pytest.mark.parametrize("key", HANDED_OUT)
+@pytest.mark.parametrize("name", ["columns.token", "task_options.note", "data"])
+@pytest.mark.usefixtures("forgetful")
+def test_a_key_is_known_by_its_form(key: str, name: str) -> None:
+    assert hidden(f"got {key}!", message=True) == "got ***!" and hidden(f"got {key}!") == f"got {key}!"
+    assert hidden_word(f"{name}={key}") == f"{name}=***" and hidden(f"got {key}!") == "got ***!"
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        *("task_options.token=WORD", "token=WORD", "task_options.hf_token=WORD", "a.access-token=WORD", "--token=WORD"),
+        *("a.secret=WORD", "a.password=WORD", "task_options={token: WORD}", "task_options={a: 1, 'secret': WORD}"),
+    ],
+)
+@pytest.mark.usefixtures("forgetful")
+def test_a_secret_is_known_by_its_name(word: str) -> None:
+    assert hidden_word(word.replace("WORD", "plainword")) == word.replace("WORD", "***")
+    assert hidden("a plainword") == "a ***"
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        *("sampling.max_new_tokens=12345678", "template.critique_tokens=12345678", "task_options.eos_token=<|im_end|>"),
+        *("task_options.token=true", "columns.token=question", "critic=secretary:judge", "data=hf_checkpoints.jsonl"),
+        *("task_options.tokenizer=ada/base", "prompt=the next token: whatever", "run=risk-averse-policies"),
+    ],
+)
+@pytest.mark.usefixtures("forgetful")
+def test_what_is_no_secret_is_shown(word: str) -> None:
+    assert hidden_word(word) == word and not secrets._KNOWN
+
+
+@pytest.mark.parametrize("kind", ["slurm", "skypilot", "kubernetes"])
+@pytest.mark.parametrize("word", ["task_options.token=hf_abc", f"columns.token={HANDED_OUT[0]}"])
+def test_a_job_file_holds_no_key(kind: str, word: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "r", "data=x", "--launch", "fsdp2", "--print-job", kind, word]) == 2
+    told = "".join(capfd.readouterr())
+    assert "leave it to the job's environment" in told and "hf_a" not in told
+
+
 def test_what_is_left_of_a_secret_that_was_cut_is_hidden_too() -> None:
     remember(KEY)
     for cut in range(len(KEY) - 7):

@@ -134,6 +134,57 @@ def test_a_wrong_token_is_said_and_not_shown(hub: tuple[Hub, str], run: Path) ->
     assert wrong not in done.stderr and hub[0].commits == []
 
 
+def test_a_hub_out_of_reach_is_said(run: Path) -> None:
+    done = push(run, "http://127.0.0.1:9")
+    assert done.returncode == 2 and "http://127.0.0.1:9 did not take ada/ships" in done.stderr
+    assert "the network" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", [".env", "notes.py", "x.yml", "x.toml", "x.jsonl", "deep/in/it"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"HF={TOKEN}",
+        "k: sk-proj-0123456789abcdef",
+        "AKIA" + "IOSFODNN7EXAMPLE",
+        "ghp_" + "a1B2" * 9,
+        "github_pat_" + "a1B2" * 9,
+        'token = "abcd1234efgh5678"',
+        "# mine\nexport HF_TOKEN=abcd1234efgh5678",
+        "hub:\n  token: abcd1234efgh5678",
+        "x" * (1 << 20) + f" {TOKEN}",
+        "é" * ((1 << 20) - 10) + f" {TOKEN}",  # across two pieces
+    ],
+)
+def test_every_text_is_looked_at(name: str, text: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = run / "model" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    assert main(["push", str(run), "ada/ships", "--dry-run"]) == 2
+    said = capsys.readouterr().err
+    assert f"{name}: holds what looks like a key" in said and text[-16:] not in said
+    path.write_text(text, encoding="utf-16")
+    assert main(["push", str(run), "ada/ships", "--dry-run"]) == 2
+
+
+def test_what_models_hold_is_no_key(run: Path) -> None:
+    """A vocabulary, settings of a tokenizer, prose, and weights in which anything may stand."""
+    vocabulary = {"token": 5, "password": 17835, "secret": 12, "sk-learn": 1, "hf_": 3, "api_key": 1234567890123456}
+    (run / "model" / "vocab.json").write_text(json.dumps(vocabulary))
+    (run / "model" / "tokenizer_config.json").write_text('{"eos_token": "<|im_end|>", "pad_token": "<pad0123456789>"}')
+    (run / "model" / "notes.py").write_text("import sk-learn-pipelines-of-old\npassword = getpass.getpass()\n")
+    (run / "model" / "run.yaml").write_text("sampling.max_new_tokens: 1234567890123456\ntoken: null\n")
+    (run / "model" / "model.safetensors").write_bytes(bytes(8) + TOKEN.encode())
+    assert main(["push", str(run), "ada/ships", "--dry-run"]) == 0
+
+
+@pytest.mark.parametrize("config", ["{", "[]", "{}", '{"base_model_name_or_path": null}', "[" * 100_000])
+def test_a_broken_adapter_is_said(config: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (run / "model" / "adapter_config.json").write_text(config)
+    assert main(["push", str(run), "ada/ships", "--dry-run"]) == 2
+    assert "adapter_config.json: should be a JSON object with the name of the adapter's base" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("secret", [TOKEN, "sk-proj-0123456789abcdef"])
 def test_what_looks_like_a_key_is_not_sent(
     secret: str, run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -150,12 +201,17 @@ def test_a_dry_run_shows_the_card_and_sends_nothing(run: Path, capsys: pytest.Ca
     assert capsys.readouterr().out == CARD + "\n"
 
 
-def test_what_cannot_be_pushed(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_pushed(run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["push", str(run), "ships"]) == 2
     assert "a repository as user/name" in capsys.readouterr().err
     assert main(["push", str(run), "ada/ships", "--part", "best"]) == 2
     assert "best: is not there" in capsys.readouterr().err
     (run / "adapter").mkdir()
-    (run / "adapter" / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "/home/ada/base"}))
-    assert main(["push", str(run), "ada/ships", "--part", "adapter"]) == 2
-    assert "so nobody else could load it" in capsys.readouterr().err
+    (run.parent / "bases" / "mine").mkdir(parents=True)
+    monkeypatch.chdir(run.parent)
+    for base in ("/home/ada/base", "./secret/local", "../local", "~/base", "runs/first/model", "bases/mine"):
+        (run / "adapter" / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": base}))
+        assert main(["push", str(run), "ada/ships", "--part", "adapter"]) == 2
+        assert f"base is {base}, a folder of this machine, so nobody else could load it" in capsys.readouterr().err
+    (run / "adapter" / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "ada/base"}))
+    assert main(["push", str(run), "ada/ships", "--part", "adapter", "--dry-run"]) == 0

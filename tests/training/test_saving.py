@@ -14,7 +14,8 @@ from text2grad.cli import main
 from text2grad.commands.launching import free_cores, free_threads, set_threads, usable_cores
 from text2grad.models.load import load_model
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
-from text2grad.training.saving import BestWeights
+from text2grad.training.saving import BestWeights, card_of
+from text2grad.training.settings import TrainSettings
 
 WORDS = [*SMALL, "task=jsonl", "critic=reference", "updates=2", "evaluation.every=1", "sampling.temperature=2"]
 
@@ -137,6 +138,26 @@ def test_a_card_says_what_was_changed_and_what_came_of_it(given: Path, tmp_path:
     assert "| held out | update 0 | update 2 |" in card and "| Held-out score |" in card
     assert "| `critic` | `reference` |" in card and "held-out score" in card and "n = 4, critic reference" in card
     assert "secret" not in card and "api_key" not in card
+
+
+def test_a_card_holds_no_folder_no_key_and_no_base_that_the_hub_does_not_have(tmp_path: Path) -> None:
+    def card(model: str, critic: str = "reference", **others: Any) -> str:
+        return card_of(tmp_path, TrainSettings(model=model, critic=critic, **others), "train", 1)
+
+    for critic, shown in (
+        ("weighted(0.7*/home/ada/secret/judge, 0.3*reference)", "weighted(0.7*judge, 0.3*reference)"),
+        ("first(~/secret/judge,../secret/other)", "first(judge,other)"),
+        ("merge(/home/ada/my secret/judge, ada/judge)", "merge(judge, ada/judge)"),
+        ("first(code, openai:ada/judge)", "first(code, openai:ada/judge)"),
+    ):
+        said = card("ada/base", critic)
+        assert said.count(shown) == 2 and "secret" not in said and "/home" not in said
+    assert "base_model: ada/base\n" in card("ada/base")
+    for model in ("smollm2-135m", "/home/ada/gone/model", "./gone/model", "~/gone/model", "../model", "a/gone/model"):
+        assert "base_model" not in card(model) and "/home" not in card(model)
+    key, word = "hf_" + "a1b2" * 8, "plainword-of-ada"
+    said = card("ada/base", columns={"token": key, "prompt": "question"}, task_options={"token": word, "note": key})
+    assert key not in said and word not in said and "`columns.prompt` | `question`" in said
 
 
 def test_a_checkpoint_becomes_the_model_of_its_update(given: Path, tmp_path: Path) -> None:

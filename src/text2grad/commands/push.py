@@ -11,11 +11,12 @@ import sys
 from pathlib import Path
 
 from text2grad.errors import RunError, UsageError, first_line
-from text2grad.secrets import hidden, remember
+from text2grad.secrets import found_in, hidden, remember
 
 PARTS = ("model", "best", "adapter")
-_LIKE_SECRET = re.compile(rb"\b(?:hf_[A-Za-z0-9]{20,}|sk-[\w-]{16,})")
-_TEXT = (".md", ".json", ".jinja", ".txt", ".yaml")
+_HUB_NAME = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
+_PIECE, _OVERLAP = 1 << 20, 512
+"""Characters of a file that are looked at together, and those of them that are looked at again with the next."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,15 +38,10 @@ def run(args: argparse.Namespace) -> int:
         )
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     for path in files:
-        if path.suffix in _TEXT and (found := _LIKE_SECRET.search(path.read_bytes())) is not None:
-            remember(found[0].decode())
+        if (found := key_in(path)) is not None:
+            remember(found)
             raise RunError(f"{path}: holds what looks like a key; take it out before others can read it")
-    config = folder / "adapter_config.json"
-    if config.is_file() and Path(base := json.loads(config.read_bytes())["base_model_name_or_path"]).is_absolute():
-        raise RunError(
-            f"{config}: the adapter's base is {base}, a folder of this machine, so nobody else could load it. Push the "
-            f"merged model (save=merged, or text2grad export), or write the hub's name of the base there"
-        )
+    check_base(folder / "adapter_config.json")
     size = sum(path.stat().st_size for path in files)
     print(f"{len(files)} files, {size / 1e9:.2f} GB, from {folder} to {args.words[1]}", file=sys.stderr)
     if args.dry_run:
@@ -55,11 +51,49 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def key_in(path: Path) -> str | None:
+    """What looks like a key in a file, whatever its name; None for one that is no text: those have zero bytes."""
+    with path.open("rb") as file:
+        start = file.read(8192)
+        utf16 = start[:2] in (b"\xff\xfe", b"\xfe\xff")
+        if b"\0" in start and not utf16:
+            return None
+    with path.open(encoding="utf-16" if utf16 else "utf-8", errors="replace", newline="") as text:
+        before = ""
+        while piece := text.read(_PIECE):
+            if (found := found_in(before + piece)) is not None:
+                return found
+            before = piece[-_OVERLAP:]
+    return None
+
+
+def check_base(config: Path) -> None:
+    """Refuse an adapter whose base others do not have."""
+    if not config.is_file():
+        return
+    try:
+        base = json.loads(config.read_bytes())["base_model_name_or_path"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        base = None
+    if not isinstance(base, str):
+        raise RunError(
+            f"{config}: should be a JSON object with the name of the adapter's base as base_model_name_or_path; "
+            f"write the hub's name of the base there"
+        )
+    if not _HUB_NAME.fullmatch(base) or Path(base).exists():
+        raise RunError(
+            f"{config}: the adapter's base is {base}, a folder of this machine, so nobody else could load it. Push the "
+            f"merged model (save=merged, or text2grad export), or write the hub's name of the base there"
+        )
+
+
 def send(folder: Path, repository: str, *, private: bool) -> str:
     """Upload in one commit; the address of it."""
     from huggingface_hub import HfApi, get_token
     from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
 
+    # The base classes of the hub's HTTP error are its network library's, whichever one that is, and OSError.
+    unreachable: tuple[type[BaseException], ...] = HfHubHTTPError.__bases__
     remember(get_token())
     api = HfApi()
     try:
@@ -67,10 +101,10 @@ def send(folder: Path, repository: str, *, private: bool) -> str:
         done = api.upload_folder(
             repo_id=repository, folder_path=folder, commit_message=f"text2grad: {folder.resolve().parent.name}"
         )
-    except (HfHubHTTPError, LocalTokenNotFoundError, OSError, ValueError) as problem:
+    except (*unreachable, LocalTokenNotFoundError, OSError, ValueError) as problem:
         said = hidden(first_line(problem, named=True), message=True)
         raise RunError(
-            f"{api.endpoint} did not take {repository} ({said}). Check the name, and the token: hf auth login, or "
-            f"HF_TOKEN, with the right to write"
+            f"{api.endpoint} did not take {repository} ({said}). Check the name, the network, and the token: hf auth "
+            f"login, or HF_TOKEN, with the right to write"
         ) from None
     return str(done.commit_url)

@@ -4,6 +4,7 @@ Enters: a policy and the run that trained it. Leaves: the writers that `Run.fini
 Models are written in the dtype that their base was published in.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -19,10 +20,13 @@ from text2grad.models.parallel import Processes, whole_weights
 from text2grad.report.arms import arms_of
 from text2grad.report.folders import read_runs
 from text2grad.report.words import compare
-from text2grad.secrets import hidden
+from text2grad.secrets import hidden, names_secret
 from text2grad.training.state import disk_errors
 
 Save = Literal["merged", "adapter", "both"]
+_HUB_NAME = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
+_FOLDERS = re.compile(r"""(?<![^\s*,(=:\[{"'])(?:~[\w.-]*|\.\.?)?/(?!/)(?:[^,()*"'\n]*/)?""")
+"""Where a path begins in a text, up to the name of its file: not in `ada/judge`, not in `http://host/v1`."""
 Writers = dict[str, Callable[[Path], None]]
 """Name of a folder in the run's own → what writes it."""
 
@@ -135,13 +139,13 @@ def card_of(folder: Path, settings: Any, command: str, update: int, *, beside: s
     changed = {
         key: _named(value)
         for key, value in plain.items()
-        if value != usual.get(key) and not key.endswith(("key", "model", "url", "folder"))
+        if value != usual.get(key) and not key.endswith(("key", "model", "url", "folder")) and not names_secret(key)
     }
     (run,) = read_runs([folder]) if (folder / "metrics.jsonl").exists() else [None]
     results = compare(arms_of([run])).sentences if run is not None else ()
-    base = Path(settings.model).expanduser()
-    # The hub takes a name of its own for a base, and nothing else.
-    front = "" if base.exists() else f"base_model: {settings.model}\n"
+    # The hub takes a name of its own for a base, and nothing else: no alias of ours, no folder, also if it is gone.
+    on_hub = _HUB_NAME.fullmatch(settings.model) and not Path(settings.model).exists()
+    front = f"base_model: {settings.model}\n" if on_hub else ""
     parts = [
         f"---\n{front}library_name: LIBRARY\ntags: [text2grad]\n---\n\n# {folder.resolve().name}",
         f"{_named(settings.model)}, trained with `text2grad {command}` {__version__}: weights after update {update}."
@@ -190,7 +194,13 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def _named(value: Any) -> Any:
     """A path without the folders that it lies in: they are nobody's business.
 
-    >>> _named("/home/ada/secret/train.jsonl"), _named("reference"), _named(0.5)
-    ('train.jsonl', 'reference', 0.5)
+    >>> _named("/home/ada/secret/train.jsonl"), _named("first(0.7*~/my judge, ada/judge)"), _named(0.5)
+    ('train.jsonl', 'first(0.7*my judge, ada/judge)', 0.5)
     """
-    return Path(value).name if isinstance(value, str) and Path(value).expanduser().is_absolute() else value
+    if isinstance(value, list | tuple):
+        return [_named(each) for each in value]
+    if isinstance(value, dict):
+        return {key: _named(each) for key, each in value.items()}
+    if not isinstance(value, str):
+        return value
+    return Path(value).name if Path(value).is_absolute() else _FOLDERS.sub("", value)
