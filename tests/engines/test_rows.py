@@ -43,9 +43,9 @@ def rows(draw: st.DrawFn) -> TrainingRow:
         tuple(mask),
         stream(st.floats(-1e6, 0)),
         (stream(reals) or (0.0,) * length) if scored else None,
-        stream(reals),
+        stream(st.sampled_from((-1.0, 0.0, 1.0))),
         stream(reals) if scored else None,
-        draw(st.none() | reals),
+        draw(st.none() | reals) if scored else None,
         draw(st.booleans()),
         draw(st.none() | st.integers(0, 10**6)),
     )
@@ -96,6 +96,11 @@ def test_what_is_not_finite_is_refused(tmp_path: Path, form: str, number: float)
         ({"mask": [0, 1, 1], "advantages": [2.0, 0.0, 0.0]}, "advantages[0] should be 0 because mask[0] is 0"),
         ({"logprobs": [0.5, -1.0, -0.1]}, "logprobs should be at most 0, got 0.5; are these probabilities?"),
         ({"token_rewards": None}, "token_rewards is missing, so the row is unscored: then mask should be all 0"),
+        (
+            {"token_rewards": None, "verdicts": None, "advantages": None, "mask": [0, 0, 0], "score": 5.0},
+            "then mask should be all 0, advantages and score null",
+        ),
+        ({"verdicts": [0.0, 7.0, 0.0]}, "verdicts should hold 1, -1 and 0, got 7.0; amounts belong into token_rewards"),
         ({"prompt_ids": []}, "prompt_ids should hold at least one id, got none; leave the row out"),
         ({"completion_ids": [7, -8, 0]}, "TrainingRow.completion_ids[1]: should be greater than or equal to 0, got -8"),
         ({"rewards": [1.0]}, "TrainingRow.rewards: there is no such field; the fields are id, group"),
@@ -110,6 +115,18 @@ def test_a_broken_row_is_named(
     said = capsys.readouterr().out
     assert f"{path}, line 2: TrainingRow" in said and words in said
     assert "2 rows in 1 groups: 0 not scored, 0 without advantages, not as they should be" in said
+
+
+def test_a_file_that_cannot_be_read_is_not_as_it_should_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_training_rows(tmp_path / "whole.parquet", [TrainingRow.from_json(GOOD)] * 9)
+    (tmp_path / "cut.parquet").write_bytes((tmp_path / "whole.parquet").read_bytes()[:-40])
+    for name in ("empty.jsonl", "empty.parquet"):
+        (tmp_path / name).touch()
+    for name in ("empty.jsonl", "empty.parquet", "cut.parquet"):
+        assert main(["export", str(tmp_path / name), "--check"]) == 1
+        said = capsys.readouterr().out
+        assert said.startswith(f"{tmp_path / name}: ") and "0 rows in 0 groups" in said and "not as they should" in said
+    assert main(["export", str(tmp_path / "missing.jsonl"), "--check"]) == 2
 
 
 def test_a_group_has_one_prompt_and_all_problems_are_said(tmp_path: Path) -> None:
@@ -175,6 +192,26 @@ def test_a_run_gives_its_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         assert len({row.group for row in rows}) == 6 and any(any(row.advantages or ()) for row in rows)
     assert main(["export", str(tmp_path / "run" / "rows.parquet"), "--check"]) == 0
     assert "12 rows in 6 groups: 4 not scored, 0 without advantages, as they should be" in capsys.readouterr().out
+
+
+def test_no_file_is_written_over_and_none_under_a_wrong_ending(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, mine = tmp_path / "run", tmp_path / "mine.jsonl"
+    trainer(run, "updates=1", "log.rollouts=6").train()
+    mine.write_text("my training data\n")
+    logged = (run / "rollouts.jsonl").read_bytes()
+    for target in (mine, run / "rollouts.jsonl"):
+        assert main(["export", str(run), str(target), "--format", "jsonl"]) == 2
+        assert f"{target} exists already; name another file, or delete it" in capsys.readouterr().err
+    assert mine.read_text() == "my training data\n" and (run / "rollouts.jsonl").read_bytes() == logged
+    for ending, form in (("parquet", "jsonl"), ("jsonl", "parquet")):
+        target = tmp_path / f"new.{ending}"
+        assert main(["export", str(run), str(target), "--format", form]) == 2 and not target.exists()
+        assert f"its ending says {ending}, --format says {form}" in capsys.readouterr().err
+    for _ in range(2):
+        code = main(["export", str(run), "--format", "jsonl"])
+    assert code == 2 and "rows.jsonl exists already" in capsys.readouterr().err
 
 
 def test_a_run_that_logged_a_part_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -105,6 +105,13 @@ def test_without_held_out_scores_it_says_what_it_compares_instead() -> None:
     assert "No scores yet" in compare(arms_of([run("a", {})])).sentences[0]
 
 
+def test_a_curve_that_begins_at_the_first_update_names_both_ends() -> None:
+    """Four updates, of which no difference of theirs is said to be all."""
+    said = compare(arms_of([run("a", {1: 0.4, 2: 0.3, 3: 0.3, 4: 0.1}, "score/mean")]))
+    assert said.sentences[0] == "a: score fell from 0.400 to 0.100 between updates 1 and 4."
+    assert said.headline == "a: score 0.400 → 0.100 between updates 1 and 4"
+
+
 def test_of_losses_the_lower_one_is_better() -> None:
     key = "held_out/loss"
     said = compare(
@@ -167,7 +174,7 @@ def test_without_a_known_measure_a_metric_with_a_direction_is_compared() -> None
     runs = [Run(Path("a"), "a", rows, {"x": 1}, declared=declared), run("b", {1: 0.4, 2: 0.3}, "held_out/error", x=2)]
     said = compare(arms_of(runs))
     assert (said.key, said.headline) == ("held_out/error", "a ends at 0.100, b at 0.300")
-    assert said.sentences[0] == "a: error rate fell from 0.400 to 0.100 in 1 update."
+    assert said.sentences[0] == "a: error rate fell from 0.400 to 0.100 between updates 1 and 2."
     assert said.sentences[-1] == "a reached the final value of b, 0.300, by update 2."
 
 

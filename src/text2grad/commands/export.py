@@ -69,6 +69,10 @@ def write_rows(words: list[str], form: Literal["jsonl", "parquet"]) -> int:
         raise UsageError(f"wants a run and, if you like, a file to write, got {len(words)} words")
     folder = Path(words[0]).expanduser()
     target = Path(words[1]).expanduser() if len(words) == 2 else folder / f"rows.{form}"
+    if target.suffix in (".jsonl", ".parquet") and target.suffix != f".{form}":
+        raise UsageError(f"{target}: its ending says {target.suffix[1:]}, --format says {form}; change one of them")
+    if target.exists():
+        raise UsageError(f"{target} exists already; name another file, or delete it")
     updates, unscored = set(), 0
 
     def seen() -> Iterator[TrainingRow]:

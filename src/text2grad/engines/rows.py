@@ -75,10 +75,12 @@ write 0 where there is nothing to say
             raise ValueError(f"mask should hold 0 and 1, got {wrong[0]}")
         if self.logprobs is not None and (above := [each for each in self.logprobs if each > 1e-4]):
             raise ValueError(f"logprobs should be at most 0, got {above[0]}; are these probabilities?")
-        if self.token_rewards is None and (any(self.mask) or self.advantages is not None):
+        if wrong := [each for each in self.verdicts or () if each not in (-1, 0, 1)]:
+            raise ValueError(f"verdicts should hold 1, -1 and 0, got {wrong[0]}; amounts belong into token_rewards")
+        if not self.scored and (any(self.mask) or self.advantages is not None or self.score is not None):
             raise ValueError(
-                "token_rewards is missing, so the row is unscored: then mask should be all 0 and advantages null; "
-                "write the rewards, or clear both"
+                "token_rewards is missing, so the row is unscored: then mask should be all 0, advantages and score "
+                "null; write the rewards, or clear the others"
             )
         for name in CREDIT:
             stream = getattr(self, name) or ()
@@ -122,7 +124,7 @@ def _row(rollout: Rollout, update: int | None) -> TrainingRow:
         rollout.token_rewards,
         rollout.verdicts,
         rollout.advantages if scored else None,
-        rollout.score,
+        rollout.score if scored else None,
         rollout.truncated,
         update,
     )
@@ -191,7 +193,7 @@ def check_training_rows(path: str | Path) -> RowsFound:
     problems: list[str] = []
     prompts: dict[str, tuple[int, tuple[int, ...]]] = {}
     rows = unscored = bare = 0
-    for number, found in read_table(path):
+    for number, found in _readable(path, problems):
         rows += 1
         try:
             row = _checked_row(path, number, found)
@@ -207,6 +209,16 @@ def check_training_rows(path: str | Path) -> RowsFound:
                 f"other prompt_ids; give each prompt of each update its own group"
             )
     return RowsFound(rows, unscored, bare, len(prompts), tuple(problems[:MOST]))
+
+
+def _readable(path: str | Path, problems: list[str]) -> Iterator[tuple[int, dict[str, Any] | InvalidData]]:
+    """The rows of a file up to where it cannot be read on, which is a problem of it. One that is not there is none."""
+    try:
+        yield from read_table(path)
+    except InvalidData as problem:
+        if not Path(path).expanduser().is_file():
+            raise
+        problems += str(problem).splitlines()
 
 
 def _checked_row(path: str | Path, number: int, row: dict[str, Any] | InvalidData) -> TrainingRow:

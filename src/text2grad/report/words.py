@@ -157,10 +157,13 @@ def _journey(arm: Arm, points: Sequence[Point], measure: _Measure) -> str:
     verb = "rose" if last.mean > first.mean else "fell"
     if change is not None and not change.clear:
         verb = "went"
-    return (
-        f"{arm.name}: {measure.name} {verb} from {number(first.mean)} to {number(last.mean)} "
-        f"in {counted(last.update - first.update, 'update')}{seeds}."
-    )
+    return f"{arm.name}: {measure.name} {verb} from {number(first.mean)} to {number(last.mean)} {_span(points)}{seeds}."
+
+
+def _span(points: Sequence[Point]) -> str:
+    """How long a curve is. Training scores begin at the first update, and so have one step less than the run."""
+    first, last = points[0].update, points[-1].update
+    return f"between updates {first} and {last}" if first and first < last else f"in {counted(last - first, 'update')}"
 
 
 class _Change(NamedTuple):
@@ -211,10 +214,9 @@ def _headline(ranked: Sequence[Curve], measure: _Measure) -> str:
     best, points = ranked[0]
     first, last = points[0], points[-1]
     if len(ranked) == 1:
-        done = counted(last.update - first.update, "update")
         change = _change(best, points, measure.key)
         said = f": {change.words}" if change else ""
-        return f"{best.name}: {measure.name} {number(first.mean)} → {number(last.mean)} in {done}{said}"
+        return f"{best.name}: {measure.name} {number(first.mean)} → {number(last.mean)} {_span(points)}{said}"
     second, theirs = ranked[1]
     errors = [best.error(measure.key, last.update), second.error(measure.key, theirs[-1].update)]
     apart = _difference(last.mean - theirs[-1].mean, errors, best.judged_by)
