@@ -209,7 +209,7 @@ def test_what_cannot_be_pushed(run: Path, capsys: pytest.CaptureFixture[str], mo
     (run / "adapter").mkdir()
     (run.parent / "bases" / "mine").mkdir(parents=True)
     monkeypatch.chdir(run.parent)
-    for base in ("/home/ada/base", "./secret/local", "../local", "~/base", "runs/first/model", "bases/mine"):
+    for base in ("/home/ada/base", "./mine/local", "../local", "~/base", "runs/first/model", "bases/mine"):
         (run / "adapter" / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": base}))
         assert main(["push", str(run), "ada/ships", "--part", "adapter"]) == 2
         assert f"base is {base}, a folder of this machine, so nobody else could load it" in capsys.readouterr().err

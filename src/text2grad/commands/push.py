@@ -93,7 +93,7 @@ def send(folder: Path, repository: str, *, private: bool) -> str:
     from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
 
     # The base classes of the hub's HTTP error are its network library's, whichever one that is, and OSError.
-    unreachable: tuple[type[BaseException], ...] = HfHubHTTPError.__bases__
+    refused: tuple[type[BaseException], ...] = (*HfHubHTTPError.__bases__, LocalTokenNotFoundError, OSError, ValueError)
     remember(get_token())
     api = HfApi()
     try:
@@ -101,7 +101,7 @@ def send(folder: Path, repository: str, *, private: bool) -> str:
         done = api.upload_folder(
             repo_id=repository, folder_path=folder, commit_message=f"text2grad: {folder.resolve().parent.name}"
         )
-    except (*unreachable, LocalTokenNotFoundError, OSError, ValueError) as problem:
+    except refused as problem:
         said = hidden(first_line(problem, named=True), message=True)
         raise RunError(
             f"{api.endpoint} did not take {repository} ({said}). Check the name, the network, and the token: hf auth "

@@ -75,8 +75,8 @@ write 0 where there is nothing to say
             raise ValueError(f"mask should hold 0 and 1, got {wrong[0]}")
         if self.logprobs is not None and (above := [each for each in self.logprobs if each > 1e-4]):
             raise ValueError(f"logprobs should be at most 0, got {above[0]}; are these probabilities?")
-        if wrong := [each for each in self.verdicts or () if each not in (-1, 0, 1)]:
-            raise ValueError(f"verdicts should hold 1, -1 and 0, got {wrong[0]}; amounts belong into token_rewards")
+        if other := [each for each in self.verdicts or () if each not in (-1, 0, 1)]:
+            raise ValueError(f"verdicts should hold 1, -1 and 0, got {other[0]}; amounts belong into token_rewards")
         if not self.scored and (any(self.mask) or self.advantages is not None or self.score is not None):
             raise ValueError(
                 "token_rewards is missing, so the row is unscored: then mask should be all 0, advantages and score "
