@@ -87,7 +87,7 @@ def _check_critic(settings: StudioSettings) -> None:
 
     if settings.critic not in (None, OF_TASK):
         refuse_people(settings.critic)
-        critic_named(settings.critic, settings.critics, lambda *_: lambda _: [])
+        critic_named(settings.critic, settings.critics, lambda *_: critic_named("reference", settings.critics))
 
 
 def _of(name: str) -> list[str]:
@@ -111,7 +111,7 @@ def _serve(args: argparse.Namespace, folder: Any, password: str | None) -> int:
     listening = _bound(args.host, args.port)
     port = listening.getsockname()[1]
     token, workshop = folder.new_token(), Workshop(folder)
-    shown = "127.0.0.1" if args.host in ("0.0.0.0", "::") else args.host
+    shown = (args.name or ["127.0.0.1"])[0] if args.host in ("0.0.0.0", "::") else args.host
     address = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/"
     studio = Studio(folder.store, folder.settings, workshop.note)
     app = make_app(studio, token, host=shown, port=port, password=password, names=args.name)

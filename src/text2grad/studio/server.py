@@ -390,7 +390,7 @@ def undo_upload(studio: Studio, request: Request, _: Any) -> Any:
     last = studio.store.get(f"upload {author}")
     if last is None:
         raise InvalidData("there is no upload of yours to undo")
-    removed, left = studio.store.remove_prompts(*last, author)
+    removed, left = studio.store.remove_prompts(last[0], last[1], author)
     with studio.store.writing():
         studio.store.put(f"upload {author}", None)
     return {"removed": removed, "left": left}
