@@ -109,7 +109,8 @@ def without_password(address: str) -> str:
     """
     for match in _IN_ADDRESS.finditer(address):
         both = match[0][:-1]
-        remember(both, both.partition(":")[2], base64.b64encode(both.encode()).decode())
+        # Of a name with a password the name is no secret: messages may hold the word (postgres, postgresql://).
+        remember(both.partition(":")[2] or both, base64.b64encode(both.encode()).decode())
     return _QUERY.sub(lambda match: match[1] + _IN_QUERY.sub(_without_value, match[2]), _IN_ADDRESS.sub("", address))
 
 

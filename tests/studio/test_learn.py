@@ -222,8 +222,9 @@ def test_what_is_new_comes_first_where_there_is_more_than_there_are_turns(worker
     assert chosen(1) == {two} and chosen(2) == {one, two} and chosen(9) == {one, two, three}
 
 
-def test_rl_with_a_critic_is_told_apart(tmp_path: Path, settings: StudioSettings) -> None:
-    made = begun(tmp_path, replace(settings, critic="reference"))
+@pytest.mark.parametrize("critic", ["reference", "task"])  # `reference` is the critic of this task
+def test_rl_with_a_critic_is_told_apart(tmp_path: Path, settings: StudioSettings, critic: str) -> None:
+    made = begun(tmp_path, replace(settings, critic=critic))
     assert all(row["score"] is not None for row in made.store.completions(1, 0))
     row = learn(made, ("rl",), updates=2)
     assert row["parts"] == ["rl"] and row["comparison"]["criticised"] == [] and row["learned"] == {}

@@ -118,12 +118,19 @@ def test_labelling_tools_bring_back_the_same_spans(served: Served, tmp_path: Pat
             f"{kind}.{'xml' if kind == 'label_studio' else 'settings.json'}",
         ]
         (tmp_path / "items.json").write_bytes(packed.read(f"{kind}.json"))
-    assert len(json.loads((tmp_path / "items.json").read_bytes())) == 3
-    found = list(read_people(tmp_path / "items.json", PeopleSettings(suggestions=True)))
+    items = tmp_path / "items.json"
+    assert len(json.loads(items.read_bytes())) == 3
+    found = list(read_people(tmp_path / "items.json", PeopleSettings()))
     back = [row for row in found if not isinstance(row, Rejected)]
     assert len(back) == len(found) == 3
     assert places(back) == PLACES and [row["id"] for row in back] == [row["id"] for row in rows]
-    assert [row["critique"] for row in back][:2] == [row["critique"]["feedback"] for row in rows][:2]
+    # People's words are theirs, not a machine's suggestions, and have their names.
+    assert [row["annotator"] for row in back] == ["Ada", "Ada", "Ben #2"]
+    assert back[0]["critique"] == {"feedback": rows[0]["critique"]["feedback"], "score": -0.5}
+    assert back[1]["critique"] == rows[1]["critique"]["feedback"]
+    assert not any(item.get("predictions") or item.get("suggestions") for item in json.loads(items.read_bytes()))
+    if kind == "label_studio":
+        assert back[1]["spans"][0]["severity"] == 0.6
     assert back[2]["revision"] == "Nine ships left on Monday."
 
 

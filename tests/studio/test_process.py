@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ class Running:
         client = Client.__new__(Client)
         client.port, client.cookie = self.port, ""
         client.cookie = client.raw("GET", f"/?token={found[2]}")[1]["set-cookie"].partition(";")[0]
-        client("POST", "/api/me", {"name": "Ada"})
+        client("POST", "/api/me", {"name": "Ada", "again": True})
         return client
 
     def workers(self) -> list[int]:
@@ -160,6 +161,9 @@ def test_a_team_s_store_in_postgresql(running: Running) -> None:
         job = client("POST", "/api/learn/undo")[1]["job"]
         assert wait(client, f"/api/jobs/{job}", over)["version"] == 0
         assert not (running.folder / "studio.sqlite").exists()
+        with ThreadPoolExecutor(12) as pool:  # of many Learns at once one begins, here as well
+            found = [*pool.map(lambda _: client("POST", "/api/learn", {"updates": 1})[0], range(12))]
+        assert sorted(found) == [200] + [409] * 11
         assert len(client.raw("GET", "/api/export")[2].splitlines()) == 1
         running.end()
 

@@ -4,14 +4,16 @@ import http.client
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.studio.made import TEXT, TOKEN, Client, Served, body, filled
 from tests.test_architecture import TENSORS
-from text2grad.studio.security import POLICY
+from text2grad.studio.security import PAUSE, POLICY, Gate
 from text2grad.studio.settings import StudioSettings
 from text2grad.studio.store import Store
 
@@ -265,6 +267,7 @@ def test_a_password_lets_other_machines_in(tmp_path: Path) -> None:
         assert client.raw("GET", "/", Host=host)[1]["location"] == "/login"
         form = {"Content_Type": "application/x-www-form-urlencoded", "Host": host, "X_Text2Grad": None}
         assert client.raw("POST", "/login", b"password=wrong", **form)[1]["location"] == "/login?wrong"
+        time.sleep(PAUSE)
         assert client.raw("POST", "/login", b"password=correct+horse", Origin="http://evil.example", **form)[0] == 403
         status, headers, _ = client.raw("POST", "/login", b"password=correct+horse", **form)
         assert status == 303
@@ -280,3 +283,101 @@ def test_the_server_brings_no_torch() -> None:
     code += f"print(set(sys.modules) & {TENSORS!r})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "set()\n", done.stderr
+
+
+def test_a_wrong_password_is_answered_at_once_and_not_looked_at_twice_a_second(tmp_path: Path) -> None:
+    store = Store(tmp_path / "studio.sqlite")
+    with Served(store, password="correct horse") as served:
+        client = Client.__new__(Client)
+        client.port, client.cookie = served.port, ""
+        with ThreadPoolExecutor(30) as pool:
+            found = [*pool.map(lambda _: client.raw("POST", "/login", b"password=wrong"), range(30))]
+        assert [status for status, _, _ in found].count(429) >= 25
+        assert all(headers["retry-after"] == "1" for status, headers, _ in found if status == 429)
+    gate = Gate(served.server.config.app, store, TOKEN, host="h", port=1, password="correct horse")  # type: ignore[arg-type]
+    assert gate.right_password("wrong", "a") is False and gate.right_password("correct horse", "a") is None
+    assert gate.right_password("correct horse", "b") is True and gate.right_password("correct horse", "b") is True
+    assert [gate.right_password("wrong", str(n)) for n in range(25)] == [False] * 19 + [None] * 6
+    store.close()
+
+
+def test_sessions_end_with_the_password_and_with_their_time(tmp_path: Path) -> None:
+    store = Store(tmp_path / "studio.sqlite")
+    for password, known in (("correct horse", False), ("correct horse", True), ("battery staple", False)):
+        Gate(None, store, TOKEN, host="h", port=1, password=password)  # type: ignore[arg-type]
+        assert (store.session("mine") is not None) is known
+        if not known:
+            store.add_session("mine")
+    assert "staple" not in json.dumps(store.get("password"))
+    with store.writing():
+        store._run("UPDATE sessions SET time = time - ?", 90 * 86400)
+    assert store.session("mine") is None
+    store.close()
+
+
+def test_of_many_learns_at_once_one_begins(ada: Client) -> None:
+    ada("PUT", "/api/critiques", {"completion": 2, "feedback": '"Nine" is wrong.', "base": None})
+    for _ in range(5):
+        with ThreadPoolExecutor(12) as pool:
+            found = [*pool.map(lambda _: ada("POST", "/api/learn"), range(12))]
+        assert sorted(status for status, _ in found) == [200] + [409] * 11
+        (job,) = (answer["job"] for status, answer in found if status == 200)
+        ada("POST", f"/api/jobs/{job}/cancel")
+
+
+def test_a_name_is_not_taken_silently(served: Served) -> None:
+    kim, other = served.client("Kim"), served.client(None)
+    status, refused = other("POST", "/api/me", {"name": "Kim"})
+    assert status == 409 and refused["taken"] and other.get("/api/state")["me"] is None
+    assert kim("POST", "/api/me", {"name": "Kim"})[0] == 200
+    assert other("POST", "/api/me", {"name": "Kim", "again": True})[0] == 200
+    # Kim has another name now, and what she wrote is still hers.
+    kim("PUT", "/api/critiques", {"completion": 1, "feedback": "Fine.", "base": None})
+    for client in (kim, other):
+        assert client("POST", "/api/me", {"name": "Lee", "again": True})[0] == 200
+    assert served.client(None)("POST", "/api/me", {"name": "Kim"})[0] == 409
+
+
+def test_lines_of_an_upload_end_at_newlines_only(ada: Client) -> None:
+    rows = ['{"prompt": "a\u2028b\u0085c"}', '{"prompt": "d"}']
+    found = json.loads(ada.raw("POST", "/api/upload", b"\xef\xbb\xbf" + "\r\n".join(rows).encode())[2])
+    assert (found["added"], found["rejected"]) == (2, [])
+    status, refused = ada("POST", "/api/prompts", {"prompt": " \n\u3000"})
+    assert status == 400 and "can be seen" in refused["error"]
+
+
+def test_an_upload_is_bounded_in_rows_and_can_be_undone(tmp_path: Path) -> None:
+    store = Store(tmp_path / "studio.sqlite")
+    filled(store)
+    with Served(store, StudioSettings(upload_rows=3)) as served:
+        ada, ben = served.client("Ada"), served.client("Ben")
+        status, _, said = ada.raw("POST", "/api/upload", b'{"prompt": "a"}\n' * 4)
+        assert status == 413 and b"at most 3 rows, got 4" in said and ada.get("/api/queue")["total"] == 3
+        assert ada("POST", "/api/upload/undo")[0] == 400
+        assert ada.raw("POST", "/api/upload", b'{"prompt": "a"}\n' * 3)[0] == 200
+        assert "Ada's" in ben("DELETE", "/api/prompts/4")[1]["error"]
+        assert "the task's" in ada("DELETE", "/api/prompts/1")[1]["error"]
+        with store.writing():
+            store.add_completions({4: [body()], 5: [body()]}, 0)
+        (one,) = ada.get("/api/prompts/5")["completions"]
+        ben("PUT", "/api/critiques", {"completion": one["id"], "feedback": "Fine.", "base": None})
+        assert ada("DELETE", "/api/prompts/5")[0] == 409
+        assert ada("DELETE", "/api/prompts/4")[0] == 200 and ada("GET", "/api/prompts/4")[0] == 404
+        assert not store.completions(4, 0)
+        assert ada("POST", "/api/upload/undo")[1] == {"removed": 1, "left": 1}
+        assert ada.get("/api/queue")["total"] == 4
+    store.close()
+
+
+def test_a_strange_last_event_is_none(served: Served, ada: Client) -> None:
+    link = http.client.HTTPConnection("127.0.0.1", served.port, timeout=30)
+    link.request("GET", "/api/events", headers={"Cookie": ada.cookie, "Last-Event-ID": "9" * 5000})
+    assert link.getresponse().status == 200
+    link.close()
+
+
+def test_a_name_of_this_machine_is_answered_where_it_was_given(tmp_path: Path) -> None:
+    store = Store(tmp_path / "studio.sqlite")
+    gate = Gate(None, store, TOKEN, host="h", port=80, password="correct horse", names=["Studio.example"])  # type: ignore[arg-type]
+    assert gate.known_host("studio.example") and not gate.known_host("evil.example")
+    store.close()

@@ -11,10 +11,10 @@ from typing import Any
 from text2grad import config
 from text2grad.commands import parsing
 from text2grad.errors import MissingExtra, UsageError
-from text2grad.secrets import remember
+from text2grad.secrets import remember, without_password
 from text2grad.studio.settings import StudioSettings
 
-PASSWORD = "TEXT2GRAD_STUDIO_PASSWORD"
+PASSWORD, STORE = "TEXT2GRAD_STUDIO_PASSWORD", "TEXT2GRAD_STUDIO_STORE"
 FROM_RUN = (
     *("task", "data", "held_out", "columns", "task_options", "format", "seed"),
     *("policy.lora.rank", "sampling.max_new_tokens", "sampling.temperature"),
@@ -26,12 +26,20 @@ DEMO = "(made by text2grad.tasks.bulletin)"
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = (
-        "text2grad studio [RUN | MODEL] [--out DIR] [--port N] [key=value …]\n       text2grad studio export DIR"
+        "text2grad studio [RUN | MODEL] [--out DIR] [--port N] [key=value …]\n"
+        "       text2grad studio export DIR [--store URL] [--format FORMAT]"
     )
     parser.add_argument("words", nargs="*", metavar="RUN | MODEL key=value", help="a model or a run, and settings")
     parser.add_argument("--out", default="studio", metavar="DIR", help="the studio's folder (default: studio)")
     parser.add_argument("--port", type=int, default=8265, metavar="N", help="0: any free one (default: 8265)")
     parser.add_argument("--host", default="127.0.0.1", help="where to listen; other than loopback only with a password")
+    parser.add_argument(
+        "--name",
+        action="append",
+        default=[],
+        metavar="HOST",
+        help="with --host: a DNS name of this machine, also twice",
+    )
     parser.add_argument("--password", metavar="WORD", help=f"for people on other machines; better in {PASSWORD}")
     parser.add_argument(
         "--store", metavar="URL", help="postgresql://…, for a team, or in TEXT2GRAD_STUDIO_STORE; else SQLite"
@@ -43,7 +51,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     others, overrides = parsing.split_overrides(args.words)
-    remember(args.password, args.store, os.environ.get(PASSWORD))
+    remember(args.password, os.environ.get(PASSWORD))
+    without_password(os.environ.get(STORE) or "")  # remembers it
     if others[:1] == ["export"]:
         return _export(args, others[1:], overrides)
     if len(others) > 1:
@@ -55,17 +64,30 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if find_spec("torch") is None:  # the worker's; said before anybody waits for it
         raise MissingExtra.of(ModuleNotFoundError(name="torch"), "text2grad studio") or UsageError("needs torch")
-    from text2grad.studio.folder import STORE, Folder
+    from text2grad.studio.folder import Folder, read_settings
     from text2grad.studio.security import is_loopback
 
     password = args.password or os.environ.get(PASSWORD) or None
     if not is_loopback(args.host) and not password:
         raise UsageError(f"--host {args.host} lets other machines in, so it wants a password: set {PASSWORD}")
+    if not 0 <= args.port <= 65535:
+        raise UsageError(f"--port should be from 0 to 65535, got {args.port}")
     if password is not None and len(password) < 8:
         raise UsageError("the password should have at least 8 characters")
     plain = not others and not overrides and args.config is None and (Path(args.out) / "settings.yaml").exists()
-    with Folder(Path(args.out), None if plain else settings, args.store or os.environ.get(STORE)) as folder:
+    _check_critic(read_settings(Path(args.out)) if plain else settings)
+    with Folder(Path(args.out), None if plain else settings, args.store or os.environ.get(STORE) or None) as folder:
         return _serve(args, folder, password)
+
+
+def _check_critic(settings: StudioSettings) -> None:
+    """A critic that cannot be had is refused here, where it is read; a reward model is opened by the worker."""
+    from text2grad.feedback.critics.named import critic_named, refuse_people
+    from text2grad.studio.settings import OF_TASK
+
+    if settings.critic not in (None, OF_TASK):
+        refuse_people(settings.critic)
+        critic_named(settings.critic, settings.critics, lambda *_: critic_named("reference", settings.critics))
 
 
 def _of(name: str) -> list[str]:
@@ -83,24 +105,25 @@ def _of(name: str) -> list[str]:
 def _serve(args: argparse.Namespace, folder: Any, password: str | None) -> int:
     import uvicorn
 
-    from text2grad.studio.folder import Workshop
+    from text2grad.studio.folder import Workshop, shown_store
     from text2grad.studio.server import Studio, make_app
 
     listening = _bound(args.host, args.port)
     port = listening.getsockname()[1]
     token, workshop = folder.new_token(), Workshop(folder)
-    shown = "127.0.0.1" if args.host in ("0.0.0.0", "::") else args.host
+    shown = (args.name or ["127.0.0.1"])[0] if args.host in ("0.0.0.0", "::") else args.host
     address = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/"
     studio = Studio(folder.store, folder.settings, workshop.note)
-    app = make_app(studio, token, host=shown, port=port, password=password)
+    app = make_app(studio, token, host=shown, port=port, password=password, names=args.name)
     options = uvicorn.Config(
         app, log_level="warning", access_log=False, timeout_graceful_shutdown=2, server_header=False
     )
     workshop.start()
     try:
-        print(
-            f"the studio is open: {address}?token={token}\nCtrl-C closes it; everything is in {folder.path}", flush=True
-        )
+        where = f"everything is in {folder.path}"
+        if folder.url:
+            where = f"what people write is in {shown_store(folder.url)}, the weights are in {folder.path}"
+        print(f"the studio is open: {address}?token={token}\nCtrl-C closes it; {where}", flush=True)
         if args.open and not webbrowser.open(f"{address}?token={token}"):
             print("no browser could be started here: open the address yourself")
         uvicorn.Server(options).run(sockets=[listening])
@@ -127,13 +150,17 @@ def _bound(host: str, port: int) -> Any:
 
 def _export(args: argparse.Namespace, words: list[str], overrides: list[str]) -> int:
     if len(words) != 1 or overrides or not (Path(words[0]) / "settings.yaml").is_file():
-        raise UsageError("export wants the folder of a studio: text2grad studio export DIR [--format FORMAT]")
+        raise UsageError(
+            "export wants the folder of a studio: text2grad studio export DIR [--store URL] [--format FORMAT]"
+        )
     from text2grad.runs import write_atomic
     from text2grad.studio.exports import exported
-    from text2grad.studio.folder import STORE, database_of
+    from text2grad.studio.folder import check_store, database_of
     from text2grad.studio.store import Store
 
-    store = Store(database_of(Path(words[0]), args.store or os.environ.get(STORE)))
+    url = args.store or os.environ.get(STORE) or None
+    check_store(Path(words[0]), url)
+    store = Store(database_of(Path(words[0]), url), new=False)
     name, content = exported(store, args.format)
     store.close()
     target = Path(words[0]) / name

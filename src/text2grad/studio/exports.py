@@ -57,9 +57,9 @@ def exported(store: Store, kind: str) -> tuple[str, bytes]:
     if kind == "jsonl":
         return "critiques.jsonl", b"".join(map(encode_row, rows))
     write = {"label_studio": write_label_studio, "argilla": write_argilla}[kind]
-    # Their reviewers see who wrote what: the person's name is part of the id.
+    # What people wrote are annotations there, no suggestions; their reviewers see who wrote what.
     with tempfile.TemporaryDirectory(prefix="text2grad-") as folder:
-        write(rows, Path(folder) / f"{kind}.json")
+        write(rows, Path(folder) / f"{kind}.json", people=True)
         archive = io.BytesIO()
         with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
             for path in sorted(Path(folder).iterdir()):

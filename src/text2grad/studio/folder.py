@@ -3,6 +3,7 @@
     STUDIO/
       settings.yaml    what the studio was begun with
       studio.sqlite    everything people did, unless the store is a PostgreSQL server's
+      store.json       which of the two it is, without its password; a studio opens with no other
       token            of the address that was printed last; only its owner can read it
       runs/            the start, and one run folder for each Learn
       worker.log       what the worker prints
@@ -11,6 +12,7 @@ Enters: settings and a path. Leaves: a folder that one server holds at a time, a
 it dies. Imports no torch.
 """
 
+import json
 import os
 import secrets
 import subprocess
@@ -24,6 +26,7 @@ from text2grad import config
 from text2grad.errors import RunError, UsageError
 from text2grad.runs import write_atomic
 from text2grad.runs.folder import Closable, Lock
+from text2grad.secrets import without_password
 from text2grad.studio.settings import EMBEDDED, StudioSettings
 from text2grad.studio.store import Store
 
@@ -37,6 +40,50 @@ DEATHS, WITHIN = 5, 60.0
 
 def database_of(folder: Path, url: str | None) -> str:
     return url or str(folder / "studio.sqlite")
+
+
+def shown_store(url: str | None) -> str:
+    """Where the store is, for people to read: without its password."""
+    return without_password(url) if url else "studio.sqlite"
+
+
+def check_store(folder: Path, url: str | None) -> None:
+    """Refuse a store that is not the one this folder was begun with, before anything is made: a studio on an empty one
+    would put its first Learn in the place of the weights that are there."""
+    if url is not None and not url.startswith(("postgresql://", "postgres://")):
+        raise UsageError("--store should be the URL of a PostgreSQL server, as postgresql://user@host/name")
+    record, mark = folder / "store.json", folder / ".studio-id"
+    if not mark.exists():
+        return
+    known = json.loads(record.read_text()) if record.exists() else {}
+    if url is None and known.get("store") == "postgresql":
+        raise UsageError(
+            f"{folder} keeps what people write in PostgreSQL, at {known['address']}: name it with --store URL, or in "
+            f"{STORE}"
+        )
+    if url is not None and known.get("store") == "sqlite":
+        raise UsageError(
+            f"{folder} keeps what people write in its own studio.sqlite: leave --store away (and {STORE} unset), or "
+            f"begin another studio with --out"
+        )
+    if url is None and not (folder / "studio.sqlite").exists():
+        raise UsageError(
+            f"{folder} is a studio's, and its studio.sqlite is not there: put it back; or if its store is in "
+            f"PostgreSQL, name it with --store URL"
+        )
+    store = Store(database_of(folder, url), new=False)
+    try:
+        theirs = store.studio()
+    finally:
+        store.close()
+    begun = record.exists() or (folder / "runs").exists()
+    if theirs != mark.read_text() and (theirs is not None or begun):
+        what = "belongs to the folder of another studio" if theirs else "holds nothing of this studio"
+        raise UsageError(
+            f"the store {shown_store(url)} {what}: for {folder}, name the database that it was begun with"
+            + (f", at {known['address']}" if known else "")
+            + "; or begin another studio with --out"
+        )
 
 
 def read_settings(folder: Path) -> StudioSettings:
@@ -57,6 +104,7 @@ class Folder(Closable):
                 f"--out should name a folder that can be written to, got {path}: {problem.strerror}"
             ) from None
         try:
+            check_store(path, url)
             self.settings = self._settle(settings)
             self.store = Store(database_of(path, url))
             self._same_store()
@@ -92,7 +140,7 @@ class Folder(Closable):
         return settings
 
     def _same_store(self) -> None:
-        """A store belongs to one folder: its versions are the weights there."""
+        """A store belongs to one folder: its versions are the weights there. The folder records which it is."""
         mark = self.path / ".studio-id"
         if not mark.exists():
             write_atomic(mark, secrets.token_hex(16).encode())
@@ -105,6 +153,8 @@ class Folder(Closable):
             raise UsageError(
                 "this store belongs to the folder of another studio; name that folder with --out, or another database"
             )
+        known = {"store": "postgresql" if self.url else "sqlite", "address": shown_store(self.url)}
+        write_atomic(self.path / "store.json", json.dumps(known).encode())
 
     def new_token(self) -> str:
         token, path = secrets.token_urlsafe(24), self.path / "token"

@@ -26,7 +26,7 @@ from text2grad.optim.losses import approximate_kl
 from text2grad.optim.reduce import masked_mean
 from text2grad.optim.settings import UpdateSettings
 from text2grad.studio import words
-from text2grad.studio.settings import EMBEDDED, StudioSettings
+from text2grad.studio.settings import EMBEDDED, OF_TASK, StudioSettings
 from text2grad.studio.store import Row
 from text2grad.tasks.task import Task
 from text2grad.training.settings import TrainSettings
@@ -63,7 +63,9 @@ class Model:
         self.writer = Writer(self.policy, self.tokenizer, sampling, form=self.options.format)
         self.start = {name: weight.detach().clone() for name, weight in self.policy.trainable().items()}
         self.version = 0
-        self.reward = reward_function_of(settings.critic or task.critic, settings)
+        self.reward = reward_function_of(
+            task.critic if settings.critic in (None, OF_TASK) else settings.critic, settings
+        )
         held_out = task.held_out()[: settings.learn.held_out]
         self.evaluator = Evaluator(held_out, self.reward, metrics=task.metrics) if held_out else None
         self.measured: dict[int, tuple[dict[str, float], list[Rollout]]] = {}

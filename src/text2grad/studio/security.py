@@ -13,14 +13,13 @@ import ipaddress
 import json
 import secrets
 import socket
-import threading
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from text2grad.studio.store import Store
+from text2grad.studio.store import LASTS, Store
 
 Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Any, Any], Awaitable[None]]
@@ -39,18 +38,33 @@ HEADERS = {
 OPEN = ("/", "/login")
 """Paths that say for themselves who may come in; static files hold nothing of anybody's."""
 
+PAUSE, MOST = 1.0, 20
+"""Seconds after a wrong password in which its address may not try again; wrong ones in that time, from anywhere."""
+
 
 class Gate:
     """Host, Origin, cookie and header of every request; the same headers on every reply."""
 
     def __init__(
-        self, app: App, store: Store, token: str, *, host: str, port: int, password: str | None = None
+        self,
+        app: App,
+        store: Store,
+        token: str,
+        *,
+        host: str,
+        port: int,
+        password: str | None = None,
+        names: Collection[str] = (),
     ) -> None:
+        """`names`: under which other machines know this one."""
         self.app, self.store, self.token, self.password = app, store, token, password
         self.host, self.port = host, port
+        self.names = {name.lower() for name in names}
+        end_old_sessions(store, password)
         self.cookie = f"text2grad_studio_{port}"
         """Cookies do not know ports, and two studios may run on one machine."""
-        self._tries, self._lock = 0.0, threading.Lock()
+        self._wrong: dict[str, float] = {}
+        """Address → when a wrong password came from there, in the last second."""
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -102,7 +116,7 @@ class Gate:
             return True
         # Reached from elsewhere: by a number, which nobody can point here, or by the machine's own name.
         return self.password is not None and (
-            _is_number(name) or name in {socket.gethostname().lower(), socket.getfqdn().lower()}
+            _is_number(name) or name in self.names | {socket.gethostname().lower(), socket.getfqdn().lower()}
         )
 
     def session_in(self, cookies: str) -> dict[str, Any] | None:
@@ -118,21 +132,39 @@ class Gate:
         """A new session; gives the line that sets its cookie."""
         value = secrets.token_hex(24)
         self.store.add_session(_digest(value))
-        return f"{self.cookie}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={90 * 86400}"
+        return f"{self.cookie}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={LASTS}"
 
     def right_token(self, query: str) -> bool:
         given = parse_qs(query).get("token", [""])[0]
         return hmac.compare_digest(given.encode("utf-8", "replace"), self.token.encode())
 
-    def right_password(self, given: str) -> bool:
-        """One try a second, for everybody together."""
-        if self.password is None:
-            return False
-        with self._lock:
-            now = time.monotonic()
-            wait, self._tries = max(0.0, self._tries - now), max(self._tries, now) + 1.0
-        time.sleep(min(wait, 10.0))
-        return hmac.compare_digest(given.encode("utf-8", "replace"), self.password.encode())
+    def right_password(self, given: str, address: str) -> bool | None:
+        """None: not looked at, for a wrong one came from this address less than `PAUSE` seconds ago, or `MOST` of them
+        from anywhere. Nobody waits here, and only the event loop's thread calls it."""
+        now = time.monotonic()
+        self._wrong = {each: when for each, when in self._wrong.items() if now - when < PAUSE}
+        if address in self._wrong or len(self._wrong) >= MOST:
+            return None
+        right = self.password is not None and hmac.compare_digest(
+            given.encode("utf-8", "replace"), self.password.encode()
+        )
+        if not right:
+            self._wrong[address] = now
+        return right
+
+
+def end_old_sessions(store: Store, password: str | None) -> None:
+    """Who came in by another password than today's comes in again. The store has a salted hash of it."""
+    known = store.get("password")
+    salt = known["salt"] if known else secrets.token_hex(16)
+    now = None
+    if password is not None:
+        hashed = hashlib.scrypt(password.encode("utf-8", "replace"), salt=salt.encode(), n=2**14, r=8, p=1).hex()
+        now = {"salt": salt, "hash": hashed}
+    if now != known:
+        with store.writing():
+            store.end_sessions()
+            store.put("password", now)
 
 
 def _digest(value: str) -> str:

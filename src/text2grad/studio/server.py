@@ -7,7 +7,7 @@ a model is a job for the worker. Imports no torch.
 import asyncio
 import json
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -73,7 +73,9 @@ class Refused(Exception):
         self.status, self.body = status, body
 
 
-def make_app(studio: Studio, token: str, *, host: str, port: int, password: str | None = None) -> Gate:
+def make_app(
+    studio: Studio, token: str, *, host: str, port: int, password: str | None = None, names: Collection[str] = ()
+) -> Gate:
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         listening = asyncio.create_task(_listen(studio))
@@ -85,7 +87,7 @@ def make_app(studio: Studio, token: str, *, host: str, port: int, password: str 
         routes.append(Route(f"/api/{path}", _api(handler), methods=[method]))
     app = Starlette(routes=routes, lifespan=lifespan)
     app.state.studio = studio
-    gate = Gate(app, studio.store, token, host=host, port=port, password=password)
+    gate = Gate(app, studio.store, token, host=host, port=port, password=password, names=names)
     app.router.routes[:0] = [
         Route("/", partial(_page, gate=gate)),
         Route("/login", partial(_login, gate=gate), methods=["GET", "POST"]),
@@ -176,7 +178,12 @@ async def _login(request: Request, gate: Gate) -> Response:
     if request.method == "GET":
         return _file("login.html")
     form = parse_qs((await _raw(request)).decode("utf-8", "replace"))
-    if not await run_in_threadpool(gate.right_password, form.get("password", [""])[0]):
+    right = gate.right_password(form.get("password", [""])[0], request.client.host if request.client else "")
+    if right is None:
+        refusal = _says(429, "Too many tries: wait a second, go back, and try again.")
+        refusal.headers["retry-after"] = "1"
+        return refusal
+    if not right:
         return RedirectResponse("/login?wrong", 303)
     reply = RedirectResponse("/", 303)
     reply.headers["set-cookie"] = await run_in_threadpool(gate.enter)
@@ -208,7 +215,8 @@ async def _listen(studio: Studio) -> None:
 def _events(request: Request) -> Response:
     studio: Studio = request.app.state.studio
     asked = request.headers.get("last-event-id", request.query_params.get("after", ""))
-    return StreamingResponse(_stream(studio, int(asked) if asked.isdecimal() else None), media_type="text/event-stream")
+    after = int(asked) if asked.isdecimal() and len(asked) <= 15 else None
+    return StreamingResponse(_stream(studio, after), media_type="text/event-stream")
 
 
 async def _stream(studio: Studio, after: int | None) -> AsyncIterator[str]:
@@ -252,7 +260,13 @@ def set_me(studio: Studio, request: Request, data: Any) -> Any:
     name = " ".join((words.text_in(data, "name", 200, needed=True) or "").split())
     if not 1 <= len(name) <= 40 or not name.isprintable():
         raise InvalidData("name: should have 1 to 40 characters that can be seen")
-    studio.store.name_session(request.scope["session"]["id"], name)
+    if not studio.store.name_session(request.scope["session"]["id"], name, again=data.get("again") is True):
+        raise Refused(
+            409,
+            error=f"somebody is called {name} here already: if that is you, in another browser, say so; else take "
+            f"another name",
+            taken=True,
+        )
     return {"me": name}
 
 
@@ -331,6 +345,8 @@ def _number(text: str, name: str) -> int:
 
 def add_prompt(studio: Studio, request: Request, data: Any) -> Any:
     prompt, reference = words.text_in(data, "prompt", 100_000, needed=True), words.text_in(data, "reference", 100_000)
+    if not (prompt or "").strip():
+        raise InvalidData("prompt: should have something in it that can be seen")
     example = Example("own", prompt or "", reference or None)
     (made,) = studio.store.add_prompts([words.example_body(example)], me_of(request))
     return {"id": made}
@@ -339,7 +355,12 @@ def add_prompt(studio: Studio, request: Request, data: Any) -> Any:
 def upload(studio: Studio, request: Request, data: bytes) -> Any:
     """Prompts, or prompts with completions, one JSON object a line."""
     author, bodies, rejected = me_of(request), [], []
-    for number, line in enumerate(data.decode("utf-8", "surrogateescape").splitlines(), 1):
+    # Lines end at a newline and nowhere else: JSON may hold U+2028 and its like.
+    lines = data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape").split("\n")
+    rows, most = sum(1 for line in lines if line.strip()), studio.settings.upload_rows
+    if rows > most:
+        raise Refused(413, error=f"a file should have at most {most:,} rows, got {rows:,}; nothing was added: split it")
+    for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
@@ -355,8 +376,33 @@ def upload(studio: Studio, request: Request, data: bytes) -> Any:
             rejected.append({"line": number, "why": "should be text in UTF-8, got bytes or escapes that are none"})
         except (ValueError, RecursionError) as problem:
             rejected.append({"line": number, "why": str(problem)[:300]})
-    made = studio.store.add_prompts(bodies, author) if bodies else []
+    made: list[int] = []
+    if bodies:
+        with studio.store.writing():
+            made = studio.store.add_prompts(bodies, author)
+            studio.store.put(f"upload {author}", [made[0], made[-1]])
     return {"added": len(made), "rejected": rejected[:100], "rejected_count": len(rejected)}
+
+
+def undo_upload(studio: Studio, request: Request, _: Any) -> Any:
+    """Takes this person's latest upload out of the queue again."""
+    author = me_of(request)
+    last = studio.store.get(f"upload {author}")
+    if last is None:
+        raise InvalidData("there is no upload of yours to undo")
+    removed, left = studio.store.remove_prompts(last[0], last[1], author)
+    with studio.store.writing():
+        studio.store.put(f"upload {author}", None)
+    return {"removed": removed, "left": left}
+
+
+def delete_prompt(studio: Studio, request: Request, _: Any) -> Any:
+    row, author = studio.store.prompt(_id(request)), me_of(request)
+    if row["author"] != author:
+        raise InvalidData(f"prompt {row['id']} is {row['author'] or 'the task'}'s; you can take out only your own")
+    if not studio.store.remove_prompts(row["id"], row["id"], author)[0]:
+        raise Refused(409, error="somebody has written about this prompt, so it stays")
+    return {"removed": 1}
 
 
 def get_prompt(studio: Studio, request: Request, _: Any) -> Any:
@@ -464,8 +510,18 @@ def learn(studio: Studio, request: Request, data: Any) -> Any:
         raise InvalidData(f"updates: should be a whole number from 1 to 1000, got {shorten(updates)}")
     if critic and settings.critic is None:
         raise InvalidData("critic: this studio was started without one; start it with critic=NAME to add RL")
+    with store.writing():  # no other Learn begins between the look and the job
+        _refuse_while_learning(store)
+        return {"job": store.add_job("learn", author, updates=updates, parts=_parts(store, critic))}
+
+
+def _refuse_while_learning(store: Store) -> None:
     if any(job["kind"] in ("learn", "undo", "redo") for job in store.live_jobs()):
         raise Refused(409, error="the model is learning, or going back, already; wait for it, or cancel it")
+
+
+def _parts(store: Store, critic: bool) -> list[str]:
+    """What a Learn consists of; there has to be something."""
     written = store.critiques()
     teaching = [row for row in written if teaches(row)]
     if not teaching and not critic:
@@ -478,8 +534,7 @@ def learn(studio: Studio, request: Request, data: Any) -> Any:
             )
         )
         raise InvalidData(f"there is nothing to learn from: {why}")
-    parts = [*(["direct"] if teaching else []), *(["rl"] if critic else [])]
-    return {"job": store.add_job("learn", author, updates=updates, parts=parts)}
+    return [*(["direct"] if teaching else []), *(["rl"] if critic else [])]
 
 
 def teaches(row: Row) -> bool:
@@ -495,14 +550,14 @@ def teaches(row: Row) -> bool:
 
 def go(kind: str) -> Handler:
     def back_or_forth(studio: Studio, request: Request, _: Any) -> Any:
-        store = studio.store
-        if any(job["kind"] in ("learn", "undo", "redo") for job in store.live_jobs()):
-            raise Refused(409, error="the model is learning, or going back, already; wait for it, or cancel it")
-        if kind == "redo" and not store.get("redo"):
-            raise InvalidData("there is no learning to redo")
-        if kind == "undo" and store.version(store.get("version", 0))["parent"] is None:
-            raise InvalidData("there is no learning to undo: this is the start")
-        return {"job": store.add_job(kind, me_of(request))}
+        store, author = studio.store, me_of(request)
+        with store.writing():
+            _refuse_while_learning(store)
+            if kind == "redo" and not store.get("redo"):
+                raise InvalidData("there is no learning to redo")
+            if kind == "undo" and store.version(store.get("version", 0))["parent"] is None:
+                raise InvalidData("there is no learning to undo: this is the start")
+            return {"job": store.add_job(kind, author)}
 
     return back_or_forth
 
@@ -552,7 +607,9 @@ ROUTES: list[tuple[str, Handler, str]] = [
     ("queue", queue, "GET"),
     ("prompts", add_prompt, "POST"),
     ("upload", upload, "POST"),
+    ("upload/undo", undo_upload, "POST"),
     ("prompts/{id}", get_prompt, "GET"),
+    ("prompts/{id}", delete_prompt, "DELETE"),
     ("prompts/{id}/sample", sample, "POST"),
     ("align", align, "POST"),
     ("critiques", save_critique, "PUT"),

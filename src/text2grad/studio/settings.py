@@ -15,6 +15,8 @@ from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.optim.settings import AdvantageSettings
 
 EMBEDDED = "embedded"
+OF_TASK = "task"
+"""As a critic: the task's own."""
 
 
 @settings
@@ -22,7 +24,8 @@ class LearnSettings:
     """What one *Learn* does."""
 
     updates: Annotated[Int, Gt(0), Le(1000)] = 8
-    """Updates. All that people have written so far is learned from, in turn."""
+    """Updates. What people have written is learned from in turn: what is new first, then the latest, up to `critiques`
+    per update."""
     critiques: Annotated[Int, Gt(0)] = 32
     """Critiques per update at most, so that a Learn takes as long after a month as on the first day."""
     steps: Annotated[Int, Gt(0)] = 2
@@ -71,8 +74,8 @@ class StudioSettings:
     task_options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the task's own."""
     critic: str | None = None
-    """A critic that judges sampled completions: Learn then adds RL with it to what people wrote. null: people alone.
-    Held-out prompts are scored by it, or else by the task's own critic."""
+    """A critic that judges sampled completions: Learn then adds RL with it to what people wrote. task: the task's own
+    critic. null: people alone. Held-out prompts are scored by it, or else by the task's own critic."""
     device: str = "auto"
     """cpu, cuda, …; auto: cuda where there is one."""
     seed: Annotated[Int, Ge(0)] = 0
@@ -89,6 +92,8 @@ class StudioSettings:
     """Longest critique, in characters."""
     upload: Annotated[Int, Gt(0)] = 20_000_000
     """Largest file that can be uploaded, in bytes."""
+    upload_rows: Annotated[Int, Gt(0)] = 20_000
+    """Prompts that can be uploaded at once."""
     learn: LearnSettings = field(default_factory=LearnSettings)
     """What one *Learn* does."""
     policy: PolicySettings = field(default_factory=lambda: PolicySettings(lora=LoraSettings(rank=16)))

@@ -24,6 +24,8 @@ Row = dict[str, Any]
 LIVE = ("queued", "running")
 """States of a job that is not over."""
 KEPT_EVENTS = 2000
+LASTS = 90 * 86400
+"""Seconds that a session lasts."""
 TRIES = 2
 """How often a job is begun before a dying worker is taken to be the job's fault."""
 _LOCK = 0x7E2796AD
@@ -61,15 +63,17 @@ _VERSIONS = "SELECT version, parent, time, body FROM versions"
 class Store:
     """One database, used from any thread and from several processes."""
 
-    def __init__(self, place: str | Path) -> None:
-        """`place`: a file of SQLite's, or a URL of PostgreSQL's."""
+    def __init__(self, place: str | Path, *, new: bool = True) -> None:
+        """`place`: a file of SQLite's, or a URL of PostgreSQL's. `new`: whether what is not there is made."""
         self.place = str(place)
         self.postgres = self.place.startswith(("postgresql:", "postgres:"))
         self._mine = threading.local()
         """The connection of this thread's transaction."""
         self._free: list[Any] = []
         """Connections that nobody uses now."""
-        self._make_tables()
+        self._new = new
+        if new:
+            self._make_tables()
 
     # ------------------------------------------------------------------------------------------ the two databases
 
@@ -111,7 +115,8 @@ class Store:
             raise MissingExtra.of(problem, "a store in PostgreSQL") or problem from None
         try:
             link = psycopg.connect(self.place, autocommit=True, row_factory=dict_row, connect_timeout=10)
-            link.execute("CREATE SCHEMA IF NOT EXISTS text2grad_studio")
+            if self._new:
+                link.execute("CREATE SCHEMA IF NOT EXISTS text2grad_studio")
             link.execute("SET search_path TO text2grad_studio")
         except psycopg.Error as problem:
             raise UsageError(
@@ -140,7 +145,10 @@ class Store:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """All or nothing; no other writer in between."""
+        """All or nothing; no other writer in between. One inside another is part of it."""
+        if getattr(self._mine, "connection", None) is not None:
+            yield
+            return
         self._retried("SELECT 1")  # leaves a connection that answers on top
         with self._borrowed() as link:
             self._mine.connection = link
@@ -193,6 +201,15 @@ class Store:
         row = self.one("SELECT body FROM meta WHERE name = ?", name)
         return default if row is None else row["value"]
 
+    def studio(self) -> str | None:
+        """The id of the studio that this store is of; None where it is of none, or has no tables."""
+        there = (
+            "SELECT 1 FROM information_schema.tables WHERE table_schema = 'text2grad_studio' AND table_name = 'meta'"
+            if self.postgres
+            else "SELECT 1 FROM sqlite_master WHERE name = 'meta'"
+        )
+        return self.get("studio") if self._run(there) else None
+
     def put(self, name: str, value: Any) -> None:
         self._run(
             "INSERT INTO meta (name, body) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET body = excluded.body",
@@ -220,6 +237,21 @@ class Store:
     def prompt(self, number: int) -> Row:
         return self._there(self.one("SELECT * FROM prompts WHERE id = ?", number), "prompt", number)
 
+    def remove_prompts(self, first: int, last: int, author: str) -> tuple[int, int]:
+        """(prompts taken out, prompts left) of those that this person brought, by their ids. What somebody has written
+        about stays, also what was deleted: that can be undone."""
+        mine = "FROM prompts WHERE id BETWEEN ? AND ? AND author = ?"
+        free = f"{mine} AND id NOT IN (SELECT prompt FROM critiques)"
+        with self.writing():
+            asked = (first, last, author)
+            gone = int(self._run(f"SELECT COUNT(*) AS count {free}", *asked)[0]["count"])
+            self._run(f"DELETE FROM completions WHERE prompt IN (SELECT id {free})", *asked)
+            self._run(f"DELETE FROM jobs WHERE state = 'queued' AND prompt IN (SELECT id {free})", *asked)
+            self._run(f"DELETE {free}", *asked)
+            left = int(self._run(f"SELECT COUNT(*) AS count {mine}", *asked)[0]["count"])
+            self.tell("queue", removed=gone)
+        return gone, left
+
     def completion(self, number: int) -> Row:
         return self._there(self.one("SELECT * FROM completions WHERE id = ?", number), "completion", number)
 
@@ -229,6 +261,8 @@ class Store:
     def add_completions(self, found: Mapping[int, Sequence[Mapping[str, Any]]], version: int) -> None:
         """Prompt → its completions; inside `writing`. A prompt's uncertainty is that of its latest completions."""
         for prompt, bodies in found.items():
+            if self.one("SELECT id FROM prompts WHERE id = ?", prompt) is None:
+                continue  # taken out of the queue meanwhile
             for body in bodies:
                 self._run(
                     "INSERT INTO completions (prompt, version, time, body) VALUES (?, ?, ?, ?)",
@@ -445,17 +479,31 @@ class Store:
     # ------------------------------------------------------------------------------------------ people
 
     def session(self, digest: str) -> Row | None:
-        return self.one("SELECT * FROM sessions WHERE id = ?", digest)
+        return self.one("SELECT * FROM sessions WHERE id = ? AND time > ?", digest, time.time() - LASTS)
+
+    def end_sessions(self) -> None:
+        """Everybody has to come in again; inside `writing`."""
+        self._run("DELETE FROM sessions")
 
     def add_session(self, digest: str) -> None:
         with self.writing():
-            self._run("DELETE FROM sessions WHERE time < ?", time.time() - 90 * 86400)
+            self._run("DELETE FROM sessions WHERE time < ?", time.time() - LASTS)
             self._run("INSERT INTO sessions VALUES (?, NULL, ?)", digest, time.time())
 
-    def name_session(self, digest: str, name: str) -> None:
+    def name_session(self, digest: str, name: str, *, again: bool = True) -> bool:
+        """Whether the session has this name now. Without `again`, not where others have come, or written, by it."""
         with self.writing():
+            mine = self.one("SELECT name FROM sessions WHERE id = ?", digest)
+            if not again and not (mine and mine["name"] == name):
+                sessions, written = (
+                    self.one(f"SELECT 1 AS yes FROM {table} = ? LIMIT 1", name)
+                    for table in ("sessions WHERE name", "critiques WHERE author")
+                )
+                if sessions or written:
+                    return False
             self._run("UPDATE sessions SET name = ? WHERE id = ?", name, digest)
             self.tell("state", people=True)
+        return True
 
     @staticmethod
     def _there(row: Row | None, what: str, number: int) -> Row:

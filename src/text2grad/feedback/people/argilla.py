@@ -12,17 +12,20 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from uuid import NAMESPACE_URL, uuid5
 
 from text2grad.errors import InvalidData
 from text2grad.feedback.people.common import AGENT, ID, Answer, Tool, as_text, checked_rows, objects, to_file
 from text2grad.runs import write_atomic
 
 
-def write_argilla(rows: Iterable[Mapping[str, Any]], path: str | Path) -> None:
+def write_argilla(rows: Iterable[Mapping[str, Any]], path: str | Path, *, people: bool = False) -> None:
     """Records for `dataset.records.from_json`, and beside them, ending in `.settings.json`, the dataset's settings for
-    `Settings.from_json`. Spans, critique and revision that a row has are written as suggestions."""
+    `Settings.from_json`. Spans, critique and revision that a row has are written as suggestions. With `people`,
+    as responses: their user is `user_of(annotator)`, as Argilla's users are UUIDs; the name and the score are metadata.
+    Its spans have no place for severities."""
     path = Path(path)
-    records = [_record(row) for row in checked_rows(rows)]
+    records = [_record(row, people) for row in checked_rows(rows)]
     write_atomic(path.with_suffix(".settings.json"), to_file(_dataset_settings()))
     write_atomic(path, to_file(records))
 
@@ -31,18 +34,28 @@ def is_record(item: Mapping[str, Any]) -> bool:
     return "fields" in item and ("responses" in item or "suggestions" in item)
 
 
-def _record(row: Mapping[str, Any]) -> dict[str, Any]:
+def user_of(name: str) -> str:
+    """The same UUID for the same name, always."""
+    return str(uuid5(NAMESPACE_URL, f"text2grad:{name}"))
+
+
+def _record(row: Mapping[str, Any], people: bool) -> dict[str, Any]:
     prompt = as_text(row.get("prompt"))
     spans = [{"start": span["start"], "end": span["end"], "label": span["verdict"]} for span in row["spans"]]
     values = {"spans": spans, "critique": row["critique"], "revision": row.get("revision")}
     return {
         "id": str(row["id"]),
         "fields": ({"prompt": prompt} if prompt else {}) | {"completion": row["completion"]},
-        "metadata": {ID: json.dumps(row["id"])},
-        "suggestions": {
-            name: {"value": value, "score": None, "agent": AGENT} for name, value in values.items() if value
+        "metadata": {ID: json.dumps(row["id"])}
+        | ({name: row[name] for name in ("annotator", "score") if row.get(name) is not None} if people else {}),
+        "suggestions": {}
+        if people
+        else {name: {"value": value, "score": None, "agent": AGENT} for name, value in values.items() if value},
+        "responses": {
+            name: [{"value": value, "user_id": user_of(str(row.get("annotator")))}]
+            for name, value in values.items()
+            if value and people
         },
-        "responses": {},
         "vectors": {},
     }
 
@@ -66,10 +79,13 @@ def _answers(item: Mapping[str, Any], suggestions: bool) -> dict[str, dict[str, 
             "Argilla 2, and exported from there"
         )
     by_person: dict[str, dict[str, Any]] = {}
+    author, score = _author(item)
     for question, given in responses.items():
         for each in objects(given, f"responses.{question}"):
             person = str(each.get("user_id"))
-            values = by_person.setdefault(person, {})
+            ours = author is not None and person == user_of(author)
+            person = author if author is not None and ours else person
+            values = by_person.setdefault(person, {"score": score} if ours and score is not None else {})
             if each.get("status", "submitted") not in ("submitted", None):
                 values[""] = f"the response of {person} is {each['status']}, not submitted"
             values[question] = each.get("value")
@@ -80,6 +96,14 @@ def _answers(item: Mapping[str, Any], suggestions: bool) -> dict[str, dict[str, 
     if not by_person:
         raise InvalidData("nobody has responded")
     return by_person
+
+
+def _author(item: Mapping[str, Any]) -> tuple[str | None, Any]:
+    """Who wrote what this package exported as a person's, and their score."""
+    metadata = item.get("metadata")
+    known = metadata if isinstance(metadata, Mapping) else {}
+    name = known.get("annotator")
+    return name if isinstance(name, str) else None, known.get("score")
 
 
 def _read(values: Mapping[str, Any], spans: str) -> Answer:
@@ -97,7 +121,14 @@ def _suggestions(item: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 def _ours(item: Mapping[str, Any]) -> list[Any]:
     values = (each.get("value") for each in _suggestions(item).values() if each.get("agent") == AGENT)
-    return [span for value in values if isinstance(value, list) for span in value]
+    responses, author = item.get("responses"), _author(item)[0]
+    said = responses.get("spans") if isinstance(responses, Mapping) and author is not None else None
+    theirs = [
+        each.get("value")
+        for each in (said if isinstance(said, list) else ())
+        if isinstance(each, Mapping) and each.get("user_id") == user_of(str(author))
+    ]
+    return [span for value in (*values, *theirs) if isinstance(value, list) for span in value]
 
 
 ARGILLA = Tool("fields", _own_id, _answers, _read, _ours)
@@ -119,7 +150,10 @@ def _dataset_settings() -> dict[str, Any]:
             {"name": "critique", "title": "What about it?", "required": True, "settings": text},
             {"name": "revision", "title": "How it should have been", "required": False, "settings": text},
         ],
-        "metadata": [{"name": ID, "title": ID, "visible_for_annotators": False, "settings": {"type": "terms"}}],
+        "metadata": [
+            {"name": name, "title": name, "visible_for_annotators": False, "settings": {"type": kind}}
+            for name, kind in ((ID, "terms"), ("annotator", "terms"), ("score", "float"))
+        ],
         "vectors": [],
         "allow_extra_metadata": True,
     }

@@ -20,6 +20,8 @@ Kind = Literal["auto", "label_studio", "argilla"]
 
 CORRECTED = "There is a corrected version."
 """The critique of a person who only corrects; it quotes nothing, so nothing is located by it."""
+SCORED = "There is a score."
+"""The critique of a person who only scores."""
 ID = "text2grad_id"
 """The field of a tool's item that holds a row's own id."""
 AGENT = "text2grad"
@@ -134,8 +136,11 @@ def rows_of(
         row_id = f"{item_id}#{person}" if len(answers) > 1 else item_id
         try:
             row = _row(texts, tool.read(answer, columns.get("spans", "spans")), ours, tool.hidden, settings, columns)
+            score = row.pop("score", None)
             found = finish({"id": row_id, **row, "annotator": person}, number)
             if not isinstance(found, Rejected):
+                if score is not None:
+                    found[1]["critique"] = {"feedback": found[1].get("critique") or SCORED, "score": score}
                 if "critique" not in found[1]:
                     raise InvalidData("says nothing about the completion: no critique, no revision and no spans")
                 Row.of(found[1])
@@ -163,7 +168,7 @@ def _row(
         and (theirs["completion"] in texts or value != completion)
     }
     row["completion"] = completion
-    said = {theirs["critique"]: "critique", theirs["revision"]: "revision"}
+    said = {theirs["critique"]: "critique", theirs["revision"]: "revision", "score": "score"}
     row |= {said[key]: value for key, value in answer.texts.items() if key in said}
     regions = [_region(mark) for mark in answer.marks]
     row["spans"] = [
@@ -224,7 +229,10 @@ def checked_rows(rows: Iterable[Mapping[str, Any]]) -> Iterable[dict[str, Any]]:
             raise InvalidData(f"row {number}, id {row.get('id')}: {problem}") from None
         critique = row.get("critique")
         feedback = critique.get("feedback") if isinstance(critique, Mapping) else critique
-        yield {**row, "completion": completion, "spans": spans, "critique": feedback}
+        score = critique.get("score") if isinstance(critique, Mapping) else None
+        yield {**row, "completion": completion, "spans": spans, "critique": feedback} | (
+            {} if score is None else {"score": score}
+        )
 
 
 def as_text(prompt: Any) -> str:

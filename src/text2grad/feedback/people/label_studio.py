@@ -27,16 +27,20 @@ CONFIG = """<View>
   <TextArea name="comment" toName="completion" perRegion="true" editable="true" placeholder="What about this part?"/>
   <TextArea name="critique" toName="completion" rows="3" editable="true" placeholder="What about the whole?"/>
   <TextArea name="revision" toName="completion" rows="3" editable="true" placeholder="How it should have been"/>
+  <Header value="Score, from -1 to 1" size="5"/>
+  <Number name="score" toName="completion" min="-1" max="1" step="0.1"/>
 </View>
 """
-"""The labelling configuration: verdicts as labels, a comment per region, a critique and a corrected version."""
+"""The labelling configuration: verdicts as labels, a comment per region, a critique, a revision and a score."""
 
 
-def write_label_studio(rows: Iterable[Mapping[str, Any]], path: str | Path) -> None:
+def write_label_studio(rows: Iterable[Mapping[str, Any]], path: str | Path, *, people: bool = False) -> None:
     """Tasks for the import (JSON), and beside them, ending in `.xml`, the labelling configuration. Spans,
-    critique and revision that a row has are written as predictions, which the tool shows to the annotator."""
+    critique, revision and score that a row has are written as predictions, which the tool shows to the annotator. With
+    `people`, as annotations: the author is `annotator` of the task's data, for the tool knows its own users only, and
+    takes who imports the file for the annotator."""
     path = Path(path)
-    tasks = [_task(row) for row in checked_rows(rows)]
+    tasks = [_task(row, people) for row in checked_rows(rows)]
     write_atomic(path.with_suffix(".xml"), CONFIG.encode())
     write_atomic(path, to_file(tasks))
 
@@ -45,9 +49,9 @@ def is_task(item: Mapping[str, Any]) -> bool:
     return "data" in item and ("annotations" in item or "predictions" in item)
 
 
-def _task(row: Mapping[str, Any]) -> dict[str, Any]:
+def _task(row: Mapping[str, Any], people: bool) -> dict[str, Any]:
     completion = row["completion"]
-    data = {key: value for key, value in row.items() if key not in ("id", "spans", "critique", "revision")}
+    data = {key: value for key, value in row.items() if key not in ("id", "spans", "critique", "revision", "score")}
     result: list[dict[str, Any]] = []
     for number, span in enumerate(row["spans"]):
         place = {"start": span["start"], "end": span["end"]}
@@ -63,7 +67,12 @@ def _task(row: Mapping[str, Any]) -> dict[str, Any]:
         if text := row.get(name):
             control = {"id": name, "from_name": name, "to_name": "completion", "type": "textarea"}
             result.append({**control, "value": {"text": [text]}})
+    if (score := row.get("score")) is not None:
+        control = {"id": "score", "from_name": "score", "to_name": "completion", "type": "number"}
+        result.append({**control, "value": {"number": score}})
     task: dict[str, Any] = {"data": {ID: row["id"], **data, SHOWN: as_text(row.get("prompt"))}}
+    if people and result:
+        return task | {"annotations": [{"result": result}]}
     return task | ({"predictions": [{"model_version": AGENT, "result": result}]} if result else {})
 
 
@@ -72,14 +81,16 @@ def _answers(item: Mapping[str, Any], suggestions: bool) -> dict[str, Mapping[st
     annotations = objects(item.get("annotations") or (suggestions and item.get("predictions")) or [], "annotations")
     if not annotations:
         raise InvalidData("nobody has annotated it")
-    people = [_annotator(each, place) for place, each in enumerate(annotations, 1)]
+    data = item.get("data")
+    author = data.get("annotator") if isinstance(data, Mapping) and len(annotations) == 1 else None
+    people = [_annotator(each, author or place) for place, each in enumerate(annotations, 1)]
     return {
         person if people.count(person) == 1 else f"{person}.{each.get('id', place)}": each
         for place, (person, each) in enumerate(zip(people, annotations, strict=True), 1)
     }
 
 
-def _annotator(annotation: Mapping[str, Any], place: int) -> str:
+def _annotator(annotation: Mapping[str, Any], place: object) -> str:
     who = annotation.get("completed_by", annotation.get("model_version"))
     if isinstance(who, Mapping):
         who = who.get("email") or who.get("id")
@@ -100,6 +111,9 @@ def _read(annotation: Mapping[str, Any], _spans: str) -> Answer:
         if each.get("type") == "labels":
             continue
         control, text = str(each.get("from_name")), value.get("text")
+        if control == "score" and each.get("type") == "number":
+            answer.texts[control] = value.get("number")
+            continue
         written = [text] if isinstance(text, str) else text
         if not isinstance(written, list) or not all(isinstance(part, str) for part in written):
             answer.texts[control] = dict(value)
