@@ -1,9 +1,9 @@
 // Who wrote how much, how far people agree, and what comes in and goes out.
 
 const FORMATS = [
-  ["jsonl", "JSONL", "for text2grad reward-model, sft, dpo and align"],
-  ["label_studio", "Label Studio", "tasks with annotations"],
-  ["argilla", "Argilla", "records with responses and spans"],
+  ["jsonl", "JSONL", "for text2grad reward-model, sft and align"],
+  ["label_studio", "Label Studio", "tasks; what people wrote as annotations"],
+  ["argilla", "Argilla", "records; what people wrote as responses"],
 ];
 
 function table(head, rows) {
@@ -111,11 +111,13 @@ function bringOf(app) {
   });
   file.addEventListener("change", () => {
     if (!file.files.length) return;
-    const told = ({ added, rejected }) => [
+    // The server names the first of the rejected lines, and counts all.
+    const told = ({ added, rejected, rejected_count: all }) => [
       `${counted(added)} added.`,
       ...rejected.slice(0, 5).map(({ line, why }) => make("span", "bad", ` Line ${line}: ${why}.`)),
-      rejected.length > 5 ? ` ${counted(rejected.length - 5)} more lines were rejected.` : "",
+      all > 5 ? ` ${counted(all - 5)} more lines were rejected.` : "",
     ];
+    said.textContent = "Sending …";
     tell(app.upload(file.files[0]).then(told));
     file.value = "";
   });
