@@ -548,7 +548,7 @@ def test_two_windows_of_one_person_never_overwrite_each_other(open_page: Open, s
     saved(second, "A")
     kept = stored(studio, second, "A")
     assert (kept["feedback"], kept["score"], kept["revision"]) == (f"{one}\n{two}", 0.5, "Better.")
-    expect(critique(first, "A")).to_have_value(f"{one}\n{two}")
+    expect(card(first, "A").locator(".critique-field textarea")).to_have_value(f"{one}\n{two}")
     # Both have a score and a correction: there can be one of each, so the person is asked.
     sides = writing("B", one, "−1", corrected="Uno."), writing("B", two, "+1", corrected="Due.")
     box = clash(first, second, "B", sides)
@@ -627,6 +627,32 @@ def test_what_was_written_while_the_server_was_away_survives_a_reload(open_page:
     expect(critique(page, "B")).to_have_value("Written while nobody listened.")
     saved(page, "B")
     assert page.url == url and stored(studio, page, "B")["feedback"] == "Written while nobody listened."
+
+
+def test_a_prompt_that_nobody_wrote_about_can_be_removed(open_page: Open, studio: Server) -> None:
+    page = open_page("Annie")
+    page.get_by_role("link", name="People", exact=True).click()
+    page.get_by_label("A prompt of your own").fill("Brought by mistake.")
+    page.get_by_role("button", name="Add the prompt").click()
+    expect(page.locator("#people form")).to_contain_text("Added to the queue.")
+    (wrong,) = (
+        each["id"]
+        for each in studio.get(page, "api/queue?order=file&limit=500")["items"]
+        if each["prompt"] == "Brought by mistake."
+    )
+    base = studio.address.partition("?")[0]
+    page.goto(f"{base}#/write/{wrong}")
+    expect(page.locator("#prompt")).to_have_text("Brought by mistake.")
+    button = page.get_by_role("button", name="Remove prompt")
+    critique(page, "A").fill("Fine.")
+    saved(page, "A")
+    expect(button).to_be_hidden()
+    critique(page, "A").fill("")
+    expect(button).to_be_visible()
+    page.once("dialog", lambda dialog: dialog.accept())
+    button.click()
+    expect(page.locator("#prompt")).not_to_have_text("Brought by mistake.")
+    assert page.context.request.get(f"{base}api/prompts/{wrong}").status == 404
 
 
 def test_learning_with_a_critic_alone_its_warnings_and_cancelling(open_page: Open, judged: Server) -> None:

@@ -388,7 +388,10 @@ async function show() {
   });
   links.hide();
   if (now !== "write") words.close(false);
-  await attempt(() => ({ write: showWrite, learned: showLearned, people: showPeople })[now](id));
+  await attempt(async () => {
+    if (!state) await loadState(); // Who somebody is has to be known before what they write is shown.
+    await { write: showWrite, learned: showLearned, people: showPeople }[now](id);
+  });
 }
 
 async function showWrite(id) {
