@@ -597,22 +597,15 @@ def test_keep_mine_the_saved_one_or_spans_by_hand(open_page: Open, studio: Serve
 
 
 def test_a_name_that_somebody_has_is_taken_only_by_saying_so(open_page: Open) -> None:
-    page = open_page("Hedy")
-
-    def answer(route: Route) -> None:
-        if "again" in route.request.post_data_json:
-            route.continue_()
-        else:
-            route.fulfill(status=409, json={"error": "somebody is called Lamarr already; take another name"})
-
-    page.route("**/api/me", answer)
+    open_page("Hedy")
+    page = open_page("Lamarr")
     page.locator("#me").click()
-    page.get_by_label("Name", exact=True).fill("Lamarr")
+    page.get_by_label("Name", exact=True).fill("Hedy")
     page.keyboard.press("Enter")
-    expect(page.locator("#who-error")).to_contain_text("called Lamarr already")
-    assert page.locator("#me").inner_text() == "Hedy"
-    page.get_by_role("button", name="I am Lamarr on another browser").click()
-    expect(page.locator("#me")).to_have_text("Lamarr")
+    expect(page.locator("#who-error")).to_contain_text("somebody is called Hedy here already")
+    assert page.locator("#me").inner_text() == "Lamarr"
+    page.get_by_role("button", name="I am Hedy on another browser").click()
+    expect(page.locator("#me")).to_have_text("Hedy")
 
 
 def test_what_was_written_while_the_server_was_away_survives_a_reload(open_page: Open, studio: Server) -> None:
@@ -629,12 +622,19 @@ def test_what_was_written_while_the_server_was_away_survives_a_reload(open_page:
     assert page.url == url and stored(studio, page, "B")["feedback"] == "Written while nobody listened."
 
 
-def test_a_prompt_that_nobody_wrote_about_can_be_removed(open_page: Open, studio: Server) -> None:
+def test_prompts_brought_by_mistake_can_be_removed(open_page: Open, studio: Server, tmp_path: Path) -> None:
     page = open_page("Annie")
     page.get_by_role("link", name="People", exact=True).click()
     page.get_by_label("A prompt of your own").fill("Brought by mistake.")
     page.get_by_role("button", name="Add the prompt").click()
     expect(page.locator("#people form")).to_contain_text("Added to the queue.")
+    file = tmp_path / "many.jsonl"
+    file.write_text("".join(f'{{"prompt": "Wrong file, row {row}."}}\n' for row in range(3)) + "no JSON\n" * 120)
+    page.locator("#own-file").set_input_files(file)
+    expect(page.locator("#people form")).to_contain_text("3 added.")
+    expect(page.locator("#people form")).to_contain_text("115 more lines were rejected.")
+    page.get_by_role("button", name="Undo this upload").click()
+    expect(page.locator("#people form")).to_contain_text("3 taken out again.")
     (wrong,) = (
         each["id"]
         for each in studio.get(page, "api/queue?order=file&limit=500")["items"]

@@ -105,6 +105,12 @@ function bringOf(app) {
       said.textContent = problem.message;
     }
   };
+  const undo = make("button", "small", "Undo this upload");
+  undo.type = "button";
+  undo.addEventListener("click", () => {
+    const gone = ({ removed, left }) => [`${counted(removed)} taken out again.`, left ? ` ${counted(left)} stay: somebody has written about them.` : ""];
+    tell(app.undoUpload().then(gone));
+  });
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     if (text.value.trim()) tell(app.addPrompt(text.value).then(() => ((text.value = ""), ["Added to the queue."])));
@@ -116,6 +122,7 @@ function bringOf(app) {
       `${counted(added)} added.`,
       ...rejected.slice(0, 5).map(({ line, why }) => make("span", "bad", ` Line ${line}: ${why}.`)),
       all > 5 ? ` ${counted(all - 5)} more lines were rejected.` : "",
+      ...(added ? [" ", undo] : []),
     ];
     said.textContent = "Sending …";
     tell(app.upload(file.files[0]).then(told));

@@ -75,6 +75,11 @@ const app = {
     await loadQueue();
     return told;
   },
+  undoUpload: async () => {
+    const told = await call("POST", "/api/upload/undo");
+    await loadQueue();
+    return told;
+  },
 };
 const words = makeWords((element) => byElement.get(element));
 const links = linkPhrases(at("work"), sides, (element) => words.busy() || dull(element));
@@ -316,7 +321,8 @@ async function loadPrompt(id) {
   document.querySelectorAll("#queue [aria-current]").forEach((link) => link.removeAttribute("aria-current"));
   const link = [...at("queue").querySelectorAll("a")].find((each) => each.hash === `#/write/${encodeURIComponent(id)}`);
   link?.setAttribute("aria-current", "page");
-  at("remove-prompt").hidden = [...got.completions, ...got.earlier].some((each) => each.critiques.some((one) => !one.deleted));
+  const others = "author" in got && got.author !== state.me;
+  at("remove-prompt").hidden = others || [...got.completions, ...got.earlier].some((each) => each.critiques.some((one) => !one.deleted));
   if (moved) link?.scrollIntoView({ block: "nearest" });
 }
 
@@ -337,10 +343,10 @@ async function drawPrompt(moved) {
   if (moved) scrollTo(0, 0);
 }
 
-// A prompt that nobody has written about, for everybody: it was brought by mistake.
+// A prompt that this person brought by mistake and nobody has written about.
 async function removePrompt() {
   const { id } = prompt;
-  if (cards.some((card) => card.unsaved()) || !confirm("Remove this prompt and its completions, for everybody? This cannot be undone.")) return;
+  if (cards.some((card) => card.unsaved()) || !confirm("Remove this prompt and its completions, for everybody? Only a prompt that you brought can be removed, and this cannot be undone.")) return;
   await call("DELETE", `/api/prompts/${encodeURIComponent(id)}`);
   const place = queue.items.findIndex((item) => item.id === id);
   await loadQueue();
