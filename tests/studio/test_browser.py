@@ -14,9 +14,10 @@ import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, Route, expect, sync_playwright
 
 from tests.conftest import program
 
@@ -30,9 +31,13 @@ EVIL = "<img src=x onerror='window.hacked=1'><script>window.hacked=1</script>"
 class Server:
     """`text2grad studio` in a process of its own, on one folder and one port."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *words: str) -> None:
         self.folder, self.port, self.address = folder, 0, ""
-        self.start(*QUICK)
+        self.start(*QUICK, *words)
+
+    def get(self, page: Page, path: str) -> Any:
+        """What the API tells the person of a page."""
+        return page.context.request.get(self.address.partition("?")[0] + path).json()
 
     def start(self, *words: str) -> None:
         command = [sys.executable, "-m", "text2grad", "studio", "--out", str(self.folder), "--port", str(self.port)]
@@ -59,6 +64,16 @@ def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A studio with a critic and without held-out prompts, in which nobody has written anything."""
+    critic = "critic=text2grad.tasks.bulletin_critic:bulletin"
+    few = ("learn.held_out=0", "learn.prompts=2", "learn.completions=2", "ahead=3", "completions=2")
+    server = Server(tmp_path_factory.mktemp("judged") / "studio", critic, *few)
+    yield server
+    server.end()
+
+
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
@@ -80,16 +95,16 @@ def open_page(browser: Browser, studio: Server) -> Iterator[Open]:
         if "Failed to load resource" not in text:  # what a refusal or a killed server leaves on the console
             trouble.append(f"console: {text}")
 
-    def start(name: str = "Ada", width: int = 1600, height: int = 1000, **options: object) -> Page:
+    def start(name: str, width: int = 1600, height: int = 1000, server: Server = studio, **options: object) -> Page:
         context = browser.new_context(viewport={"width": width, "height": height}, **options)  # type: ignore[arg-type]
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(30_000)
         page.on("console", lambda message: heard(message.text))
         page.on("pageerror", lambda error: trouble.append(f"error: {error}"))
-        base = studio.address.partition("?")[0]
+        base = server.address.partition("?")[0]
         page.on("request", lambda asked: None if asked.url.startswith((base, "data:,")) else trouble.append(asked.url))
-        page.goto(studio.address)
+        page.goto(server.address)
         page.get_by_label("Name", exact=True).fill(name)
         page.keyboard.press("Enter")
         expect(page.locator("#me")).to_have_text(" ".join(name.split()))
@@ -322,6 +337,18 @@ def test_the_whole_path_by_keyboard_alone(open_page: Open) -> None:
     expect(page.locator("#said")).to_contain_text("Back at version")
 
 
+OUTSIDE = """([width, height]) => [...document.querySelectorAll("body *")]
+    .filter((each) => each.checkVisibility() && !each.closest(".unseen, .skip"))
+    .filter((each) => {
+        const box = each.getBoundingClientRect();
+        const fixed = each.closest("#learnbar") && (box.bottom > height + 0.5 || box.top < 0);
+        const cut = each.parentElement.closest("#queue, .first, .prompt-line, #prompt");
+        return box.width && !cut && (fixed || box.left < -0.5 || box.right > width + 0.5);
+    })
+    .map((each) => each.outerHTML.slice(0, 120))"""
+"""What is wider than the screen or, of the bar at the bottom, outside of it."""
+
+
 def test_a_phone(open_page: Open) -> None:
     page = open_page("Mary", width=375, height=812, has_touch=True, is_mobile=True, color_scheme="dark")
     wide = "document.documentElement.scrollWidth"
@@ -339,12 +366,17 @@ def test_a_phone(open_page: Open) -> None:
     page.get_by_role("radio", name="· neutral").tap()
     expect(card(page, "A").locator(".completion .t.s-neutral").first).to_be_visible()
     page.get_by_role("button", name="Done").tap()
-    button = page.get_by_role("button", name="Learn").last.bounding_box()
-    assert button and button["y"] + button["height"] <= 812 and button["x"] + button["width"] <= 375
-    for view in ("Learned", "People"):
-        page.get_by_role("link", name=view, exact=True).tap()
-        expect(page.locator("main h1:visible")).to_have_count(1)
-        assert page.evaluate(wide) == 375, view
+    for width in (375, 360, 320):
+        page.set_viewport_size({"width": width, "height": 700})
+        for view in ("Learned", "People", "Write"):
+            page.get_by_role("link", name=view, exact=True).tap()
+            expect(page.locator("main h1:visible")).to_have_count(1)
+            assert page.evaluate(wide) == width, view
+            assert page.evaluate(OUTSIDE, [width, 700]) == [], (view, width)
+        page.get_by_label("How to learn").tap()
+        expect(page.get_by_label("Updates")).to_be_visible()
+        assert page.evaluate(OUTSIDE, [width, 700]) == [], width
+        page.get_by_label("How to learn").tap()
 
 
 def test_two_hundred_prompts_and_a_name_for_every_control(open_page: Open) -> None:
@@ -384,7 +416,7 @@ def test_two_hundred_prompts_and_a_name_for_every_control(open_page: Open) -> No
 
 
 def test_two_people_are_compared_and_exported(open_page: Open) -> None:
-    ada, bob = open_page("Ada"), open_page("Bob")
+    ada, bob = open_page("Ida"), open_page("Bob")
     ada.get_by_label("Order").select_option("file")
     before = ada.locator("#prompt").text_content() or ""
     ada.locator("#queue a[href='#/write/21']").click()  # one that has not been sampled ahead
@@ -397,13 +429,13 @@ def test_two_people_are_compared_and_exported(open_page: Open) -> None:
     critique(ada, "A").fill(f"“{word}” is wrong.")
     saved(ada, "A")
     # The other page hears of it, and does not show it before it is asked to.
-    expect(bob.get_by_text("What Ada wrote")).to_be_visible()
+    expect(bob.get_by_text("What Ida wrote")).to_be_visible()
     expect(bob.locator(".other")).to_be_hidden()
     critique(bob, "A").fill(f"I think that “{word}” is wrong.")
     saved(bob, "A")
     bob.get_by_role("link", name="People", exact=True).click()
     line = bob.locator(".panel", has=bob.get_by_role("heading", name="Agreement")).locator(
-        "tbody tr", has_text="Ada and Bob"
+        "tbody tr", has_text=re.compile("Ida and Bob|Bob and Ida")
     )
     expect(line).to_contain_text("1.00")
     expect(bob.locator(".panel", has=bob.get_by_role("heading", name="Today"))).to_contain_text("Bob (you)")
@@ -457,35 +489,206 @@ def test_texts_are_never_html(open_page: Open, tmp_path: Path) -> None:
     assert page.evaluate("window.hacked") is None and other.evaluate("window.hacked") is None
 
 
-def test_two_windows_of_one_person_never_overwrite_each_other(open_page: Open) -> None:
-    page = open_page("Emmy")
+def two_windows(open_page: Open, name: str) -> tuple[Page, Page]:
+    page = open_page(name)
     page.get_by_label("Order").select_option("random")
     page.locator("#queue a").nth(4).click()
     expect(page.locator("#queue a").nth(4)).to_have_attribute("aria-current", "page")
     expect(page.locator("#list .card .t").first).to_be_visible()
     second = page.context.new_page()
     second.goto(page.url)
-    expect(critique(second, "B")).to_be_visible()
-    # Both write before either hears of the other.
-    second.route("**/api/events", lambda route: route.abort())
-    critique(page, "B").fill("The first window.")
-    critique(second, "B").fill("The second window.")
-    losing, winning = second, page
-    expect(
-        page.locator(".conflict:visible").or_(card(page, "B").locator(".saved", has_text=re.compile("^saved")))
-    ).to_be_visible()
-    if page.locator(".conflict:visible").count():
-        losing, winning = page, second
-    clash = losing.locator(".conflict")
-    expect(clash.nth(1)).to_be_visible()
-    for words in ("The first window.", "The second window."):
-        expect(clash.nth(1)).to_contain_text(words)
-    clash.nth(1).get_by_role("button", name="Keep both").click()
-    saved(losing, "B")
-    value = critique(losing, "B").input_value()
-    assert sorted(value.split("\n")) == ["The first window.", "The second window."]
-    winning.reload()
-    expect(critique(winning, "B")).to_have_value(value)
+    expect(critique(second, "C")).to_be_visible()
+    return page, second
+
+
+Write = Callable[[Page], None]
+
+
+def clash(first: Page, second: Page, letter: str, writes: tuple[Write, Write]) -> Locator:
+    """Both windows write; what the second sends comes after what the first has saved."""
+    held: list[Route] = []
+    second.route("**/api/critiques", lambda route: held.append(route))
+    with second.expect_request("**/api/critiques"):
+        writes[1](second)
+    writes[0](first)
+    saved(first, letter)
+    held[0].continue_()
+    box = card(second, letter).locator(".conflict")
+    expect(box).to_contain_text("changed in another window")
+    second.unroute("**/api/critiques")
+    return box
+
+
+def writing(letter: str, words: str, score: str = "", *, corrected: str | None = None) -> Write:
+    def write(page: Page) -> None:
+        critique(page, letter).fill(words)
+        if score:
+            card(page, letter).get_by_role("button", name=score).click()
+        if corrected is not None:
+            card(page, letter).get_by_role("button", name="Corrected version").click()
+            page.get_by_role("textbox", name=f"Corrected version of completion {letter}").fill(corrected)
+
+    return write
+
+
+def stored(studio: Server, page: Page, letter: str) -> dict[str, Any]:
+    there = studio.get(page, f"api/prompts/{page.url.rpartition('/')[2]}")["completions"]["ABCD".index(letter)]
+    (mine,) = (each for each in there["critiques"] if each["author"] == page.locator("#me").inner_text())
+    return dict(mine)
+
+
+def test_two_windows_of_one_person_never_overwrite_each_other(open_page: Open, studio: Server) -> None:
+    first, second = two_windows(open_page, "Emmy")
+    one, two = "The first window.", "The second window."
+    # Each has what the other has not: all of it stays.
+    box = clash(first, second, "A", (writing("A", one, "+½"), writing("A", two, corrected="Better.")))
+    for words in (one, two, "overall +0.5", "a corrected version"):
+        expect(box).to_contain_text(words)
+    box.get_by_role("button", name="Keep both").click()
+    saved(second, "A")
+    kept = stored(studio, second, "A")
+    assert (kept["feedback"], kept["score"], kept["revision"]) == (f"{one}\n{two}", 0.5, "Better.")
+    expect(card(first, "A").locator(".critique-field textarea")).to_have_value(f"{one}\n{two}")
+    # Both have a score and a correction: there can be one of each, so the person is asked.
+    sides = writing("B", one, "−1", corrected="Uno."), writing("B", two, "+1", corrected="Due.")
+    box = clash(first, second, "B", sides)
+    box.get_by_role("button", name="Keep both").click()
+    expect(box.get_by_role("group")).to_have_count(2)
+    assert stored(studio, second, "B")["feedback"] == one
+    box.get_by_role("group", name="Overall score").get_by_label("mine: overall +1").check()
+    box.get_by_role("group", name="Corrected version").get_by_label("the saved one: Uno.").check()
+    box.get_by_role("button", name="Keep these").click()
+    saved(second, "B")
+    kept = stored(studio, second, "B")
+    assert (kept["feedback"], kept["score"], kept["revision"]) == (f"{one}\n{two}", 1, "Uno.")
+
+
+def test_keep_mine_the_saved_one_or_spans_by_hand(open_page: Open, studio: Server) -> None:
+    first, second = two_windows(open_page, "Sofia")
+    one, two = "The first window.", "The second window."
+    box = clash(first, second, "A", (writing("A", one, "−1"), writing("A", two)))
+    box.get_by_role("button", name="Keep mine").click()
+    saved(second, "A")
+    kept = stored(studio, second, "A")
+    assert (kept["feedback"], kept["score"]) == (two, None)
+    expect(critique(first, "A")).to_have_value(two)
+    box = clash(first, second, "B", (writing("B", one, "−1"), writing("B", two, "+1")))
+    box.get_by_role("button", name="Take the saved one").click()
+    expect(critique(second, "B")).to_have_value(one)
+    expect(card(second, "B").get_by_role("button", name="−1")).to_have_attribute("aria-pressed", "true")
+    kept = stored(studio, second, "B")
+    assert (kept["feedback"], kept["score"], kept["version"]) == (one, -1, stored(studio, first, "B")["version"])
+    # A span corrected by hand in one window stays so beside what the other has written.
+    wrong, other = picks(first, "C", 2)
+
+    def by_hand(page: Page) -> None:
+        critique(page, "C").fill(f"“{wrong}” is wrong.")
+        card(page, "C").locator(".chip", has_text=wrong).click()
+        page.get_by_role("radio", name="+ good").check()
+        page.get_by_role("button", name="Done").click()
+
+    box = clash(first, second, "C", (by_hand, writing("C", f"“{other}” is wrong.")))
+    box.get_by_role("button", name="Keep both").click()
+    saved(second, "C")
+    expect(card(second, "C").locator(".span-line")).to_have_count(2)
+    expect(tokens_with(second, "C", wrong).first).to_have_class(re.compile("s-good"))
+    expect(tokens_with(second, "C", other).first).to_have_class(re.compile("s-poor"))
+    assert stored(studio, second, "C")["by_hand"]
+
+
+def test_a_name_that_somebody_has_is_taken_only_by_saying_so(open_page: Open) -> None:
+    open_page("Hedy")
+    page = open_page("Lamarr")
+    page.locator("#me").click()
+    page.get_by_label("Name", exact=True).fill("Hedy")
+    page.keyboard.press("Enter")
+    expect(page.locator("#who-error")).to_contain_text("somebody is called Hedy here already")
+    assert page.locator("#me").inner_text() == "Lamarr"
+    page.get_by_role("button", name="I am Hedy on another browser").click()
+    expect(page.locator("#me")).to_have_text("Hedy")
+
+
+def test_what_was_written_while_the_server_was_away_survives_a_reload(open_page: Open, studio: Server) -> None:
+    page = open_page("Lise")
+    page.route("**/api/**", lambda route: route.abort())
+    critique(page, "B").fill("Written while nobody listened.")
+    expect(card(page, "B").locator(".saved")).to_contain_text("kept in this browser")
+    url = page.url
+    page.reload()
+    expect(page.locator("#away")).to_contain_text("does not answer")
+    page.unroute("**/api/**")
+    expect(critique(page, "B")).to_have_value("Written while nobody listened.")
+    saved(page, "B")
+    assert page.url == url and stored(studio, page, "B")["feedback"] == "Written while nobody listened."
+
+
+def test_prompts_brought_by_mistake_can_be_removed(open_page: Open, studio: Server, tmp_path: Path) -> None:
+    page = open_page("Annie")
+    page.get_by_role("link", name="People", exact=True).click()
+    page.get_by_label("A prompt of your own").fill("Brought by mistake.")
+    page.get_by_role("button", name="Add the prompt").click()
+    expect(page.locator("#people form")).to_contain_text("Added to the queue.")
+    file = tmp_path / "many.jsonl"
+    file.write_text("".join(f'{{"prompt": "Wrong file, row {row}."}}\n' for row in range(3)) + "no JSON\n" * 120)
+    page.locator("#own-file").set_input_files(file)
+    expect(page.locator("#people form")).to_contain_text("3 added.")
+    expect(page.locator("#people form")).to_contain_text("115 more lines were rejected.")
+    page.get_by_role("button", name="Undo this upload").click()
+    expect(page.locator("#people form")).to_contain_text("3 taken out again.")
+    (wrong,) = (
+        each["id"]
+        for each in studio.get(page, "api/queue?order=file&limit=500")["items"]
+        if each["prompt"] == "Brought by mistake."
+    )
+    base = studio.address.partition("?")[0]
+    page.goto(f"{base}#/write/{wrong}")
+    expect(page.locator("#prompt")).to_have_text("Brought by mistake.")
+    button = page.get_by_role("button", name="Remove prompt")
+    critique(page, "A").fill("Fine.")
+    saved(page, "A")
+    expect(button).to_be_hidden()
+    critique(page, "A").fill("")
+    expect(button).to_be_visible()
+    page.once("dialog", lambda dialog: dialog.accept())
+    button.click()
+    expect(page.locator("#prompt")).not_to_have_text("Brought by mistake.")
+    assert page.context.request.get(f"{base}api/prompts/{wrong}").status == 404
+
+
+def test_learning_with_a_critic_alone_its_warnings_and_cancelling(open_page: Open, judged: Server) -> None:
+    page = open_page("Alan", server=judged)
+    keys, button = page.keyboard, page.get_by_role("button", name="Learn", exact=True)
+    # The critic needs nobody's words, and is asked unless the box is not ticked.
+    expect(button).to_be_enabled()
+    page.get_by_label("How to learn").focus()
+    keys.press("Enter")
+    box = page.get_by_role("checkbox", name="also RL with the critic")
+    expect(box).to_be_checked()
+    box.uncheck()
+    expect(button).to_be_disabled()
+    box.check()
+    expect(button).to_be_enabled()
+    page.get_by_label("Updates").fill("1000")
+    keys.press("Escape")
+    expect(page.get_by_label("Updates")).to_be_hidden()
+    expect(page.get_by_label("How to learn")).to_be_focused()
+    keys.press("Alt+l")
+    expect(page.get_by_role("button", name="Cancel")).to_be_visible()
+    expect(page.locator("#said")).to_contain_text("update", timeout=120_000)
+    keys.press("Alt+c")
+    expect(page.locator("#said")).to_contain_text("Learning was interrupted: cancelled")
+    expect(page.get_by_role("button", name="Cancel")).to_be_hidden()
+    expect(page.locator("#facts")).to_contain_text("version 0")
+    page.get_by_label("How to learn").click()
+    page.get_by_label("Updates").fill("1")
+    button.click()
+    expect(page.locator("#learned h1")).to_have_text("What version 1 learned", timeout=120_000)
+    expect(page.locator("#learned .parts li")).to_have_count(1)
+    expect(page.locator("#learned .parts")).to_contain_text("RL with a critic")
+    expect(page.locator("#learned .intro").first).to_have_text("1 update with the critic alone, on no critiques.")
+    warnings = judged.get(page, "api/learned/1")["warnings"]
+    assert any("no held-out score" in each for each in warnings)
+    expect(page.locator("#learned .warning")).to_have_text([f"⚠ {each}" for each in warnings])
 
 
 def test_a_server_that_is_killed_while_it_learns_loses_nothing(open_page: Open, studio: Server) -> None:

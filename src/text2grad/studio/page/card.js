@@ -20,6 +20,7 @@ export const SEVERITIES = [
 ];
 const NOTHING = { spans: [], missed: [], omissions: [], rewards: [], pieces: [] };
 const place = (span) => `${span.start} ${span.end}`;
+const noted = ({ start, end, verdict, severity = null, comment }) => JSON.stringify([start, end, verdict, severity, comment]);
 const drafts = (id) => `text2grad-studio/${id}`;
 
 function draftOf(critique) {
@@ -384,11 +385,11 @@ export function makeCard(app, first, letter) {
     seen = null;
     conflict = null;
     trouble.hidden = true;
+    if (card.draft) localStorage.removeItem(drafts(card.id)); // A new card has yet to look whether a draft is kept.
     card.draft = draftOf(critique);
     sent = JSON.stringify(card.draft);
     typed = false;
     clearTimeout(saving);
-    localStorage.removeItem(drafts(card.id));
     tell(critique && !critique.deleted ? (critique.learned ? "saved · learned" : "saved") : "");
     card.found = critique && !critique.deleted ? tagged({ ...NOTHING, ...critique }, critique.notes) : NOTHING;
     draw();
@@ -457,15 +458,74 @@ export function makeCard(app, first, letter) {
     };
     add("Keep mine", () => settle(() => {}));
     add("Take the saved one", () => adopt(current));
-    add("Keep both", () =>
-      settle((draft) => {
-        draft.feedback = [theirs.feedback, draft.feedback].filter(Boolean).join("\n");
-        draft.notes = [...theirs.notes, ...draft.notes];
-      }),
-    );
+    add("Keep both", () => keepBoth(theirs, settle));
     trouble.replaceChildren(make("p", "", "This critique was changed in another window. Which one should stay?"), both, buttons);
     trouble.setAttribute("role", "alert");
     trouble.hidden = false;
+  }
+
+  // Words and selections of both. Of what there can be only one of, the one there is; where both have one, the person says.
+  function keepBoth(theirs, settle) {
+    const text = card.completion.text;
+    const has = { score: (one) => one.score !== null, revision: ({ revision }) => revision !== null && revision !== text, spans: (one) => Boolean(one.spans) };
+    const differ = Object.keys(has).filter(
+      (name) => has[name](card.draft) && has[name](theirs) && JSON.stringify(card.draft[name]) !== JSON.stringify(theirs[name]),
+    );
+    const merge = async (chosen) => {
+      const from = (name) => (chosen[name] ?? (has[name](card.draft) ? "mine" : "theirs")) === "mine";
+      const mine = structuredClone(card.draft);
+      const oneByHand = has.spans(mine) !== has.spans(theirs) && (has.spans(mine) ? mine : theirs);
+      const read = oneByHand ? await readAlone(oneByHand) : null;
+      settle((draft) => {
+        const [a, b] = [theirs.feedback, mine.feedback];
+        draft.feedback = a.includes(b) ? a : b.includes(a) ? b : `${a}\n${b}`;
+        const same = new Set(theirs.notes.map(noted));
+        draft.notes = [...theirs.notes, ...mine.notes.filter((note) => !same.has(noted(note)))];
+        Object.keys(has).forEach((name) => (draft[name] = (from(name) ? mine : theirs)[name]));
+        seen = read;
+      });
+    };
+    if (differ.length) askWhich(theirs, differ, merge);
+    else merge({});
+  }
+
+  // Where the phrases of one critique are found: corrections by hand were made of these, so the other's phrases are new.
+  async function readAlone({ feedback, notes, revision }) {
+    try {
+      const got = await call("POST", "/api/align", { completion: card.id, feedback, notes, ...(revision !== null && { revision }) });
+      return new Set(tagged(got, notes).spans.filter((span) => span.note == null).map(place));
+    } catch {
+      return null;
+    }
+  }
+
+  function askWhich(theirs, differ, merge) {
+    const points = Array.from(card.completion.text);
+    const told = {
+      score: ({ score }) => `overall ${format(score, true)}`,
+      revision: ({ revision }) => revision,
+      spans: ({ spans }) => spans.map((span) => `${SIGNS[span.verdict]} ${points.slice(span.start, span.end).join("")}`).join(", ") || "no spans",
+    };
+    const titles = { score: "Overall score", revision: "Corrected version", spans: "Spans corrected by hand" };
+    const form = make("form", "which");
+    differ.forEach((name) => {
+      const box = make("fieldset");
+      box.append(make("legend", "", titles[name]));
+      [["mine", "mine", card.draft], ["theirs", "the saved one", theirs]].forEach(([value, who, draft]) => {
+        const label = make("label");
+        const choice = Object.assign(make("input"), { type: "radio", name, value, required: true });
+        label.append(choice, make("span", "", `${who}: ${told[name](draft)}`));
+        box.append(label);
+      });
+      form.append(box);
+    });
+    form.append(Object.assign(make("button", "small primary", "Keep these"), { type: "submit" }));
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      merge(Object.fromEntries(new FormData(form)));
+    });
+    trouble.replaceChildren(make("p", "", "The words of both are kept. Here both windows have one, and there can be only one:"), form);
+    form.querySelector("input").focus();
   }
 
   // ---- spans by hand
@@ -517,6 +577,7 @@ export function makeCard(app, first, letter) {
       return;
     }
     if (!kept || kept.me !== app.me()) return;
+    if (JSON.stringify(kept.draft) === sent) return localStorage.removeItem(drafts(card.id)); // It did arrive.
     stored = kept.base === null ? null : { ...stored, version: kept.base };
     change((draft) => Object.assign(draft, kept.draft));
   };

@@ -141,7 +141,8 @@ export function drawVersions(versions, current, shown) {
 export function drawLearned(app, made) {
   const count = (list, noun) => `${counted(list)} ${noun}${list === 1 ? "" : "s"}`;
   const head = make("h1", "", `What version ${made.version} learned`);
-  const how = make("p", "intro", `${count(made.updates, "update")} on ${count(made.criticised.length, "criticised completion")}.`);
+  const on = made.criticised.length ? `on ${count(made.criticised.length, "criticised completion")}` : "with the critic alone, on no critiques";
+  const how = make("p", "intro", `${count(made.updates, "update")} ${on}.`);
   const parts = make("ul", "parts");
   (made.parts || []).forEach(({ name, what }) => {
     const item = make("li");

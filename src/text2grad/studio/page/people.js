@@ -1,9 +1,9 @@
 // Who wrote how much, how far people agree, and what comes in and goes out.
 
 const FORMATS = [
-  ["jsonl", "JSONL", "for text2grad reward-model, sft, dpo and align"],
-  ["label_studio", "Label Studio", "tasks with annotations"],
-  ["argilla", "Argilla", "records with responses and spans"],
+  ["jsonl", "JSONL", "for text2grad reward-model, sft and align"],
+  ["label_studio", "Label Studio", "tasks; what people wrote as annotations"],
+  ["argilla", "Argilla", "records; what people wrote as responses"],
 ];
 
 function table(head, rows) {
@@ -105,17 +105,26 @@ function bringOf(app) {
       said.textContent = problem.message;
     }
   };
+  const undo = make("button", "small", "Undo this upload");
+  undo.type = "button";
+  undo.addEventListener("click", () => {
+    const gone = ({ removed, left }) => [`${counted(removed)} taken out again.`, left ? ` ${counted(left)} stay: somebody has written about them.` : ""];
+    tell(app.undoUpload().then(gone));
+  });
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     if (text.value.trim()) tell(app.addPrompt(text.value).then(() => ((text.value = ""), ["Added to the queue."])));
   });
   file.addEventListener("change", () => {
     if (!file.files.length) return;
-    const told = ({ added, rejected }) => [
+    // The server names the first of the rejected lines, and counts all.
+    const told = ({ added, rejected, rejected_count: all }) => [
       `${counted(added)} added.`,
       ...rejected.slice(0, 5).map(({ line, why }) => make("span", "bad", ` Line ${line}: ${why}.`)),
-      rejected.length > 5 ? ` ${counted(rejected.length - 5)} more lines were rejected.` : "",
+      all > 5 ? ` ${counted(all - 5)} more lines were rejected.` : "",
+      ...(added ? [" ", undo] : []),
     ];
+    said.textContent = "Sending …";
     tell(app.upload(file.files[0]).then(told));
     file.value = "";
   });

@@ -15,6 +15,8 @@ export class Away extends Error {
   }
 }
 
+const PATIENCE = 20_000; // milliseconds for an answer
+const UPLOAD = 600_000;
 const watchers = new Set();
 let here = true;
 let again = 0;
@@ -44,7 +46,7 @@ export async function call(method, path, body) {
   let answer;
   let data;
   try {
-    const signal = AbortSignal.timeout(20000);
+    const signal = AbortSignal.timeout(raw ? UPLOAD : PATIENCE);
     answer = await fetch(path, { method, headers, signal, body: raw ? body : JSON.stringify(body) });
     data = await answer.json().catch(() => ({}));
   } catch {

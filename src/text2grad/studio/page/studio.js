@@ -17,6 +17,7 @@ const KEYS = [
     ["Ctrl+Z, Ctrl+Shift+Z", "undo, redo"],
     ["Alt+L", "Learn"],
     ["Alt+Shift+L", "Undo learning"],
+    ["Alt+C", "cancel the learning that runs"],
     ["?", "this help, outside of text boxes"],
   ]],
   ["In a critique", [
@@ -50,6 +51,7 @@ let prompt = null; // as the server sent it
 let cards = [];
 let job = null; // the last one that was heard of
 let started = null; // the Learn that this window started
+let stopped = null; // the job that this window cancelled
 const sides = new WeakMap();
 const byElement = new WeakMap();
 
@@ -70,6 +72,11 @@ const app = {
   },
   upload: async (file) => {
     const told = await call("POST", "/api/upload", file);
+    await loadQueue();
+    return told;
+  },
+  undoUpload: async () => {
+    const told = await call("POST", "/api/upload/undo");
     await loadQueue();
     return told;
   },
@@ -131,9 +138,10 @@ function drawState() {
   at("me").textContent = state.me || "Who are you?";
   at("me").setAttribute("aria-label", state.me ? `You are ${state.me}. Change the name.` : "Who are you?");
   const busy = Boolean(job);
-  at("learn").disabled = busy || !state.ready || !counts.critiques;
+  const critic = Boolean(state.critic) && at("critic").checked; // It needs nobody's words.
+  at("learn").disabled = busy || !state.ready || !(counts.critiques || critic);
   at("learn").textContent = counts.unlearned ? `Learn from ${counted(counts.unlearned)} new` : "Learn";
-  at("learn").title = counts.critiques ? "Alt+L" : "Write a critique first";
+  at("learn").title = counts.critiques || critic ? "Alt+L" : "Write a critique first";
   at("unlearn").disabled = busy || !state.can_undo;
   at("relearn").hidden = !state.can_redo;
   at("relearn").disabled = busy;
@@ -174,6 +182,10 @@ const matters = (one) => one.kind !== "sample" || one.id === started || one.id =
 function hear(next) {
   job = next && isLive(next) && matters(next) ? next : null;
   at("progress").hidden = !job;
+  const stoppable = job && (job.kind === "learn" || job.id === started);
+  if (!stoppable && document.activeElement === at("cancel")) at("work").focus();
+  at("cancel").hidden = !stoppable;
+  at("cancel").disabled = Boolean(job) && job.id === stopped;
   if (!job) return;
   const percent = Math.round(100 * (next.progress || 0));
   at("progress").firstChild.style.width = `${percent}%`;
@@ -219,6 +231,15 @@ async function start(path, asked = {}) {
   const said = at("said").textContent;
   await attempt(loadState);
   if (!made) say(said);
+}
+
+async function cancel() {
+  if (at("cancel").hidden || at("cancel").disabled) return;
+  const { id } = job;
+  if (!(await attempt(() => call("POST", `/api/jobs/${id}/cancel`)))) return;
+  stopped = id;
+  if (job?.id === id) at("cancel").disabled = true;
+  say("Cancelling …");
 }
 
 // ---- the queue
@@ -300,6 +321,8 @@ async function loadPrompt(id) {
   document.querySelectorAll("#queue [aria-current]").forEach((link) => link.removeAttribute("aria-current"));
   const link = [...at("queue").querySelectorAll("a")].find((each) => each.hash === `#/write/${encodeURIComponent(id)}`);
   link?.setAttribute("aria-current", "page");
+  const others = "author" in got && got.author !== state.me;
+  at("remove-prompt").hidden = others || [...got.completions, ...got.earlier].some((each) => each.critiques.some((one) => !one.deleted));
   if (moved) link?.scrollIntoView({ block: "nearest" });
 }
 
@@ -318,6 +341,20 @@ async function drawPrompt(moved) {
   if (!cards.length) at("list").append(waiting());
   drawEarlier();
   if (moved) scrollTo(0, 0);
+}
+
+// A prompt that this person brought by mistake and nobody has written about.
+async function removePrompt() {
+  const { id } = prompt;
+  if (cards.some((card) => card.unsaved()) || !confirm("Remove this prompt and its completions, for everybody? Only a prompt that you brought can be removed, and this cannot be undone.")) return;
+  await call("DELETE", `/api/prompts/${encodeURIComponent(id)}`);
+  const place = queue.items.findIndex((item) => item.id === id);
+  await loadQueue();
+  const next = queue.items[Math.min(Math.max(place, 0), queue.items.length - 1)];
+  prompt = null;
+  cards = [];
+  say("The prompt is removed.");
+  location.hash = next ? `#/write/${encodeURIComponent(next.id)}` : "#/write";
 }
 
 // Completions of other versions that somebody wrote about: here, and out of the way.
@@ -357,12 +394,17 @@ async function show() {
   });
   links.hide();
   if (now !== "write") words.close(false);
-  await attempt(() => ({ write: showWrite, learned: showLearned, people: showPeople })[now](id));
+  await attempt(async () => {
+    if (!state) await loadState(); // Who somebody is has to be known before what they write is shown.
+    await { write: showWrite, learned: showLearned, people: showPeople }[now](id);
+  });
 }
 
 async function showWrite(id) {
   const wanted = id || prompt?.id || queue.items[0]?.id;
-  at("to-write").href = wanted ? `#/write/${encodeURIComponent(wanted)}` : "#/write";
+  const address = wanted ? `#/write/${encodeURIComponent(wanted)}` : "#/write";
+  at("to-write").href = address;
+  if (wanted && !id) history.replaceState(null, "", address); // The queue's order changes; a reload comes back to this one.
   if (wanted) await loadPrompt(wanted);
   else at("list").replaceChildren(Object.assign(make("div", "empty"), { textContent: state.ready ? "No prompts yet. Bring some under People." : "The model is being made ready …" }));
 }
@@ -395,15 +437,17 @@ function askName() {
   if (at("who").open) return;
   at("name").value = state?.me || "";
   at("who-save").textContent = state?.me ? "Change" : "Start";
+  at("who-error").hidden = at("who-again").hidden = true;
   at("who").showModal();
 }
 
-at("who").addEventListener("submit", async (event) => {
-  event.preventDefault();
+// `again`: somebody has this name, and it is the same person.
+async function enter(again) {
+  const name = at("name").value.trim();
   try {
     await Promise.all(cards.map((card) => card.save()));
-    await call("POST", "/api/me", { name: at("name").value.trim() });
-    at("who-error").hidden = true;
+    await call("POST", "/api/me", { name, ...(again && { again }) });
+    at("who-error").hidden = at("who-again").hidden = true;
     at("who").close();
     const before = state?.me;
     await loadState();
@@ -414,8 +458,17 @@ at("who").addEventListener("submit", async (event) => {
   } catch (problem) {
     at("who-error").textContent = problem.message;
     at("who-error").hidden = false;
+    at("who-again").hidden = problem.status !== 409;
+    at("who-again").textContent = `I am ${name} on another browser`;
   }
+}
+
+at("who").addEventListener("submit", (event) => {
+  event.preventDefault();
+  enter(false);
 });
+at("who-again").addEventListener("click", () => enter(true));
+at("name").addEventListener("input", () => (at("who-again").hidden = true));
 
 // ---- keys
 
@@ -460,6 +513,7 @@ const COMMANDS = {
   KeyK: () => go(-1),
   KeyQ: () => (at("queue-box").open = true) && (at("queue").querySelector("[aria-current], a") || at("queue")).focus(),
   KeyL: (event) => (event.shiftKey ? at("unlearn") : at("learn")).click(),
+  KeyC: cancel,
   KeyR: () => cardNow()?.setCorrected(!cardNow().isCorrected()),
   ArrowUp: () => cardNow() && score(1),
   ArrowDown: () => cardNow() && score(-1),
@@ -479,7 +533,10 @@ addEventListener("keydown", (event) => {
     words.close(false);
     numbered.focus();
   } else if (event.altKey && !control && COMMANDS[event.code]) COMMANDS[event.code](event);
-  else if (event.key === "Escape" && event.target.matches?.(".field textarea")) words.enter(cardNow());
+  else if (event.key === "Escape" && at("how").open) {
+    at("how").open = false;
+    at("how").firstElementChild.focus();
+  } else if (event.key === "Escape" && event.target.matches?.(".field textarea")) words.enter(cardNow());
   else if (event.key === "?" && !typing(event.target)) at("help").showModal();
   else return;
   event.preventDefault();
@@ -526,6 +583,9 @@ addEventListener("beforeunload", (event) => {
   cards.forEach((card) => card.save());
 });
 at("learn").addEventListener("click", learn);
+at("cancel").addEventListener("click", cancel);
+at("critic").addEventListener("change", () => state && drawState());
+at("remove-prompt").addEventListener("click", () => prompt && attempt(removePrompt));
 at("unlearn").addEventListener("click", () => start("/api/learn/undo"));
 at("relearn").addEventListener("click", () => start("/api/learn/redo"));
 at("sample").addEventListener("click", () => prompt && start(`/api/prompts/${encodeURIComponent(prompt.id)}/sample`, { n: Number(chosen("many")) }));
