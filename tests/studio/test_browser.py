@@ -408,6 +408,7 @@ def test_two_hundred_prompts_and_a_name_for_every_control(open_page: Open) -> No
         page.get_by_role("link", name=view, exact=True).click()
         expect(page.locator("main h1:visible")).to_have_count(1)
         assert page.evaluate(unnamed) == []
+    expect(page.locator("#people .panel").first).to_be_visible()
     # Focus can be seen, wherever it is.
     for _ in range(8):
         page.keyboard.press("Tab")
