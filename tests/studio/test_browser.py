@@ -612,19 +612,23 @@ def test_a_name_that_somebody_has_is_taken_only_by_saying_so(open_page: Open) ->
 def test_what_was_written_while_the_server_was_away_survives_a_reload(open_page: Open, studio: Server) -> None:
     page = open_page("Lise")
     page.route("**/api/**", lambda route: route.abort())
-    critique(page, "B").fill("Written while nobody listened.")
-    expect(card(page, "B").locator(".saved")).to_contain_text("kept in this browser")
+    critique(page, "A").fill("Written while nobody listened.")
+    expect(card(page, "A").locator(".saved")).to_contain_text("kept in this browser")
     url = page.url
     page.reload()
     expect(page.locator("#away")).to_contain_text("does not answer")
     page.unroute("**/api/**")
-    expect(critique(page, "B")).to_have_value("Written while nobody listened.")
-    saved(page, "B")
-    assert page.url == url and stored(studio, page, "B")["feedback"] == "Written while nobody listened."
+    expect(critique(page, "A")).to_have_value("Written while nobody listened.")
+    saved(page, "A")
+    assert page.url == url and stored(studio, page, "A")["feedback"] == "Written while nobody listened."
 
 
 def test_prompts_brought_by_mistake_can_be_removed(open_page: Open, studio: Server, tmp_path: Path) -> None:
     page = open_page("Annie")
+    button = page.get_by_role("button", name="Remove prompt")
+    critique(page, "A").fill("Fine.")  # What somebody has written about stays.
+    saved(page, "A")
+    expect(button).to_be_hidden()
     page.get_by_role("link", name="People", exact=True).click()
     page.get_by_label("A prompt of your own").fill("Brought by mistake.")
     page.get_by_role("button", name="Add the prompt").click()
@@ -644,11 +648,6 @@ def test_prompts_brought_by_mistake_can_be_removed(open_page: Open, studio: Serv
     base = studio.address.partition("?")[0]
     page.goto(f"{base}#/write/{wrong}")
     expect(page.locator("#prompt")).to_have_text("Brought by mistake.")
-    button = page.get_by_role("button", name="Remove prompt")
-    critique(page, "A").fill("Fine.")
-    saved(page, "A")
-    expect(button).to_be_hidden()
-    critique(page, "A").fill("")
     expect(button).to_be_visible()
     page.once("dialog", lambda dialog: dialog.accept())
     button.click()
