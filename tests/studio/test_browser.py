@@ -327,6 +327,7 @@ def test_the_whole_path_by_keyboard_alone(open_page: Open) -> None:
     keys.press("Control+Enter")
     expect(critique(page, "B")).to_be_focused()
     keys.press("Alt+r")
+    expect(page.get_by_role("textbox", name="Corrected version of completion B")).to_be_focused()
     keys.press("Control+Home")
     keys.type("Truly: ")
     expect(card(page, "B").locator(".diff ins")).to_contain_text("Truly")
