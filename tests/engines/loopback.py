@@ -20,8 +20,8 @@ from safetensors.torch import load_file
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 
 Fault = Callable[[int], str]
-"""Number of a completion that is asked for → what goes wrong: "", "500", "reset", "die", "cut", "nan", "short", a key of
-`BAD_IDS`, or "hang": from then on it accepts every request, and answers none until it is told to stop."""
+"""Number of a completion that is asked for → what goes wrong: "", "500", "reset", "die", "cut", "nan", "short", a key
+of `BAD_IDS`, or "hang": from then on it accepts every request, and answers none until it is told to stop."""
 BAD_IDS: dict[str, Any] = {"outside": 10**6, "negative": -1, "half": 1.5, "true": True, "none": None}
 """Fault → what the last id becomes; with "none" there are no ids at all."""
 

@@ -255,8 +255,8 @@ def test_a_server_that_is_started_again_between_updates_is_given_the_weights(
 def test_a_server_that_hangs_is_waited_for_by_nobody(
     kind: str, loopback: Any, tmp_path: Path, undisturbed: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It accepts and never answers. Its timeout is longer than any test: a run that waits for one request of it does not
-    end. Workers of the other server take over what it was asked, and later updates only look whether it is back."""
+    """It accepts and never answers. Its timeout is longer than any test: a run that waits for one request of it does
+    not end. The other server takes over what it was asked, and later updates only look whether it is back."""
     monkeypatch.setattr(servers, "PATIENCE", 0.2)
     one, other = loopback(), loopback(faults=lambda number: "hang" if number == 6 else "")
     words = [*asking(one, other), *([FULL] if kind == "full" else []), "sampling.served.timeout=100000"]

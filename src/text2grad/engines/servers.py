@@ -396,8 +396,8 @@ class Batch:
                 self._changed.notify_all()
 
     def _next(self, server: Server) -> tuple[int | None, int] | None:
-        """(number of a question, how often the server had failed then); a number of None: make sure of its weights, with
-        its lock held. None: there is nothing left to do for it."""
+        """(number of a question, how often the server had failed then); a number of None: make sure of its weights,
+        with its lock held. None: there is nothing left to do for it."""
         with self._changed:
             while not self._over() and not server.given_up:
                 now = time.monotonic()
@@ -409,8 +409,7 @@ class Batch:
                     if server.lock.acquire(blocking=False):
                         return None, server.faults
                     self._changed.wait(0.5)
-                elif self.waiting or (overdue := self._overdue(server, now)) is not None:
-                    place = self.waiting.popleft() if self.waiting else overdue
+                elif (place := self.waiting.popleft() if self.waiting else self._overdue(server, now)) is not None:
                     self.under_way[place] = server, now
                     return place, server.faults
                 else:
