@@ -107,6 +107,19 @@ def test_kubernetes_names_its_machines_by_a_service(capsys: pytest.CaptureFixtur
     ("words", "complaint"),
     [
         (["train", "r", "data=x", "--nodes", "2"], "--nodes goes with --launch"),
+        (["train", "r", "data=x", "--node-rank", "1"], "--node-rank goes with --launch"),
+        (["train", "r", "data=x", "--rendezvous", "a:1"], "--rendezvous goes with --launch"),
+        (["train", "r", "data=x", "--rollout-nodes", "1"], "--rollout-nodes goes with --launch"),
+        ([*WORDS, "--node-rank", "1"], "--node-rank goes with --nodes N"),
+        ([*WORDS, "--nodes", "2", "--rendezvous", "a:1", "--print-job", "slurm"], "does not go with --print-job"),
+        ([*WORDS, "--nodes", "2", "--node-rank", "1", "--rendezvous", "a:٣"], "wants --rendezvous HOST:PORT"),
+        ([*WORDS, "--print-job", "slurm", "--rollout-nodes", "1", "model=smollm2-135m"], "a folder or a hub id"),
+        (
+            ["sft", "r", "data=x", "--launch", "ddp", "--print-job", "slurm", "--rollout-nodes", "1"],
+            "text2grad sft samples nothing",
+        ),
+        (["sft", "r", "data=x", "sampling.sampler=vllm", "sampling.url=http://h:1"], "text2grad sft samples nothing"),
+        (["dpo", "r", "data=x", "sampling.sampler=vllm", "sampling.url=http://h:1"], "text2grad dpo samples nothing"),
         (["train", "r", "data=x", "--print-job", "slurm"], "--print-job goes with --launch"),
         ([*WORDS, "--nodes", "2", "--processes", "1"], "--nodes 2 wants --node-rank, from 0 to 1"),
         (
@@ -124,3 +137,27 @@ def test_what_does_not_go_together(words: list[str], complaint: str, capsys: pyt
     assert main(words) == 2
     said = capsys.readouterr().err
     assert complaint in said and "sk-0123456789" not in said
+
+
+def test_a_setting_with_the_line_that_ends_a_document_ends_nothing(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    text = printed(capsys, "slurm", "--processes", "1", "held_out=x\nEACH\ntouch pwned\nEACH_\n")
+    machines("slurm", text, 1, tmp_path)
+    assert not (tmp_path / "pwned").exists()
+
+
+@pytest.mark.parametrize("kind", JOBS)
+def test_a_dry_run_prints_the_job_with_the_estimate_as_comments(
+    kind: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    data = tmp_path / "d.jsonl"
+    data.write_text('{"prompt": "a", "reference": "b"}\n')
+    more = [f"data={data}", "model=smollm2-135m", "--nodes", "2"]
+    job = printed(capsys, kind, *more)
+    both = printed(capsys, kind, *more, "--dry-run")
+    assert both.startswith(job)
+    comments = both.removeprefix(job).splitlines()
+    assert comments and all(line.startswith("# ") for line in comments) and "no cost" in both
+    if kind != "slurm":
+        assert script_of(kind, both).rstrip() == script_of(kind, job).rstrip()

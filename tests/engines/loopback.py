@@ -20,7 +20,10 @@ from safetensors.torch import load_file
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 
 Fault = Callable[[int], str]
-"""Number of a completion that is asked for → what goes wrong: "", "500", "reset", "die", "cut", "nan", "short"."""
+"""Number of a completion that is asked for → what goes wrong: "", "500", "reset", "die", "cut", "nan", "short", a key
+of `BAD_IDS`, or "hang": from then on it accepts every request, and answers none until it is told to stop."""
+BAD_IDS: dict[str, Any] = {"outside": 10**6, "negative": -1, "half": 1.5, "true": True, "none": None}
+"""Fault → what the last id becomes; with "none" there are no ids at all."""
 
 
 class Loopback:
@@ -40,6 +43,7 @@ class Loopback:
         self.base = copy.deepcopy(base) if base is not None else tiny_model(tiny_tokenizer(), hidden_size=16, layers=1)
         self.model, self.adapters = copy.deepcopy(self.base), dict[str, Any]()
         self.faults, self.stale, self.raw, self.noise, self.key = faults, stale, raw, noise, key
+        self.hangs, self.released = False, threading.Event()
         self.asked, self.log, self.lock = 0, list[tuple[str, Any]](), threading.Lock()
         self.http: ThreadingHTTPServer
         self.port = 0
@@ -60,6 +64,7 @@ class Loopback:
         return self
 
     def stop(self) -> None:
+        self.released.set()
         self.http.shutdown()
         self.http.server_close()
 
@@ -186,6 +191,10 @@ class Handler(BaseHTTPRequestHandler):
             with owner.lock:
                 owner.asked += 1
                 fault = owner.faults(owner.asked)
+        owner.hangs = owner.hangs or fault == "hang"
+        if owner.hangs:
+            owner.released.wait()
+            return None
         if fault in ("die", "reset"):
             if fault == "die":
                 threading.Thread(target=owner.stop, daemon=True).start()
@@ -197,6 +206,9 @@ class Handler(BaseHTTPRequestHandler):
         if fault in ("nan", "short"):
             numbers = reply["choices"][0]["logprobs"]["token_logprobs"]
             numbers[-1:] = [float("nan")] if fault == "nan" else []
+        if fault in BAD_IDS:
+            choice = reply["choices"][0]
+            choice["token_ids"] = None if fault == "none" else [*choice["token_ids"][:-1], BAD_IDS[fault]]
         return self._send(status, reply, cut=fault == "cut")
 
     def _send(self, status: int, reply: Any, *, cut: bool = False) -> None:

@@ -1,6 +1,8 @@
 """Rollouts from servers that speak vLLM's protocol: what is asked, what is refused, and what failing servers cost."""
 
 import math
+import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.engines.loopback import Loopback
+from tests.engines.loopback import BAD_IDS, Loopback
 from tests.training.trainings import HELD_OUT, driving, metrics_of, rows_of, said, trainer
 from text2grad import config
 from text2grad.engines import servers
@@ -16,6 +18,7 @@ from text2grad.engines.servers import Answer, servers_at
 from text2grad.engines.vllm import agree, sums_of
 from text2grad.errors import ConfigError, RunError
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
+from text2grad.runs.folder import MACHINE
 from text2grad.training.settings import TrainSettings
 from text2grad.types import Rollout
 
@@ -145,8 +148,15 @@ def test_there_is_no_truncation_of_the_distribution(key: str) -> None:
         (["sampling.sampler=vllm"], "sampler: vllm and url: none do not go together"),
         (["sampling.url=http://a:8000"], "sampler: auto and url: http://a:8000 do not go together"),
         (["sampling.sampler=vllm", "sampling.url=a:8000"], "should hold addresses as http://host:8000"),
-        (["sampling.sampler=vllm", "sampling.url=http://me:secretword@gpu7:8000"], "that http://gpu7:8000 and this"),
+        (["sampling.sampler=vllm", "sampling.url=http://gpu7:8000"], "that http://gpu7:8000 and this"),
+        (["sampling.sampler=vllm", "sampling.url=http://me:secretword@127.0.0.1:8000"], "A key goes into VLLM_API_KEY"),
         (["sampling.sampler=vllm", "sampling.url=http://127.0.0.1:1,http://127.0.0.1:1"], "different addresses"),
+        (["sampling.sampler=vllm", "sampling.url=http://127.0.0.1:1,http://127.0.0.1:1/"], "different addresses"),
+        (["sampling.sampler=vllm", "sampling.url=http://localhost,http://LOCALHOST:80/v1"], "different addresses"),
+        (["sampling.sampler=vllm", "sampling.url=http://127.0.0.1:99999"], "should hold addresses as http://host:8000"),
+        (["sampling.sampler=vllm", "sampling.url=http://127.0.0.1:abc"], "should hold addresses as http://host:8000"),
+        (["sampling.sampler=vllm", "sampling.url=http://[::1"], "should hold addresses as http://host:8000"),
+        (["sampling.sampler=vllm", "sampling.url=http://127.0.0.1:1?key=secretword"], "no name, password, query"),
     ],
 )
 def test_addresses_that_cannot_work(words: list[str], complaint: str, tmp_path: Path) -> None:
@@ -196,8 +206,9 @@ def test_a_key_is_sent_and_shown_to_nobody(loopback: Any, tmp_path: Path, monkey
 def test_requests_that_fail_are_asked_again_and_nothing_changes(
     loopback: Any, tmp_path: Path, undisturbed: dict[str, Path]
 ) -> None:
-    """In turn: an error of the server, a broken connection, half a reply, a log-prob that is no number, one too few."""
-    faults, met = ("500", "reset", "cut", "nan", "short"), list[str]()
+    """In turn: an error of the server, a broken connection, half a reply, a log-prob that is no number, one too few,
+    and ids that no policy has."""
+    faults, met = ("500", "reset", "cut", "nan", "short", *BAD_IDS), list[str]()
 
     def fault(number: int) -> str:
         if number % 3:
@@ -238,6 +249,55 @@ def test_a_server_that_is_started_again_between_updates_is_given_the_weights(
 
     run = trained(tmp_path / "run", *asking(server), FULL, callbacks=[start_again])
     same_run(run, undisturbed["full"])
+
+
+@pytest.mark.parametrize("kind", ["lora", "full"])
+def test_a_server_that_hangs_is_waited_for_by_nobody(
+    kind: str, loopback: Any, tmp_path: Path, undisturbed: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It accepts and never answers. Its timeout is longer than any test: a run that waits for one request of it does
+    not end. The other server takes over what it was asked, and later updates only look whether it is back."""
+    monkeypatch.setattr(servers, "PATIENCE", 0.2)
+    one, other = loopback(), loopback(faults=lambda number: "hang" if number == 6 else "")
+    words = [*asking(one, other), *([FULL] if kind == "full" else []), "sampling.served.timeout=100000"]
+    ended: list[Path] = []
+    running = threading.Thread(target=lambda: ended.append(trained(tmp_path / "run", *words)), daemon=True)
+    running.start()
+    running.join(40)
+    assert ended, "it waits"
+    same_run(tmp_path / "run", undisturbed[kind])
+    assert one.asked > other.asked >= 6
+
+
+def test_a_server_that_alone_hangs_costs_a_timeout_per_try(loopback: Any, tmp_path: Path) -> None:
+    """Not one per completion: all of them are under way together, and then one worker looks whether it is back."""
+    server = loopback(faults=lambda number: "hang" if number == 4 else "")
+    with pytest.raises(RunError, match=r"no server of sampling.url answers any more .*timed out"):
+        trained(tmp_path / "run", *asking(server), "sampling.served.timeout=0.5", "sampling.served.retries=2")
+    late = server.asked - 3
+    assert late <= 6 + 2, "the update's completions, and then a probe per try"
+
+
+@pytest.mark.parametrize("fault", BAD_IDS)
+def test_a_server_with_ids_that_the_policy_does_not_have_is_left_alone(
+    fault: str, loopback: Any, tmp_path: Path, undisturbed: dict[str, Path]
+) -> None:
+    strange = loopback(faults=lambda _: fault)
+    same_run(trained(tmp_path / "run", *asking(loopback(), strange)), undisturbed["lora"])
+    with pytest.raises(RunError, match=r"no server .*should give (ids from 0 to \d+|lists of ids)"):
+        trained(tmp_path / "alone", *asking(strange), "sampling.served.retries=1")
+
+
+def test_a_run_that_was_killed_leaves_no_weights_behind_for_ever(loopback: Any, tmp_path: Path) -> None:
+    server, shared = loopback(), tmp_path / "shared"
+    words = [*asking(server), f"sampling.served.folder={shared}"]
+    with driving(tmp_path) as drive:
+        assert drive(tmp_path / "run", words, die=["step", 10]) == -9
+        (left,) = shared.iterdir()
+        (mine := shared / f"text2grad-weights-{MACHINE}-{os.getpid()}-abc").mkdir()
+        (far := shared / f"text2grad-weights-00000000-{left.name.split('-')[-2]}-abc").mkdir()
+        assert drive(tmp_path / "run", words) == 0, said(tmp_path / "run")
+    assert sorted(shared.iterdir()) == sorted([mine, far]), "of processes that live, or of another machine"
 
 
 @pytest.mark.parametrize("kind", ["lora", "full"])
@@ -303,6 +363,11 @@ def test_the_smallest_change_of_a_weight_is_seen(dtype: torch.dtype) -> None:
 def test_one_address_and_several() -> None:
     assert [server.name for server in servers_at(" http://a:1 , http://b:2/", "vllm", 1.0)] == [
         "http://a:1",
-        "http://b:2/",
+        "http://b:2",
+    ]
+    assert [server.name for server in servers_at("http://a:1/v1,http://b:2/v1/,http://c/x/v1", "vllm", 1.0)] == [
+        "http://a:1",
+        "http://b:2",
+        "http://c/x",
     ]
     assert [server.local for server in servers_at("http://127.0.0.2:1,http://gpu:2", "vllm", 1.0)] == [True, False]

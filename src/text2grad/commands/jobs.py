@@ -10,7 +10,9 @@ import shlex
 import textwrap
 from typing import Any, NamedTuple
 
+from text2grad.commands.training import samples
 from text2grad.errors import UsageError
+from text2grad.models.cache import ALIASES
 from text2grad.secrets import hidden_word
 
 PORT, SERVED_AT = 29500, 8000
@@ -34,13 +36,18 @@ class Plan(NamedTuple):
 
 def job(args: argparse.Namespace, command: str, folder: str, settings: Any) -> str:
     """The file."""
-    nodes, servers, gpus = args.nodes or 1, args.rollout_nodes, args.processes or 8
+    nodes, servers, gpus = args.nodes or 1, args.rollout_nodes or 0, args.processes or 8
     if any(hidden_word(word) != word for word in args.words):
         raise UsageError("--print-job: a key or a password would stand in the file; leave it to the job's environment")
     if servers < 0:
         raise UsageError(f"--rollout-nodes should be at least 0, got {servers}")
-    if servers and not hasattr(settings, "sampling"):
-        raise UsageError(f"--rollout-nodes: text2grad {command} samples nothing")
+    if servers and not samples(settings):
+        raise UsageError(f"--rollout-nodes: text2grad {command} samples nothing with these settings")
+    if servers and (settings.model in ALIASES or settings.model.endswith(".gguf")):
+        raise UsageError(
+            f"--rollout-nodes: vLLM should serve the very weights that the run starts from, and cannot load "
+            f"{settings.model!r}, which text2grad converts for itself; give model= a folder or a hub id"
+        )
     name = re.sub(r"[^a-z0-9]+", "-", folder.lower()).strip("-")[-40:].strip("-") or "text2grad"
     plan = Plan(f"t2g-{name}", nodes, servers, gpus, _body(args, command, folder, settings, nodes, gpus))
     return {"slurm": _slurm, "skypilot": _skypilot, "kubernetes": _kubernetes}[args.print_job](plan)
@@ -91,6 +98,9 @@ def _server_flags(settings: Any, gpus: int) -> list[str]:
 
 
 def _slurm(plan: Plan) -> str:
+    end = "EACH"
+    while end in plan.body:  # a setting may hold any line
+        end += "_"
     return f"""\
 #!/bin/bash
 # Start: sbatch FILE. The same file again resumes the run: after a kill, a time limit or a lost machine.
@@ -103,11 +113,11 @@ def _slurm(plan: Plan) -> str:
 #SBATCH --signal=TERM@300
 #SBATCH --requeue
 export HOSTS_LINE=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | tr '\\n' ' ')
-srun --kill-on-bad-exit=1 bash -c "$(cat <<'EACH'
+srun --kill-on-bad-exit=1 bash -c "$(cat <<'{end}'
 set -e
 read -ra HOSTS <<<"$HOSTS_LINE"
 RANK=$SLURM_NODEID JOB=$SLURM_JOB_ID
-{plan.body}EACH
+{plan.body}{end}
 )"
 """
 

@@ -48,7 +48,6 @@ def add_launch(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rollout-nodes",
         type=int,
-        default=0,
         metavar="K",
         help="with --print-job: K more machines, which serve the policy with vLLM and sample",
     )
@@ -116,23 +115,34 @@ def check_launch(args: argparse.Namespace) -> None:
     """Refuse words that do not go together, before anything is started."""
     if args.processes is not None and args.processes < 1:
         raise UsageError(f"--processes should be at least 1, got {args.processes}")
-    given = {"--processes": args.processes, "--nodes": args.nodes, "--print-job": args.print_job}
     if not args.launch:
-        used = next((name for name, value in given.items() if value is not None), "--processes")
-        raise UsageError(f"{used} goes with --launch ddp or --launch fsdp2")
+        if used := _given(args):
+            raise UsageError(f"{used[0]} goes with --launch ddp or --launch fsdp2")
+        return
     if args.nodes is not None and args.nodes < 1:
         raise UsageError(f"--nodes should be at least 1, got {args.nodes}")
     if args.rollout_nodes and not args.print_job:
         raise UsageError("--rollout-nodes goes with --print-job; servers that are up already: sampling.url=http://…")
+    if alone := [name for name in _given(args) if name in ("--node-rank", "--rendezvous")]:
+        if args.print_job:
+            raise UsageError(f"{alone[0]} does not go with --print-job: the job file says it on each machine")
+        if args.nodes is None:
+            raise UsageError(f"{alone[0]} goes with --nodes N, the number of machines")
     if (args.nodes or 1) > 1 and not args.print_job:
         if args.node_rank is None or not 0 <= args.node_rank < args.nodes:
             raise UsageError(f"--nodes {args.nodes} wants --node-rank, from 0 to {args.nodes - 1}, on each machine")
         _meeting_place(args)
 
 
+def _given(args: argparse.Namespace) -> list[str]:
+    """Which flags that go with --launch were given."""
+    flags = ("processes", "nodes", "node_rank", "rendezvous", "print_job", "rollout_nodes")
+    return [f"--{name.replace('_', '-')}" for name in flags if getattr(args, name) is not None]
+
+
 def _meeting_place(args: argparse.Namespace) -> tuple[str, int]:
     host, _, port = (args.rendezvous or "").rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+    if not host or not (port.isascii() and port.isdecimal()) or not 0 < int(port) < 65536:
         raise UsageError(
             f"--nodes {args.nodes} wants --rendezvous HOST:PORT, a free port of machine 0, the same on each machine; "
             f"got {args.rendezvous or 'nothing'}"

@@ -60,16 +60,13 @@ class TrainingCommand:
         if not settings.data and settings.task == "jsonl":
             raise UsageError(f"wants {self.wants}; see text2grad {self.name} --help")
         self.check(args, settings)
-        if self.dry_run is not None and args.dry_run:
-            print("\n".join(self.dry_run(settings)))
+        launching.check_launch(args)
+        if hasattr(settings, "sampling") and settings.sampling.url and not samples(settings):
+            raise UsageError(f"sampling.url: text2grad {self.name} samples nothing with these settings; leave it out")
+        if lines := self._instead(args, folders[0], settings):
+            print("\n".join(lines))
             return 0
-        if args.print_job:
-            launching.check_launch(args)
-            from text2grad.commands.jobs import job
-
-            print(job(args, self.name, folders[0], settings), end="")
-            return 0
-        if args.launch or args.processes is not None or args.nodes is not None:
+        if args.launch:
             return launching.launch(args, self.name, parsing.flags_again(args))
         launching.set_threads(Path(folders[0]))
         module, _, name = self.trainer.partition(":")
@@ -78,6 +75,23 @@ class TrainingCommand:
         if outcome.model is not None and made.world.is_main and not args.quiet:
             tell_end(Path(folders[0]), outcome.model, critic=self.name == "reward-model")
         return launching.ended(outcome.status)
+
+    def _instead(self, args: argparse.Namespace, folder: str, settings: Any) -> list[str]:
+        """What is printed in place of a run: a job file, the estimate, or both, the estimate as the file's comments."""
+        estimate = self.dry_run(settings) if self.dry_run is not None and args.dry_run else []
+        if not args.print_job:
+            return estimate
+        from text2grad.commands.jobs import job
+
+        comments = [f"# {line}" for text in estimate for line in text.splitlines()]
+        return [job(args, self.name, folder, settings).removesuffix("\n"), *comments]
+
+
+def samples(settings: Any) -> bool:
+    """Whether a run with these settings writes completions: dpo for its pairs, sft to judge held-out examples."""
+    if hasattr(settings, "pairs"):
+        return bool(settings.pairs == "samples")
+    return hasattr(settings, "sampling") and getattr(settings, "evaluate_examples", 1) > 0
 
 
 def tell_end(folder: Path, model: Path, *, critic: bool = False) -> None:

@@ -14,17 +14,20 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from text2grad._checked import shorten
 from text2grad.errors import ConfigError, RunError, first_line
 from text2grad.secrets import hidden, remember, without_password
 
+T = TypeVar("T")
 PASSING = {408, 409, 425, 429, 500, 502, 503, 504}
 """Statuses of failures that may pass."""
 LONGEST_WAIT = 30.0
 """Seconds between two tries, at most."""
+PATIENCE = 10.0
+"""Seconds that a question may be under way, at least, before another server is asked it too."""
 
 
 class Fault(Exception):
@@ -61,12 +64,16 @@ class Server:
     engine: "Engine"
     timeout: float
     key: str | None = None
+    vocabulary: float = math.inf
+    """How many ids the policy has."""
     base: str | None = None
     """The name by which the served model itself is asked, once that is known."""
     holds: str = ""
     """Name of the weights that it has for certain; empty: it must be asked, or given them."""
     lock: threading.Lock = field(default_factory=threading.Lock)
-    """Held while weights are handed over."""
+    """Held while it is made sure that it has the weights."""
+    doubtful: bool = False
+    """Its last answer failed or is overdue: nobody waits for it until it has answered again."""
     faults: int = 0
     """In a row."""
     resting_until: float = 0.0
@@ -74,12 +81,26 @@ class Server:
     """Why it is asked nothing more in this batch."""
 
     def __post_init__(self) -> None:
+        wrong, shown = "", without_password(self.url)
+        try:
+            parts = urlsplit(self.url)
+            if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
+                wrong = "should hold addresses as http://host:8000, several with commas between them"
+            elif "@" in parts.netloc or parts.query or parts.fragment:
+                wrong = "should hold no name, password, query or fragment: none is sent. A key goes into VLLM_API_KEY"
+        except ValueError as problem:
+            wrong = f"should hold addresses as http://host:8000 ({first_line(problem)})"
+        if wrong:
+            raise ConfigError(f"sampling.url {wrong}; got {shown!r}")
+        # As OpenAI's clients are given it; all paths here begin with it anyway.
+        self.url = self.url.rstrip("/").removesuffix("/v1").rstrip("/")
+
+    @property
+    def place(self) -> tuple[str, str, int, str]:
+        """Scheme, host, port and path: equal for two spellings of one address."""
         parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(
-                f"sampling.url should hold addresses as http://host:8000, several with commas between them, got "
-                f"{without_password(self.url)!r}"
-            )
+        port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+        return parts.scheme, parts.hostname or "", port, parts.path
 
     @property
     def local(self) -> bool:
@@ -119,20 +140,36 @@ class Server:
 
     def complete(self, question: Question, model: str) -> Answer:
         """One completion, checked: what is not whole is a fault."""
+        ids, logprobs, ended = self._read(lambda: self.engine.complete(self, question, model))
+        if not isinstance(ids, list) or not isinstance(logprobs, list):
+            raise Fault(f"{self.name}: should give lists of ids and log-probs, got {shorten((ids, logprobs), 60)}")
+        if strange := [one for one in ids if type(one) is not int or not 0 <= one < self.vocabulary]:
+            raise Fault(
+                f"{self.name}: should give ids from 0 to {self.vocabulary - 1}, those of the policy, got "
+                f"{shorten(strange[0], 60)}. Does it serve the model that this run starts from?"
+            )
+        whole = ids and len(ids) == len(logprobs) and len(ids) <= question.tokens and ended in ("stop", "length")
+        if not whole or not all(type(number) in (int, float) and math.isfinite(number) for number in logprobs):
+            raise Fault(
+                f"{self.name}: should give 1 to {question.tokens} ids with a finite log-prob each, got "
+                f"{len(ids)} ids, {shorten(logprobs, 60)}, ended by {shorten(ended, 60)}"
+            )
+        return Answer(tuple(ids), tuple(logprobs), ended == "length" and ids[-1] not in question.end_ids)
+
+    def base_name(self) -> str:
+        """The name by which the served model is asked."""
+        if self.base is None:
+            self.base = self._read(lambda: self.engine.base(self))
+        return self.base
+
+    def _read(self, asked: Callable[[], T]) -> T:
+        """A reply of a shape that the engine does not give is a fault."""
         try:
-            ids, logprobs, ended = self.engine.complete(self, question, model)
-        except (LookupError, TypeError, AttributeError, ValueError) as problem:
+            return asked()
+        except (LookupError, TypeError, AttributeError, ValueError, StopIteration) as problem:
             raise Fault(
                 f"{self.name}: its reply is not one of {self.engine.name} ({first_line(problem, named=True)})"
             ) from None
-        whole = ids and len(ids) == len(logprobs) and len(ids) <= question.tokens and ended in ("stop", "length")
-        numbers = all(type(number) in (int, float) and math.isfinite(number) for number in logprobs)
-        if not whole or not numbers or not all(type(one) is int for one in ids):
-            raise Fault(
-                f"{self.name}: should give 1 to {question.tokens} ids with a finite log-prob each, got "
-                f"{len(ids)} ids, {shorten(logprobs, 60)}, ended by {ended!r}"
-            )
-        return Answer(tuple(ids), tuple(logprobs), ended == "length" and ids[-1] not in question.end_ids)
 
 
 class Denied(RunError):
@@ -270,20 +307,22 @@ ENGINES = {engine.name: engine for engine in (VLLM, SGLANG)}
 # ------------------------------------------------------------------------------------------------------ many of them
 
 
-def servers_at(urls: str, engine: str, timeout: float) -> list[Server]:
+def servers_at(urls: str, engine: str, timeout: float, vocabulary: float = math.inf) -> list[Server]:
     """The servers behind addresses with commas between them."""
     key = os.environ.get("VLLM_API_KEY")
     remember(key)
-    found = [Server(url, ENGINES[engine], timeout, key) for url in (part.strip() for part in urls.split(",")) if url]
-    if len({server.url for server in found}) < max(1, len(found)):
+    parts = [url for url in (part.strip() for part in urls.split(",")) if url]
+    found = [Server(url, ENGINES[engine], timeout, key, vocabulary) for url in parts]
+    if len({server.place for server in found}) < max(1, len(found)):
         raise ConfigError(f"sampling.url should hold different addresses, got {without_password(urls)!r}")
     return found
 
 
 class Batch:
     """Questions on their way to servers. Each server's workers take the next question that nobody has; one that fails
-    goes back, and the server rests, twice as long each time. An answer does not depend on who gives it, as far as
-    engines keep that."""
+    goes back, and the server rests, twice as long each time. One that is overdue is asked of another server too, and
+    the first answer counts. A server that may not have the weights is given no question before one worker has made
+    sure of it. An answer does not depend on who gives it, as far as engines keep that."""
 
     def __init__(
         self,
@@ -291,13 +330,20 @@ class Batch:
         servers: Sequence[Server],
         ask: Callable[[Server, Question], Answer],
         *,
+        ready: Callable[[Server], bool],
+        prepare: Callable[[Server], None],
         workers: int,
         retries: int,
     ) -> None:
-        """`ask`: makes sure that the server has the weights, and asks."""
+        """`ready`: whether the server is known to have the weights. `prepare`: makes sure of it, or `Fault`."""
         self.questions, self.servers, self.ask, self.retries = questions, servers, ask, retries
+        self.ready, self.prepare = ready, prepare
         self.workers = min(workers, len(questions))
         self.waiting = deque(range(len(questions)))
+        self.under_way: dict[int, tuple[Server, float]] = {}
+        """Number of a question → who was asked last, and when."""
+        self.longest = 0.0
+        """Seconds that an answer has taken."""
         self.answers: dict[int, Answer] = {}
         self.faults = 0
         """Requests that had to be repeated."""
@@ -305,6 +351,7 @@ class Batch:
         self._changed = threading.Condition()
 
     def run(self) -> list[Answer]:
+        """The answers. Requests that hang may outlive this; what they come to is then nobody's."""
         for server in self.servers:
             server.faults, server.resting_until, server.given_up = 0, 0.0, ""
         for _ in range(self.workers):
@@ -327,7 +374,10 @@ class Batch:
         while (taken := self._next(server)) is not None:
             place, faults = taken
             try:
-                answer = self.ask(server, self.questions[place])
+                if place is None:
+                    self._prepare(server)
+                else:
+                    self._answered(server, place, self.ask(server, self.questions[place]))
             except Fault as problem:
                 self._failed(server, place, faults, problem)
             except Exception as problem:  # noqa: BLE001 - raised again by `run`, in the thread that waits
@@ -335,28 +385,65 @@ class Batch:
                     self._problem = self._problem or problem
                     self._changed.notify_all()
                 return
-            else:
-                with self._changed:
-                    self.answers[place] = answer
-                    server.faults = 0
-                    self._changed.notify_all()
 
-    def _next(self, server: Server) -> tuple[int, int] | None:
-        """(number of a question, how often the server had failed then); None: there is nothing left to do for it."""
+    def _prepare(self, server: Server) -> None:
+        try:
+            self.prepare(server)
+            server.doubtful = False
+        finally:
+            server.lock.release()
+            with self._changed:
+                self._changed.notify_all()
+
+    def _next(self, server: Server) -> tuple[int | None, int] | None:
+        """(number of a question, how often the server had failed then); a number of None: make sure of its weights,
+        with its lock held. None: there is nothing left to do for it."""
         with self._changed:
             while not self._over() and not server.given_up:
-                rest = server.resting_until - time.monotonic()
-                if self.waiting and rest <= 0:
-                    return self.waiting.popleft(), server.faults
-                # A question that is under way elsewhere may come back.
-                self._changed.wait(rest if self.waiting and rest > 0 else None)
+                now = time.monotonic()
+                rest = server.resting_until - now
+                if rest > 0:
+                    self._changed.wait(rest)
+                elif not self.ready(server):
+                    # By one worker; perhaps by one of an earlier batch, which still waits for it.
+                    if server.lock.acquire(blocking=False):
+                        return None, server.faults
+                    self._changed.wait(0.5)
+                elif (place := self.waiting.popleft() if self.waiting else self._overdue(server, now)) is not None:
+                    self.under_way[place] = server, now
+                    return place, server.faults
+                else:
+                    # A question that is under way elsewhere may come back.
+                    self._changed.wait(min(1.0, PATIENCE))
         return None
 
-    def _failed(self, server: Server, place: int, faults: int, problem: Fault) -> None:
+    def _overdue(self, server: Server, now: float) -> int | None:
+        """A question that another server has had for far longer than answers take; that one is doubtful from now on."""
+        patience = max(PATIENCE, 4 * self.longest) if self.answers else math.inf
+        for place, (other, since) in self.under_way.items():
+            if other is not server and now - since > patience:
+                other.doubtful, other.holds = True, ""
+                self.faults += 1
+                return place
+        return None
+
+    def _answered(self, server: Server, place: int, answer: Answer) -> None:
         with self._changed:
-            self.waiting.append(place)
+            if place not in self.answers and not self._over():
+                self.answers[place] = answer
+                self.longest = max(self.longest, time.monotonic() - self.under_way.pop(place)[1])
+                server.faults = 0
+            self._changed.notify_all()
+
+    def _failed(self, server: Server, place: int | None, faults: int, problem: Fault) -> None:
+        with self._changed:
+            if self._over():
+                return
+            if place is not None and self.under_way.get(place, (None,))[0] is server:  # else another has it
+                del self.under_way[place]
+                self.waiting.append(place)
             self.faults += 1
-            server.holds = ""  # it may have been started again, with other weights
+            server.holds, server.doubtful = "", True  # it may have been started again, with other weights
             if server.faults == faults:  # not one of many that failed together
                 server.faults += 1
                 server.resting_until = time.monotonic() + rest_after(server.faults)

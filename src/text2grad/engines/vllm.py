@@ -10,20 +10,23 @@ token. So a server with slightly old weights would cost efficiency and not corre
 it sampled.
 """
 
+import os
 import shutil
 import tempfile
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from text2grad.engines import servers
 from text2grad.engines.servers import (
     Answer,
     Batch,
@@ -42,10 +45,13 @@ from text2grad.models.parallel import whole_weights
 from text2grad.models.sampling import Sampled, SamplingSettings, Seed
 from text2grad.optim.batch import collate_ids
 from text2grad.runs import aside
+from text2grad.runs.folder import MACHINE, clear_left
 from text2grad.runs.world import ALONE, World
 
 T = TypeVar("T")
 PROBE_TOKENS = 24
+ROOTS = "text2grad-weights"
+"""How the folders begin that weights are handed over in."""
 AT_ONCE = 64
 """Requests under way per server and process, with sampling.batch=auto."""
 MOVED = 1e-3
@@ -82,7 +88,8 @@ class ServedSampler:
                 f"here: leave the setting out"
             )
         self.policy, self.settings, self.world, self.end_ids = policy, settings, world, tuple(end_ids)
-        self.servers = servers_at(settings.url, settings.sampler, settings.served.timeout)
+        vocabulary = policy.base.get_input_embeddings().weight.shape[0]
+        self.servers = servers_at(settings.url, settings.sampler, settings.served.timeout, vocabulary)
         far = [server.name for server in self.servers if not server.local]
         if far and not settings.served.folder:
             raise ConfigError(
@@ -102,7 +109,8 @@ class ServedSampler:
         given = Path(self.settings.served.folder).expanduser() if self.settings.served.folder else None
         if given is not None:
             given.mkdir(parents=True, exist_ok=True)
-        root = Path(tempfile.mkdtemp(prefix="text2grad-", dir=given)).resolve()
+        clear_left(given or Path(tempfile.gettempdir()), ROOTS)  # of runs that were killed
+        root = Path(tempfile.mkdtemp(prefix=f"{ROOTS}-{MACHINE}-{os.getpid()}-", dir=given)).resolve()
         root.chmod(0o755)  # servers may run as somebody else
         weakref.finalize(self, shutil.rmtree, root, ignore_errors=True)
         return str(root)
@@ -122,7 +130,15 @@ class ServedSampler:
             for place, prompt in enumerate(prompts)
         ]
         at_once = AT_ONCE if self.settings.batch == "auto" else self.settings.batch
-        batch = Batch(questions, self.servers, self._ask, workers=at_once, retries=self.settings.served.retries)
+        batch = Batch(
+            questions,
+            self.servers,
+            lambda server, question: server.complete(question, self._model(server)),
+            ready=lambda server: self.weights is not None and server.holds == self.weights.name,
+            prepare=self._prepare,
+            workers=at_once,
+            retries=self.settings.served.retries,
+        )
         answers = batch.run() if questions else []
         self.faults += batch.faults
         return [Sampled(answer.ids, answer.logprobs, None, answer.truncated) for answer in answers]
@@ -181,25 +197,53 @@ class ServedSampler:
 
     def _push_to_all(self) -> dict[str, Answer]:
         """Address → probe, of the servers that have taken over the weights. Those that fail are tried again when they
-        are asked; all of them here, where all fail."""
-        with ThreadPoolExecutor(len(self.servers)) as pool:
-            for faults in range(1, self.settings.served.retries + 2):
-                found = list(pool.map(self._try, self.servers))
-                good = {server.url: one for server, one in zip(self.servers, found, strict=True) if one is not None}
-                self.faults += len(self.servers) - len(good)
-                if good:
-                    return good
-                if faults <= self.settings.served.retries:
-                    time.sleep(rest_after(faults))
+        are asked; all of them here, where all fail. A doubtful one is waited for only if there is no other."""
+        asked = [server for server in self.servers if not server.doubtful] or self.servers
+        for faults in range(1, self.settings.served.retries + 2):
+            good = self._push_to(asked)
+            self.faults += len(asked) - len(good)
+            if good:
+                return good
+            asked = self.servers
+            if faults <= self.settings.served.retries:
+                time.sleep(rest_after(faults))
         raise nobody_left(self.servers, 0, 0)
 
-    def _try(self, server: Server) -> Answer | None:
+    def _push_to(self, asked: Sequence[Server]) -> dict[str, Answer]:
+        """Those that answer; after the first has, the others may take a few times as long and no longer."""
+        told: SimpleQueue[tuple[Server, Answer | Exception]] = SimpleQueue()
+        for server in asked:
+            threading.Thread(target=lambda one=server: told.put((one, self._try(one))), daemon=True).start()
+        start, late, good = time.monotonic(), {server.url: server for server in asked}, dict[str, Answer]()
+        until: float | None = None
+        while late:
+            try:
+                server, answer = told.get(timeout=None if until is None else max(0.0, until - time.monotonic()))
+            except Empty:
+                break
+            del late[server.url]
+            if isinstance(answer, Answer):
+                good[server.url] = answer
+                took = time.monotonic() - start
+                until = until or start + took + max(servers.PATIENCE, 4 * took)
+            elif not isinstance(answer, Fault):
+                raise answer
+        for server in late.values():
+            server.doubtful = True
+        return good
+
+    def _try(self, server: Server) -> Answer | Exception:
         try:
-            self._push(server)
-            return self._probed(server)
+            with server.lock:
+                self._push(server)
+                answer = self._probed(server)
         except Fault as problem:
-            server.given_up = str(problem)
-            return None
+            server.given_up, server.doubtful = str(problem), True
+            return problem
+        except Exception as problem:  # noqa: BLE001 - raised again in the thread that waits
+            return problem
+        server.doubtful = False
+        return answer
 
     def _push(self, server: Server) -> None:
         assert self.weights is not None
@@ -214,22 +258,22 @@ class ServedSampler:
         if old.adapter:
             for server in self.servers:
                 with suppress(Fault, RunError):
-                    server.engine.unload(server, old.name)
+                    if not server.doubtful:
+                        server.engine.unload(server, old.name)
         shutil.rmtree(old.folder, ignore_errors=True)
 
     # ------------------------------------------------------------------------------------------------ one server
 
-    def _ask(self, server: Server, question: Question) -> Answer:
-        """An answer by the current weights; a server that may not have them is looked at first. In any thread."""
+    def _prepare(self, server: Server) -> None:
+        """Make sure that a server has the weights. In any thread, with the server's lock held; it may take so long that
+        there are newer ones by then, and it is asked again."""
         assert self.weights is not None
-        with server.lock:
-            if server.holds != self.weights.name:
-                if not self._has(server):
-                    self._push(server)
-                    if not self._has(server):
-                        raise Fault(f"{server.name}: has taken over the weights, and computes other log-probs")
-                server.holds = self.weights.name
-        return server.complete(question, self._model(server))
+        wanted = self.weights.name
+        if not self._has(server):
+            self._push(server)
+            if not self._has(server):
+                raise Fault(f"{server.name}: has taken over the weights, and computes other log-probs")
+        server.holds = wanted
 
     def _has(self, server: Server) -> bool:
         """Whether it writes the probe as another server did that was found to have the weights."""
@@ -247,9 +291,7 @@ class ServedSampler:
         assert self.weights is not None
         if self.weights.adapter:
             return self.weights.name
-        if server.base is None:
-            server.base = server.engine.base(server)
-        return server.base
+        return server.base_name()
 
     # ------------------------------------------------------------------------------------------------ the probe
 

@@ -137,8 +137,14 @@ def aside(path: Path) -> Iterator[Path]:
 
 def clear_rubbish(folder: Path, name: str = "") -> None:
     """Remove what processes of this machine that are no more left unfinished in a folder, of one name or of any."""
-    for left in folder.glob(f"{ASIDE}{glob.escape(name) or '*'}-{MACHINE}-*-*"):
-        if not alive(int(left.name.split("-")[-2])):
+    clear_left(folder, f"{ASIDE}{glob.escape(name) or '*'}")
+
+
+def clear_left(folder: Path, names: str) -> None:
+    """Remove folders `NAME-MACHINE-PROCESS-…` whose process was on this machine and is no more."""
+    for left in folder.glob(f"{names}-{MACHINE}-*-*"):
+        number = left.name.split("-")[-2]
+        if number.isdecimal() and not alive(int(number)):
             shutil.rmtree(left, ignore_errors=True)
 
 
