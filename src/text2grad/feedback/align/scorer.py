@@ -37,19 +37,21 @@ class WordScorer:
         nets, lengths = self.nets, np.array([len(rows) for rows in sentences], dtype=np.int64)
         if not lengths.sum():
             return [np.zeros(0, dtype=np.float32) for _ in sentences]
-        # N networks, L layers, K neighbours, W words of all sentences, H hidden units, I = K × H.
+        # N networks, L layers, K neighbours, W words of all sentences, H hidden units.
         layers, inner, hidden = nets["near"].shape[1:]
-        reach = inner // hidden // 2
+        count = inner // hidden
         # Blank rows between the sentences: nobody is a neighbour across them.
+        reach = count // 2
         at_W = np.arange(lengths.sum()) + reach * np.repeat(np.arange(1, len(lengths) + 1), lengths)
-        near_WK = at_W[:, None] + np.arange(-reach, reach + 1)
         padded = np.zeros((len(nets["into"]), int(at_W[-1]) + reach + 1, hidden), dtype=np.float32)
         flat_WC = (np.vstack(sentences) - self.mean) / self.scale
         states = [np.tanh(flat_WC @ nets["into"] + nets["into_bias"][:, None])]
         for layer in range(layers):
             padded[:, at_W] = states[-1]
-            around_NWI = padded[:, near_WK].reshape(len(padded), len(at_W), inner)
-            states.append(np.tanh(around_NWI @ nets["near"][:, layer] + nets["near_bias"][:, layer, None]))
+            near_NKHH = nets["near"][:, layer].reshape(-1, count, hidden, hidden)
+            # One product per neighbour: each is too small to wake a second thread, which would cost more than it helps.
+            around = sum(padded[:, at_W + k - reach] @ near_NKHH[:, k] for k in range(count))
+            states.append(np.tanh(around + nets["near_bias"][:, layer, None]))
         logits_NW = (np.concatenate(states, axis=-1) @ nets["out"][..., None])[..., 0] + nets["out_bias"]
         return np.split(_sigmoid(logits_NW.mean(axis=0)), np.cumsum(lengths)[:-1])
 
