@@ -247,7 +247,11 @@ async function cancel() {
 const chosen = (id) => at(id).value;
 const queuePath = (offset) => `/api/queue?order=${chosen("order")}&filter=${chosen("filter")}&offset=${offset}&limit=${AT_ONCE}`;
 
+let asked = 0;
+
 async function loadQueue() {
+  asked += 1;
+  const turn = asked;
   const size = Math.max(AT_ONCE, queue.items.length);
   const got = await call("GET", queuePath(0));
   while (got.items.length < Math.min(size, got.total)) {
@@ -255,6 +259,7 @@ async function loadQueue() {
     if (!next.items.length) break;
     got.items.push(...next.items);
   }
+  if (turn !== asked) return; // It was asked for again meanwhile, perhaps in another order.
   queue = got;
   drawQueue();
 }
@@ -350,7 +355,8 @@ async function removePrompt() {
   await call("DELETE", `/api/prompts/${encodeURIComponent(id)}`);
   const place = queue.items.findIndex((item) => item.id === id);
   await loadQueue();
-  const next = queue.items[Math.min(Math.max(place, 0), queue.items.length - 1)];
+  const left = queue.items.filter((item) => item.id !== id);
+  const next = left[Math.min(Math.max(place, 0), left.length - 1)];
   prompt = null;
   cards = [];
   say("The prompt is removed.");
