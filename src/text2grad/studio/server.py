@@ -412,6 +412,7 @@ def get_prompt(studio: Studio, request: Request, _: Any) -> Any:
         "id": row["id"],
         "prompt": prompt_text(words.example_in(row)),
         "reference": row["reference"],
+        "author": row["author"],
         "version": version,
     }
     here = store.completions(row["id"], version)
