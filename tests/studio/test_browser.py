@@ -420,6 +420,7 @@ def test_two_hundred_prompts_and_a_name_for_every_control(open_page: Open) -> No
 def test_two_people_are_compared_and_exported(open_page: Open) -> None:
     ada, bob = open_page("Ida"), open_page("Bob")
     ada.get_by_label("Order").select_option("file")
+    expect(ada.locator("#queue a").nth(20)).to_have_attribute("href", "#/write/21")  # in the order of the file now
     before = ada.locator("#prompt").text_content() or ""
     ada.locator("#queue a[href='#/write/21']").click()  # one that has not been sampled ahead
     expect(ada.locator("#prompt")).not_to_have_text(before)
@@ -493,8 +494,11 @@ def test_texts_are_never_html(open_page: Open, tmp_path: Path) -> None:
 
 def two_windows(open_page: Open, name: str) -> tuple[Page, Page]:
     page = open_page(name)
+    fifth = page.locator("#queue a").nth(4)
+    before = fifth.get_attribute("href") or ""
     page.get_by_label("Order").select_option("random")
-    page.locator("#queue a").nth(4).click()
+    expect(fifth).not_to_have_attribute("href", before)  # drawn anew: what is clicked before that is gone
+    fifth.click()
     expect(page.locator("#queue a").nth(4)).to_have_attribute("aria-current", "page")
     expect(page.locator("#list .card .t").first).to_be_visible()
     second = page.context.new_page()

@@ -100,7 +100,7 @@ def over(job: Any) -> bool:
     return job["state"] not in ("queued", "running")
 
 
-def learning(client: Client, updates: int = 40) -> int:
+def learning(client: Client, updates: int = 300) -> int:
     """A Learn that has begun its updates."""
     job = int(client("POST", "/api/learn", {"updates": updates})[1]["job"])
     wait(client, f"/api/jobs/{job}", lambda found: found["message"].startswith("update") or over(found))
@@ -154,7 +154,7 @@ def test_a_team_s_store_in_postgresql(running: Running) -> None:
         url = f"postgresql://postgres@/postgres?host={place}"
         client = running.start("--store", url)
         ready(client)
-        job = learning(client, updates=30)
+        job = learning(client)
         running.end(signal.SIGKILL)
         client = running.start("--store", url)
         assert wait(client, f"/api/jobs/{job}", over)["state"] == "done"

@@ -318,6 +318,8 @@ async function go(by) {
 
 async function loadPrompt(id) {
   const got = await call("GET", `/api/prompts/${encodeURIComponent(id)}`);
+  const named = location.hash.match(/^#\/write\/(.+)$/);
+  if (named && named[1] !== encodeURIComponent(id)) return; // The person has gone to another prompt meanwhile.
   const moved = prompt?.id !== got.id;
   const same = !moved && got.completions.length === Number(at("list").dataset.count) && got.completions.every((each, place) => each.id === cards[place]?.id);
   prompt = got;
