@@ -27,6 +27,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -37,9 +38,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.gold.seeded import drawn
 
-from text2grad.feedback.critics.blame import ranked, weighed
 from text2grad.feedback.critics.code import CodeCritic
-from text2grad.feedback.critics.trials import Trial, trials
+from text2grad.feedback.critics.faults import Trial, ranked, trials, weighed
 from text2grad.feedback.settings import CodeSettings
 from text2grad.sandbox import Job, Limits, Sandbox, TestResult
 from text2grad.types import Critique
@@ -139,7 +139,9 @@ def rankings(bugs: Sequence[Seeded], sandbox: Sandbox, most: int) -> dict[str, l
     alone = [ranked(bug.job.program, bug.results) for bug in bugs]
     tried = [trials(bug.job.program, [one.line for one in found], most) for bug, found in zip(bugs, alone, strict=True)]
     jobs = [(bug.job, [trial.source for trial in made]) for bug, made in zip(bugs, tried, strict=True)]
-    passed = [[*zip(*pair, strict=True)] for pair in zip(tried, sandbox.try_many(jobs), strict=True)]
+    with ThreadPoolExecutor(sandbox.workers) as pool:
+        names = pool.map(lambda each: sandbox.try_variants(*each), jobs)
+        passed = [[*zip(*pair, strict=True)] for pair in zip(tried, names, strict=True)]
     ours, others = [], []
     for bug, made in zip(bugs, passed, strict=True):
         other = [(trial, names) for trial, names in made if trial.kind != bug.mutant.kind]

@@ -1,7 +1,7 @@
 """Executions a second in the sandbox: warm interpreters, processes started anew, and plain Python without any walls.
 
 An execution is one program with its three tests, two at a time on two cores. Asserts equal verdicts first, then times
-the three ways in turns, so that a busy machine is as busy for each. Ends with `executions_per_second=… against_cold=…
+the ways in turns, so that a busy machine is as busy for each. Ends with `executions_per_second=… against_cold=…
 against_subprocess=…`: the rate of the sandbox, how many times that of processes started anew, and its time over that of
 the plain run, which is one process and can be cheated; an execution in the sandbox is two processes, each inside
 namespaces of its own. `inside` is processor time of the warm interpreters and what they forked, which other work on the
@@ -35,6 +35,12 @@ def jobs(count: int) -> list[Job]:
         tests = ["assert total([1, 2, 3]) == 6", "assert total([]) == 0", "assert total([5] * 100) == 500"]
         made.append(Job(program, tests))
     return made
+
+
+def as_functions(job: Job) -> Job:
+    """The same tests as functions, which pytest runs."""
+    functions = [f"def test_{index}():\n    {test}\n" for index, test in enumerate(job.tests)]
+    return Job(job.program, "from solution import total\n" + "\n".join(functions))
 
 
 def plain(job: Job) -> bool:
@@ -71,8 +77,9 @@ def main() -> None:
     few, many = jobs(12), jobs(60)
     wanted = [plain(job) for job in few]
     for sandbox in (warm, cold):
-        verdicts = [report.score == 1.0 for report in sandbox.run_many(few)]
-        assert verdicts == wanted, "unequal work: the sandbox and plain runs disagree"
+        for asked in (few, [as_functions(job) for job in few]):
+            verdicts = [report.score == 1.0 for report in sandbox.run_many(asked)]
+            assert verdicts == wanted, "unequal work: the sandbox and plain runs disagree"
     if warm.cold:
         print(f"no warm interpreters on this machine: {warm.cold}")
 
@@ -80,7 +87,9 @@ def main() -> None:
         with ThreadPoolExecutor(workers) as pool:
             list(pool.map(plain, many))
 
+    by_pytest = [as_functions(job) for job in many]
     ways = {"warm": lambda: warm.run_many(many), "cold": lambda: cold.run_many(many), "plain subprocess": without}
+    ways["warm, by pytest"] = lambda: warm.run_many(by_pytest)
     best = dict.fromkeys(ways, float("inf"))
     inside = own = 0.0
     for _ in range(ROUNDS):

@@ -178,4 +178,4 @@ def test_public_names_are_all_there_and_nothing_else_is() -> None:
         assert getattr(text2grad, name).__name__ == name
         assert name in dir(text2grad)
     with pytest.raises(AttributeError, match="no attribute 'Spam'"):
-        _ = text2grad.Spam
+        _ = text2grad.Spam  # type: ignore[attr-defined]

@@ -18,8 +18,7 @@ from text2grad.errors import ConfigError
 from text2grad.evaluation.settings import EvaluateSettings, GenerateSettings
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.runs import RunFolder
-from text2grad.training.demo_settings import DemoSettings
-from text2grad.training.settings import DPOSettings, RewardModelSettings, SFTSettings, TrainSettings
+from text2grad.training.settings import DemoSettings, DPOSettings, RewardModelSettings, SFTSettings, TrainSettings
 
 
 @settings

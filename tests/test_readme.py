@@ -1,6 +1,7 @@
 """What the README says is so: its Python runs and gives what its comments say, its links lead somewhere."""
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +46,10 @@ def test_the_critic_of_the_readme_trains_as_the_readme_says(
     (tmp_path / "calm.py").write_text(block, encoding="utf-8")
     (tmp_path / "prompts.jsonl").write_text(f"{line}\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "calm", raising=False)
     small = ["updates=1", "prompts=2", "device=cpu", "guard.nothing_learned=warn", "log.rollouts=16"]
     assert main([*command.replace("smollm2-135m", "start").split(), *small]) == 0
+    del sys.modules["calm"]
     rollouts = read_jsonl(tmp_path / "runs" / "calm" / "rollouts.jsonl")
     rows = [row for row in rollouts if row["completion"]["text"].strip()]
     assert rows

@@ -1,7 +1,7 @@
 """Seeded bugs: one-line mutants of programs that a test kills, for measuring who points at the mutated line.
 
 Enters: a program's source. Leaves: mutants: the source with one word or statement of one line replaced, all other lines
-as they were. Four kinds are those that the critic `code` tries as repairs (`trials.py`), six are not: another name,
+as they were. Four kinds are those that the critic `code` tries as repairs (`faults.py`), six are not: another name,
 another function, arguments the other way round, a slice without a bound, `break` for `continue`, a statement left out.
 """
 
@@ -9,7 +9,7 @@ import ast
 import random
 from collections.abc import Iterator
 
-from text2grad.feedback.critics.trials import Change, Trial, applied, own_parts, trials
+from text2grad.feedback.critics.faults import Change, Trial, applied, own_parts, trials
 
 CALLS = {"min": "max", "max": "min", "sum": "max", "sorted": "list", "any": "all", "all": "any", "abs": "int"}
 CALLS |= {"append": "extend", "upper": "lower", "lower": "upper", "set": "list", "ceil": "floor", "floor": "ceil"}

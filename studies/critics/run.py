@@ -19,7 +19,9 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
 
-from text2grad.feedback.agreement import Judged, by_content
+from studies.reward_model.measures import by_content
+
+from text2grad.feedback.agreement import Judged
 from text2grad.feedback.align.ladder import align
 from text2grad.feedback.critics.named import critic_named
 from text2grad.feedback.critics.protocol import Critic, ask_now

@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from text2grad.feedback.agreement import content_words
+from studies.reward_model.measures import content_words
+
 from text2grad.feedback.align.ladder import align
 from text2grad.feedback.align.overlap import SIGN, project
 from text2grad.feedback.critics.reference import stems_of

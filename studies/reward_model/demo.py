@@ -34,10 +34,9 @@ from text2grad.tasks.annotated import Annotated
 from text2grad.tasks.bulletin import bulletins
 from text2grad.tasks.bulletin_critic import FACTS_RIGHT, bulletin_quality
 from text2grad.training import demo as _demo
-from text2grad.training.demo_settings import DemoSettings
 from text2grad.training.reward_model import RewardModelTrainer
 from text2grad.training.rl import Trainer
-from text2grad.training.settings import RewardModelSettings
+from text2grad.training.settings import DemoSettings, RewardModelSettings
 from text2grad.types import Alignment, Span
 
 HERE = Path(__file__).parent

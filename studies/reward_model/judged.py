@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import torch
 from studies.reward_model.baselines import supported
-from studies.reward_model.measures import calibration_error, content_scores, curve
+from studies.reward_model.measures import by_content, calibration_error, content_scores, curve
 from studies.reward_model.measures import replies as counted
 from studies.reward_model.run import SPANS, Part, Row, measured
 
 from text2grad import config
-from text2grad.feedback.agreement import Judged, by_content
+from text2grad.feedback.agreement import Judged
 from text2grad.feedback.align.ladder import align
 from text2grad.feedback.labels import Calibration, Words, critique_of, label_tokens
 from text2grad.feedback.replies import read_reply

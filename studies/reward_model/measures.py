@@ -1,5 +1,5 @@
-"""What the study measures beside `text2grad.feedback.agreement`: spans by the share of them that the other side covers;
-curves, average precision and calibration of scores; what became of written critiques.
+"""What the studies measure beside `text2grad.feedback.agreement`: content words; spans by the share of them that the
+other side covers; curves, average precision and calibration of scores; what became of written critiques.
 
 Enters: spans, or one score per token or word. Leaves: numbers. Equal scores are one step of a curve.
 """
@@ -11,12 +11,35 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from text2grad.errors import InvalidData
-from text2grad.feedback.agreement import Agreement, Judged, Numbers, Offsets, content_words, places_of
+from text2grad.feedback.agreement import Agreement, Judged, Numbers, Offsets, Units, places_of, summed
 from text2grad.feedback.align import SIGN, project
+from text2grad.feedback.critics.words import words_of
+from text2grad.feedback.text import Text
 from text2grad.types import Alignment, Span, Verdict
 
 QUOTED = ("exact", "normalised", "fuzzy")
 """Provenance of spans that a quote was found at."""
+
+
+def by_content(items: Iterable[Judged]) -> dict[Verdict, Agreement]:
+    """In characters of content words; a word has the verdict of its first character.
+
+    >>> item = Judged("Seven of them left.", (Span(0, 5, "poor"),), (Span(0, 18, "poor"),))
+    >>> by_content([item])["poor"]
+    Agreement(called=9.0, right=5.0, marked=5.0, found=5.0)
+    """
+    return summed(items, _content)
+
+
+def _content(item: Judged) -> Units:
+    words = content_words(item.text)
+    return np.stack([words[:, 0], words[:, 0] + 1], axis=1), (words[:, 1] - words[:, 0]).astype(float)
+
+
+def content_words(text: str) -> NDArray[np.int64]:
+    """(start, end) of the words that say something by themselves, in order."""
+    found = [(word.start, word.end) for word in words_of(Text(text)) if word.content]
+    return np.array(found, dtype=np.int64).reshape(-1, 2)
 
 
 def by_cover(items: Iterable[Judged]) -> dict[Verdict, Agreement]:

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from studies.reward_model.baselines import Marker, absent, majority, supported
-from studies.reward_model.measures import by_cover
+from studies.reward_model.measures import by_content, by_cover
 
-from text2grad.feedback.agreement import Agreement, Judged, by_content, by_spans, by_tokens
+from text2grad.feedback.agreement import Agreement, Judged, by_spans, by_tokens
 from text2grad.feedback.people import Rejected
 from text2grad.tasks.defacto import read_defacto
 from text2grad.tasks.qa_feedback import read_qa_feedback

@@ -153,7 +153,7 @@ def one(job: dict[str, Any], scratch: Path) -> list[dict[str, Any]]:
 
 
 def demo_options(job: dict[str, Any]) -> Any:
-    from text2grad.training.demo_settings import DemoSettings
+    from text2grad.training.settings import DemoSettings
 
     return DemoSettings(
         device="cpu",

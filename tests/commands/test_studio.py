@@ -6,8 +6,7 @@ from text2grad import config
 from text2grad.commands.studio import _of
 from text2grad.studio.settings import StudioSettings
 from text2grad.training.demo import train_settings
-from text2grad.training.demo_settings import DemoSettings
-from text2grad.training.settings import TrainSettings
+from text2grad.training.settings import DemoSettings, TrainSettings
 
 
 def settings_of(name: str) -> StudioSettings:

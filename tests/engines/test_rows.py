@@ -114,7 +114,7 @@ def test_a_broken_row_is_named(
     assert main(["export", str(path), "--check"]) == 1
     said = capsys.readouterr().out
     assert f"{path}, line 2: TrainingRow" in said and words in said
-    assert "2 rows in 1 groups: 0 not scored, 0 without advantages, not as they should be" in said
+    assert "2 rows in 1 groups: 0 not scored, 0 without advantages; with problems" in said
 
 
 def test_a_file_that_cannot_be_read_is_not_as_it_should_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,7 +125,7 @@ def test_a_file_that_cannot_be_read_is_not_as_it_should_be(tmp_path: Path, capsy
     for name in ("empty.jsonl", "empty.parquet", "cut.parquet"):
         assert main(["export", str(tmp_path / name), "--check"]) == 1
         said = capsys.readouterr().out
-        assert said.startswith(f"{tmp_path / name}: ") and "0 rows in 0 groups" in said and "not as they should" in said
+        assert said.startswith(f"{tmp_path / name}: ") and "0 rows in 0 groups" in said and "with problems" in said
     assert main(["export", str(tmp_path / "missing.jsonl"), "--check"]) == 2
 
 
@@ -191,7 +191,7 @@ def test_a_run_gives_its_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]
                 assert (list(held) if isinstance(held, tuple) else held) == rollout[name]
         assert len({row.group for row in rows}) == 6 and any(any(row.advantages or ()) for row in rows)
     assert main(["export", str(tmp_path / "run" / "rows.parquet"), "--check"]) == 0
-    assert "12 rows in 6 groups: 4 not scored, 0 without advantages, as they should be" in capsys.readouterr().out
+    assert "12 rows in 6 groups: 4 not scored, 0 without advantages; no problems" in capsys.readouterr().out
 
 
 def test_no_file_is_written_over_and_none_under_a_wrong_ending(

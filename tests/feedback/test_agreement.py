@@ -7,12 +7,12 @@ from dataclasses import astuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from studies.reward_model.measures import by_content
 
 from text2grad.feedback.agreement import (
     VERDICTS,
     Agreement,
     Judged,
-    by_content,
     by_spans,
     by_tokens,
 )

@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 import torch
 
-from text2grad.models import likelihood
-from text2grad.models.likelihood import continuation_logprobs
+from text2grad.models import writer as writers
 from text2grad.models.sampling import SamplingSettings
-from text2grad.models.writer import Loaded, Writer
+from text2grad.models.writer import Loaded, Writer, continuation_logprobs
 from text2grad.types import Example
 
 PAIRS = [([5, 6, 7], [8, 9]), ([5], [6, 7, 8, 9, 10]), ([4, 4], []), ([9, 8, 7, 6], [5])]
@@ -23,7 +22,7 @@ def alone(model: Any, prompt: list[int], continuation: list[int]) -> float:
 
 @pytest.mark.parametrize("tokens", [8192, 6, 1])
 def test_each_pair_as_if_alone(model: Any, tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(likelihood, "BATCH_TOKENS", tokens)
+    monkeypatch.setattr(writers, "BATCH_TOKENS", tokens)
     model.eval()
     found = continuation_logprobs(model, PAIRS, pad_id=0)
     assert found == pytest.approx([alone(model, *pair) for pair in PAIRS], abs=1e-4)

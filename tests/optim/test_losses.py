@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from text2grad.optim.kl import Coefficient, kl_penalty
+from text2grad.optim.kl import kl_penalty
 from text2grad.optim.losses import PolicyLoss, approximate_kl, clipped, value_loss
-from text2grad.optim.settings import KLSettings, UpdateSettings
+from text2grad.optim.settings import UpdateSettings
 from text2grad.optim.update import learning_rate_factor
 
 
@@ -89,21 +89,6 @@ def test_the_penalty_by_hand() -> None:
     assert (rewards_BT - penalty_BT).tolist() == [[0.0, 0.5]]
     assert kl_penalty(logprobs_BT, None, 0.5) == 0.0
     assert kl_penalty(torch.full_like(rewards_BT, float("nan")), reference_BT, 0.0) == 0.0
-
-
-def test_the_adaptive_coefficient_by_hand() -> None:
-    # target 0.1, horizon 10. Measured 0.11: error 0.1, so × 1.01. Measured 9: error clipped at 0.2, × 1.02.
-    # Measured 0: error clipped at −0.2, × 0.98. Measured 0.1: as it was.
-    beta = Coefficient(KLSettings(coefficient=0.5, adaptive=True, target=0.1, horizon=10))
-    assert beta.follow(0.11) == pytest.approx(0.505)
-    assert beta.follow(9.0) == pytest.approx(0.5151)
-    assert beta.follow(0.0) == pytest.approx(0.504798)
-    assert beta.follow(0.1) == pytest.approx(0.504798)
-
-
-def test_a_fixed_coefficient_stays_and_a_saved_one_comes_back() -> None:
-    assert Coefficient(KLSettings(coefficient=0.5)).follow(9.0) == 0.5
-    assert Coefficient(KLSettings(coefficient=0.5, adaptive=True), value=0.25).value == 0.25
 
 
 @pytest.mark.parametrize(

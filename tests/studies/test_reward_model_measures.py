@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from studies.reward_model.measures import by_cover, calibration_error, content_scores, curve, replies
+from studies.reward_model.measures import by_content, by_cover, calibration_error, content_scores, curve, replies
 
 from text2grad.errors import InvalidData
-from text2grad.feedback.agreement import Agreement, Judged, by_content
+from text2grad.feedback.agreement import Agreement, Judged
 from text2grad.types import Alignment, Missed, Span
 
 TEXT = "Seven ships left the old quay at noon."

@@ -20,7 +20,8 @@ import uvicorn
 from text2grad.models.sampling import SamplingSettings
 from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.studio import words
-from text2grad.studio.server import Studio, make_app
+from text2grad.studio.api import Studio
+from text2grad.studio.server import make_app
 from text2grad.studio.settings import LearnSettings, StudioSettings
 from text2grad.studio.store import Store
 from text2grad.types import Example

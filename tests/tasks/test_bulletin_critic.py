@@ -17,11 +17,10 @@ from text2grad.errors import InvalidData
 from text2grad.feedback.align import align
 from text2grad.feedback.critics.named import critic_named
 from text2grad.feedback.settings import CriticSettings
+from text2grad.tasks import bulletin_critic
 from text2grad.tasks.bulletin import CAUSES, DAYS, KINDS, PARTS, PLACES, SITES, THINGS, bulletins
 from text2grad.tasks.bulletin_critic import (
     TRIPLES,
-    BulletinCritic,
-    BulletinSettings,
     bulletin,
     bulletin_places,
     facts_right,
@@ -183,8 +182,9 @@ def test_only_true_facts_are_better_than_silence(completion: str) -> None:
 @given(babble, babble)
 def test_saying_more_never_helps_a_fact_that_has_been_said(first: str, second: str) -> None:
     """The end of a sentence apart, which is paid once a text has one."""
-    critic = BulletinCritic(BulletinSettings(unfinished=0.0), "quality")
-    less, more = critic.judge(first, FACTS), critic.judge(f"{first} {second}", FACTS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bulletin_critic, "UNFINISHED", 0.0)
+        less, more = measured.judge(first, FACTS), measured.judge(f"{first} {second}", FACTS)
     new = {m.slot for m in read(f"{first} {second}").mentions} - {m.slot for m in read(first).mentions}
     assert less is not None and less.score is not None and more is not None and more.score is not None
     assert new or more.score <= less.score
@@ -314,8 +314,6 @@ def test_a_slip_is_forgiven_once() -> None:
     """Three facts of eight. "14 houses" stands where it does not fit, then the place does as well."""
     assert score("A fire on Monday 14 houses") == pytest.approx((3 - 3.0) / 8 - 0.05 - 2 / 41)
     assert score("A fire on Monday 14 houses Norwick") == pytest.approx((3 + 0 - 2.4) / 8 - 0.05 - 4 / 42)
-    free = BulletinCritic(BulletinSettings(listed=1.0), "quality").judge("A fire on Monday 14 houses Norwick", FACTS)
-    assert free is not None and free.score == pytest.approx((4 - 2.4) / 8 - 0.05 - 4 / 42)
 
 
 def test_no_sentence_goes_on_for_ever_without_stating_facts() -> None:
@@ -384,12 +382,6 @@ def test_it_can_be_named_on_the_command_line() -> None:
 def test_facts_of_another_kind_are_refused(facts: Any) -> None:
     with pytest.raises(InvalidData, match="item 1: facts should map some of what, where"):
         bulletin(["", ""], ["", ""], facts=[FACTS, facts])
-
-
-def test_settings_are_what_q_is_made_of() -> None:
-    strict = BulletinCritic(BulletinSettings(wrong=3.0, unsaid=0.0, unfinished=0.0, language=0.0), "quality")
-    said = strict.judge("A flood flood in Norwick", FACTS)
-    assert said is not None and said.score == pytest.approx((1 - 3) / 8)
 
 
 def test_work_grows_with_length_and_no_faster() -> None:

@@ -10,7 +10,7 @@ import pytest
 from text2grad.errors import InvalidData
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.rows import Row
-from text2grad.tasks.qa_feedback import KINDS, Half, read_qa_feedback
+from text2grad.tasks.qa_feedback import Half, read_qa_feedback
 
 TEXT = "Fjord came out in 2017. It is long. It is long."
 PASSAGES = [["Fjord", "Fjord is an album.", "It came out\n\nin 2016."], ["Tern", "Tern is a label."]]
@@ -55,13 +55,6 @@ def test_what_passages_contradict_is_poor_and_other_marks_are_neutral(tmp_path: 
     assert (row["id"], row["question"], row["reference"]) == ("qa-0", "When did Fjord come out?", "In 2016.")
     assert row["passages"][1] == "Tern\nTern is a label."
     assert row["prompt"].startswith("Answer") and row["prompt"].endswith("Tern is a label.")
-
-
-def test_which_kinds_are_poor_can_be_said(tmp_path: Path) -> None:
-    (row,) = read(tmp_path, item(WRONG, AGAIN), poor=tuple(KINDS))
-    assert [verdict for _, verdict in said(row)] == ["poor", "poor"]
-    with pytest.raises(InvalidData, match=r"poor: should be among .*, got Dull"):
-        read(tmp_path, item(), poor=("Dull",))
 
 
 def test_what_is_missing_is_an_omission(tmp_path: Path) -> None:

@@ -20,9 +20,10 @@ from text2grad.errors import ConfigError, CriticError, InvalidData, MissingExtra
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.report.differences import over_seeds_and_examples
 from text2grad.runs import read_jsonl
-from text2grad.training import compare
-from text2grad.training.compare import CompareSettings, Job, Scheduler, plan
+from text2grad.training import costs, schedule
+from text2grad.training.compare import CompareSettings, Job, baseline_of, plan
 from text2grad.training.compared import Compared
+from text2grad.training.schedule import Scheduler
 
 COMMON = {
     "model": "model",
@@ -192,17 +193,17 @@ def test_a_dry_run_looks_for_every_critic_and_counts_what_the_judge_is_asked(tmp
     wrong = options({"a": {}}, critic="nobody"), options({"a": {"evaluation.critic": "nobody"}})
     for chosen in wrong:
         with pytest.raises(CriticError, match="there is no critic 'nobody'"):
-            list(compare.dry_run(plan(chosen, tmp_path)))
+            list(costs.dry_run(plan(chosen, tmp_path)))
     arms = {"shared": {"command": "base", "seeds": "shared"}, "a": {}, "b": {"seeds": [1, 2]}}
     chosen = options(arms, baseline="a", judge="openai:m", examples=9)
     # shared against both seeds of a, b against one; 3 held-out examples, both orders.
-    (line,) = compare.judge_line(chosen, plan(chosen, tmp_path))
+    (line,) = costs.judge_line(chosen, plan(chosen, tmp_path))
     assert line.startswith("judge: 3 pairs of runs, at most 18 requests to openai:m")
 
 
 def test_a_missing_extra_is_told_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compare, "find_spec", lambda _: None)
-    told = list(compare.dry_run(plan(options({"a": {"command": "grpo"}, "b": {}}), tmp_path)))
+    monkeypatch.setattr(costs, "find_spec", lambda _: None)
+    told = list(costs.dry_run(plan(options({"a": {"command": "grpo"}, "b": {}}), tmp_path)))
     assert told[1].startswith("  will fail: a needs ") and "text2grad[trl]" in told[1]
     assert told[2].startswith("b: 2 runs"), "the other arms can do without"
     monkeypatch.setitem(sys.modules, "rouge_score.rouge_scorer", None)
@@ -246,8 +247,8 @@ def test_a_reward_model_is_trained_for_the_arms_that_name_it(tmp_path: Path) -> 
     assert learned.settings.evaluation.critic == "reference", "the judge of all arms"
     # What the arms are measured on chooses nothing.
     assert (judge.settings.data, judge.settings.held_out) == ("train.jsonl", "")
-    assert compare.baseline_of(chosen) == "words"
-    assert next(compare.dry_run(list(jobs.values()))) == "judge: 1 x a reward model, from train.jsonl"
+    assert baseline_of(chosen) == "words"
+    assert next(costs.dry_run(list(jobs.values()))) == "judge: 1 x a reward model, from train.jsonl"
     log, _, outcomes = scheduled(arms, tmp_path, {"judge, seed 0": [(2, "broken")]}, workers=2, memory=0.0)
     assert log == ["judge, seed 0", "words, seed 0", "named, seed 0", "words, seed 1"]
     assert outcomes.failed["learned, seed 1"] == "not begun, because judge, seed 0 failed"
@@ -312,7 +313,7 @@ def test_a_run_without_memory_is_tried_again_alone(tmp_path: Path) -> None:
 
 
 def test_no_more_runs_begin_than_memory_allows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compare, "free_memory", lambda: 7.0)
+    monkeypatch.setattr(schedule, "free_memory", lambda: 7.0)
     assert scheduled({"a": {}, "b": {}}, tmp_path / "three", {}, workers=4, memory=3.0)[1] == 2
     assert scheduled({"a": {}, "b": {}}, tmp_path / "none", {}, workers=4, memory=0.0)[1] == 4
     assert scheduled({"a": {}}, tmp_path / "large", {}, workers=4, memory=9.0)[1] == 1, "one runs in any case"
@@ -401,7 +402,7 @@ def test_when_the_time_is_up_the_runs_are_asked_to_end_and_then_ended(
             self.waiting.remove(job)
             self.running[job] = Stubborn()  # type: ignore[assignment]
 
-    monkeypatch.setattr(compare, "_GRACE", 0.3)
+    monkeypatch.setattr(schedule, "_GRACE", 0.3)
     outcomes = Made(plan(options({"a": {}}), tmp_path), 1, 0, tell=lambda _: None, seconds=0.2).run()
     assert asked == ["terminate", "kill"] and outcomes.late and not outcomes.failed
 

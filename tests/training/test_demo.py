@@ -19,7 +19,7 @@ from text2grad.models.writer import Loaded, Writer
 from text2grad.tasks.bulletin import bulletins
 from text2grad.tasks.bulletin_critic import FACTS_RIGHT, bulletin
 from text2grad.training.demo import curve, load, settle, verdict
-from text2grad.training.demo_settings import DemoSettings
+from text2grad.training.settings import DemoSettings
 
 SHORT = ["start_updates=1", "updates=2", "evaluate_every=1", "held_out=6", "prompts=2", "completions=2", "--quiet"]
 

@@ -18,7 +18,7 @@ KILLED = -signal.SIGKILL
 
 KINDS = {
     "gae, LoRA": ["policy.lora.rank=2"],
-    "gae, all weights, adaptive KL": ["policy.lora.rank=0", "kl.adaptive=true", "kl.horizon=1"],
+    "gae, all weights": ["policy.lora.rank=0"],
     "gae, all weights, KL looked at": ["policy.lora.rank=0", "kl.coefficient=0", "kl.measure=true"],
     "span_rloo": ["advantage.estimator=span_rloo"],
     "grpo": ["advantage.estimator=grpo"],

@@ -11,8 +11,8 @@ from text2grad.errors import ConfigError
 from text2grad.models.load import load_model
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.runs import read_jsonl
+from text2grad.training.settings import TRLSettings
 from text2grad.training.trl import TRLTrainer
-from text2grad.training.trl_settings import TRLSettings
 from text2grad.types import Critique
 
 pytest.importorskip("trl")

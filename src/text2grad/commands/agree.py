@@ -22,12 +22,8 @@ class AgreeSettings:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "text2grad agree A.jsonl [B.jsonl] [columns.NAME=THEIRS …]"
-    parser.add_argument(
-        "words",
-        nargs="*",
-        metavar="A B key=value",
-        help="annotated rows, matched by id; of one file, what several people say of the same items",
-    )
+    words = "annotated rows, matched by id; of one file, what several people say of the same items"
+    parser.add_argument("words", nargs="*", metavar="A B key=value", help=words)
     parsing.add_settings(parser, AgreeSettings)
 
 
@@ -45,12 +41,12 @@ def run(args: argparse.Namespace) -> int:
         if not part:
             raise InvalidData(f"{file}: no row has anything to compare: a critique, a revision or spans")
     comparison = agreement(rows[0], rows[1] if len(rows) == 2 else None)
+    if not comparison.items and comparison.differing:
+        raise InvalidData(
+            f"nothing can be compared: {comparison.differing:,} with the same id, and all with different completions; "
+            "both files should be about the same texts"
+        )
     if not comparison.items:
-        if comparison.differing:
-            raise InvalidData(
-                f"nothing can be compared: {comparison.differing:,} with the same id, and all with different "
-                "completions; both files should be about the same texts"
-            )
         some = [str(part[0]["id"]) for part in rows]
         raise InvalidData(
             f"no completion was annotated twice: rows are matched by id, and the first are {', '.join(some)}"
@@ -77,24 +73,19 @@ def read(file: str, columns: dict[str, str]) -> Iterator[dict[str, Any]]:
 
 def show(comparison: "Agreements", files: list[str]) -> None:
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
     who = f"{files[1]} against {files[0]}" if len(files) == 2 else f"several people in {files[0]}"
     completions = f"{comparison.items:,} completion{'' if comparison.items == 1 else 's'}"
     differing = f" ({comparison.differing:,} with the same id have different texts)" if comparison.differing else ""
     print(f"{who}: {completions}, {comparison.unmatched:,} without a counterpart{differing}")
-    table = Table()
-    for title in ("", "precision", "recall", "F1"):
-        table.add_column(title, justify="right" if title else "left")
+    table = Table("", *(Column(title, justify="right") for title in ("precision", "recall", "F1")))
     for unit, verdicts in (("words", comparison.words), ("spans", comparison.spans)):
         for verdict in ("poor", "good"):
             found = verdicts[verdict]
+            called, marked = found.called, found.marked
             # Where nothing was marked there is nothing to divide by: a dash.
-            known = (
-                (found.precision, found.called),
-                (found.recall, found.marked),
-                (found.f1, found.called + found.marked),
-            )
+            known = (found.precision, called), (found.recall, marked), (found.f1, called + marked)
             table.add_row(f"{verdict} {unit}", *(f"{number:.2f}" if of else "–" for number, of in known))
     Console().print(table)
     kappa = "undefined: one of the two gives every word the same verdict"

@@ -51,20 +51,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "text2grad align IN [OUT.jsonl] [key=value …] [--config FILE] [--show]\n"
         "       text2grad align --examples [OUT.jsonl] [--show]"
     )
-    parser.add_argument(
-        "words",
-        nargs="*",
-        metavar="IN OUT key=value",
-        help="files and settings; IN is JSONL, JSON, CSV or Parquet, or - for JSON lines on standard input",
-    )
-    parser.add_argument(
-        "--examples", action="store_true", help="use the examples that come with text2grad instead of IN"
-    )
-    parser.add_argument(
-        "--show",
-        action="store_true",
-        help="print each completion and critique in colour; OUT may then be left out",
-    )
+    words = "files and settings; IN is JSONL, JSON, CSV or Parquet, or - for JSON lines on standard input"
+    parser.add_argument("words", nargs="*", metavar="IN OUT key=value", help=words)
+    examples = "use the examples that come with text2grad instead of IN"
+    parser.add_argument("--examples", action="store_true", help=examples)
+    show = "print each completion and critique in colour; OUT may then be left out"
+    parser.add_argument("--show", action="store_true", help=show)
     parsing.add_settings(parser, AlignCommandSettings)
 
 
@@ -188,13 +180,10 @@ def _report(name: str, target: Path | None, rejected: list[dict[str, Any]], done
         raise InvalidData(f"{name}: should hold one JSON object a line, got no lines")
     if not rejected:
         return 0
-    print(f"text2grad align: {len(rejected)} of {done + len(rejected)} lines of {name} rejected", file=sys.stderr)
-    for row in rejected[:5]:
-        print(f"  line {row['line']}: {row['reason']}", file=sys.stderr)
-    if len(rejected) > 5:
-        print(f"  and {len(rejected) - 5} more", file=sys.stderr)
-    if target is not None:
-        print(f"all of them are in {rejects_of(target)}", file=sys.stderr)
-        if not done:
-            print(f"{target} was not written", file=sys.stderr)
+    said = [f"text2grad align: {len(rejected)} of {done + len(rejected)} lines of {name} rejected"]
+    said += [f"  line {row['line']}: {row['reason']}" for row in rejected[:5]]
+    said += [f"  and {len(rejected) - 5} more"] if len(rejected) > 5 else []
+    said += [f"all of them are in {rejects_of(target)}"] if target is not None else []
+    said += [f"{target} was not written"] if target is not None and not done else []
+    print("\n".join(said), file=sys.stderr)
     return 1 if done else 2

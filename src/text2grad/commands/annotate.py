@@ -26,18 +26,10 @@ from text2grad.errors import CriticError, InvalidData, UsageError
 from text2grad.feedback.align.helpers import Helpers
 from text2grad.feedback.align.locator import Locator, locator_of
 from text2grad.feedback.align.settings import AlignSettings
-from text2grad.feedback.annotation import (
-    Fields,
-    Read,
-    annotate_file,
-    digest_of,
-    identity_of,
-    read_items,
-    rereadable,
-)
+from text2grad.feedback.annotation import Fields, Read, annotate_file, digest_of, identity_of, read_items, rereadable
 from text2grad.feedback.critics.budget import Budget
 from text2grad.feedback.critics.named import critic_named, models_in, sources_of
-from text2grad.feedback.critics.openai import server_of
+from text2grad.feedback.critics.openai import OpenAICritic, server_of
 from text2grad.feedback.critics.protocol import Critic, described
 from text2grad.feedback.people import PeopleSettings, write_argilla, write_label_studio
 from text2grad.feedback.rows import Rejected, Row, check_writable, identity
@@ -88,11 +80,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "text2grad annotate [IN.jsonl] OUT.jsonl --critic NAME [key=value …] [--config FILE]"
     parser.add_argument("words", nargs="*", metavar="IN OUT key=value", help="input, output and settings")
     parsing.add_unsafe(parser)
-    parser.add_argument(
-        "--tasks",
-        choices=sorted(TASKS),
-        help="write the rows as tasks for people to annotate, for this labelling tool, instead of asking a critic",
-    )
+    tasks = "write the rows as tasks for people to annotate, for this labelling tool, instead of asking a critic"
+    parser.add_argument("--tasks", choices=sorted(TASKS), help=tasks)
     parsing.add_settings(parser, AnnotateSettings)
 
 
@@ -212,10 +201,9 @@ def tell_rejected(target: Path) -> None:
     rows = list(read_jsonl(rejects_of(target)))
     kinds = [re.sub(r"\d+|, got .*", "", row["reason"]) for row in rows]
     kind, count = Counter(kinds).most_common(1)[0]
-    example = rows[kinds.index(kind)]
+    first = rows[kinds.index(kind)]
     print(
-        f"{count:,} of {len(rows):,} rejected because, as in line {example['line']}: {example['reason']}",
-        file=sys.stderr,
+        f"{count:,} of {len(rows):,} rejected because, as in line {first['line']}: {first['reason']}", file=sys.stderr
     )
     print(f"all reasons are in {rejects_of(target)}", file=sys.stderr)
 
@@ -242,16 +230,24 @@ def _work(
     with budget.kept_beside(ledger.target) if models else nullcontext():
         try:
             with Display("annotate", items, ledger.done, show=True) as display:
-                counts = [_Count(ledger, display) for _ in judges]
-                for model, count in zip(judges, counts, strict=True):
-                    model.told = count.one_more
-                step = partial(display.step, metrics={})
-                work = annotate_file(read, critic, options.align, ledger, options.batch, step, helpers)
+                judged: Counter[OpenAICritic] = Counter()  # rows of a batch, which is written when all are done
+
+                def one_more(model: OpenAICritic) -> None:
+                    judged[model] += 1
+                    display.step(ledger.done + max(judged.values()), {})
+
+                def written(done: int) -> None:
+                    judged.clear()
+                    display.step(done, {})
+
+                for model in judges:
+                    model.told = partial(one_more, model)
+                work = annotate_file(read, critic, options.align, ledger, options.batch, written, helpers)
                 try:
                     asyncio.run(work)
                 except KeyboardInterrupt:
-                    judged = max((count.judged for count in counts if count.begun == ledger.done), default=0)
-                    kept = f", and the replies to {judged:,} more are remembered" if judged else ""
+                    most = max(judged.values(), default=0)
+                    kept = f", and the replies to {most:,} more are remembered" if most else ""
                     display.note(f"{ledger.done:,} of {items:,} rows are written{kept}; the same command resumes there")
                     raise
                 except SystemExit as problem:
@@ -263,20 +259,6 @@ def _work(
                 print(f"{names}: {budget}", file=sys.stderr)
             if locator is not None:
                 print(locator, file=sys.stderr)
-
-
-class _Count:
-    """Rows that a model has judged, shown as they finish: a batch is written when the last of it is done."""
-
-    def __init__(self, ledger: Ledger, display: Display) -> None:
-        self.ledger, self.display = ledger, display
-        self.begun, self.judged = ledger.done, 0
-
-    def one_more(self) -> None:
-        if self.ledger.done != self.begun:
-            self.begun, self.judged = self.ledger.done, 0
-        self.judged += 1
-        self.display.step(self.ledger.done + self.judged, {})
 
 
 def _write_tasks(tool: str, target: Path, read: Read) -> int:

@@ -1,4 +1,4 @@
-"""`text2grad compare`: a table of arms × seeds. The plan and its processes are `training/compare.py`."""
+"""`text2grad compare`: a table of arms × seeds. The plan is `training/compare.py`, its processes `schedule.py`."""
 
 import argparse
 import math
@@ -8,7 +8,9 @@ from pathlib import Path
 
 from text2grad.commands import parsing
 from text2grad.errors import UsageError
-from text2grad.training.compare import CompareSettings, Scheduler, dry_run, judge_line, plan
+from text2grad.training.compare import CompareSettings, plan
+from text2grad.training.costs import dry_run, judge_line
+from text2grad.training.schedule import Scheduler
 
 UNFINISHED = 75
 """Exit status where the time was up before the runs were done: try again, as sysexits.h calls it."""
@@ -19,12 +21,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", nargs="*", metavar="FOLDER key=value", help="where the runs go; settings")
     parser.add_argument("--dry-run", action="store_true", help="say what the runs would do and cost, and stop")
     parser.add_argument("--judge", metavar="openai:MODEL", help="the same as judge=openai:MODEL")
-    parser.add_argument(
-        "--minutes",
-        type=_minutes,
-        metavar="N",
-        help="stop after N minutes and save (exit status 75); run the same command again to continue",
-    )
+    minutes = "stop after N minutes and save (exit status 75); run the same command again to continue"
+    parser.add_argument("--minutes", type=_minutes, metavar="N", help=minutes)
     parser.add_argument("--quiet", action="store_true", help="say only what failed")
     parsing.add_settings(parser, CompareSettings)
 
@@ -37,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if len(folders) > 1 or not (folders or args.config):
         raise UsageError(
-            f"wants --config FILE and at most one folder, got {len(folders)}; see text2grad compare --help"
+            f"wants --config FILE and one folder at most, got {len(folders)}; see text2grad compare --help"
         )
     folder = Path(folders[0]) if folders else Path("runs") / Path(args.config).stem
     jobs = plan(settings, folder)

@@ -1,9 +1,4 @@
-"""`text2grad demo`: see a model learn from words in a few minutes. The settings and the command line.
-
-A small model of our own reads invented incident reports and writes one-sentence bulletins; its critic knows the facts.
-A supervised start, then two arms that differ in one switch: rewards where the critique points (Text2Grad), and the same
-sum on the last token (scalar PPO). Same data, seeds, updates. What happens is in `training/demo.py`.
-"""
+"""`text2grad demo`: see a model learn from words in a few minutes. The work is `training/demo.py`."""
 
 import argparse
 import shlex
@@ -13,7 +8,7 @@ from pathlib import Path
 from text2grad import config
 from text2grad.commands import launching, parsing
 from text2grad.errors import UsageError
-from text2grad.training.demo_settings import SMALLER, DemoSettings, slow
+from text2grad.training.settings import SMALLER, DemoSettings, slow
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

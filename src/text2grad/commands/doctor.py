@@ -59,26 +59,23 @@ def examine() -> Iterator[Finding]:
     version = ".".join(map(str, sys.version_info[:3]))
     yield Finding("Python", "ok" if sys.version_info >= (3, 11) else "broken", f"{version}; 3.11 or newer is needed")
     for extra, purpose in FOR.items():
-        lacking = [module for module, brings in EXTRAS.items() if brings == extra and find_spec(module) is None]
-        if lacking:
-            yield Finding(f"[{extra}]", "missing", f"for {purpose}", f"pip install 'text2grad[{extra}]'")
-        else:
-            yield Finding(f"[{extra}]", "ok", f"for {purpose}")
+        there = all(find_spec(module) for module, brings in EXTRAS.items() if brings == extra)
+        get = "" if there else f"pip install 'text2grad[{extra}]'"
+        yield Finding(f"[{extra}]", "ok" if there else "missing", f"for {purpose}", get)
     yield gpu()
     yield sandbox()
-    browser = next(filter(None, map(shutil.which, PROGRAMS["Chromium"])), None)
-    pictures = "for the report's own tests and pictures; a report opens in any browser"
-    yield (
-        Finding("Chromium", "ok", browser) if browser else Finding("Chromium", "missing", pictures, install("chromium"))
-    )
+    if browser := next(filter(None, map(shutil.which, PROGRAMS["Chromium"])), None):
+        yield Finding("Chromium", "ok", browser)
+    else:
+        pictures = "for the report's own tests and pictures; a report opens in any browser"
+        yield Finding("Chromium", "missing", pictures, install("chromium"))
     address = os.environ.get("OPENAI_BASE_URL")
     where = "OPENAI_BASE_URL names the server" if address else "OPENAI_BASE_URL is not set: OpenAI's own address"
     if os.environ.get("OPENAI_API_KEY"):
         yield Finding("API key", "ok", f"OPENAI_API_KEY is set; {where}")
     else:
-        yield Finding(
-            "API key", "missing", f"for openai:MODEL; {where}", "export OPENAI_API_KEY=… (any word, without keys)"
-        )
+        get = "export OPENAI_API_KEY=… (any word, without keys)"
+        yield Finding("API key", "missing", f"for openai:MODEL; {where}", get)
 
 
 def gpu() -> Finding:
@@ -93,12 +90,9 @@ def gpu() -> Finding:
         return Finding("GPU", "ok", ", ".join(names))
     if card is not None:
         build = torch.version.cuda or "none: it was built for CPUs"
-        return Finding(
-            "GPU",
-            "broken",
-            f"nvidia-smi is here, and PyTorch finds no CUDA device (its CUDA: {build})",
-            "install the PyTorch of your driver's CUDA first (pytorch.org shows the command), then text2grad[train]",
-        )
+        says = f"nvidia-smi is here, and PyTorch finds no CUDA device (its CUDA: {build})"
+        get = "install the PyTorch of your driver's CUDA first (pytorch.org shows the command), then text2grad[train]"
+        return Finding("GPU", "broken", says, get)
     return Finding("GPU", "missing", "no NVIDIA driver here; small models train on the CPU")
 
 

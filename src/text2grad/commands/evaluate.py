@@ -45,13 +45,9 @@ def run(args: argparse.Namespace) -> int:
     for file in filter(None, (args.out, args.rollouts)):
         check_target(file)
     if args.launch or args.processes is not None:
-        files = [
-            word
-            for flag in ("judge", "grader", "out", "rollouts")
-            if (name := getattr(args, flag))
-            for word in (f"--{flag}", name)
-        ]
-        return launching.launch(args, "evaluate", [*files, *parsing.flags_again(args)])
+        named = {f"--{flag}": getattr(args, flag) for flag in ("judge", "grader", "out", "rollouts")}
+        words = [word for flag, name in named.items() if name for word in (flag, name)]
+        return launching.launch(args, "evaluate", [*words, *parsing.flags_again(args)])
     from text2grad.evaluation.evaluate import evaluate
 
     launching.set_threads()
@@ -62,14 +58,8 @@ def run(args: argparse.Namespace) -> int:
         if args.out:
             write_atomic(args.out, json.dumps(results.to_json(), indent=2, ensure_ascii=False).encode() + b"\n")
         if args.rollouts:
-            write_atomic(
-                args.rollouts,
-                (
-                    encode_row({"part": name, **rollout.to_json()})
-                    for name, part in results.parts.items()
-                    for rollout in part.rollouts
-                ),
-            )
+            rows = [{"part": name, **one.to_json()} for name, part in results.parts.items() for one in part.rollouts]
+            write_atomic(args.rollouts, map(encode_row, rows))
     return launching.ended(0)
 
 
@@ -77,8 +67,8 @@ def launched(device: str) -> tuple[World, str]:
     """The processes of this run, and the device of this one. Accelerate is asked only where there are several."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return ALONE, device
+    from text2grad.models.load import device_named
     from text2grad.models.parallel import Processes
-    from text2grad.training.setup import device_named
 
     world = Processes(device_named(device))
     return world, str(world.device)
@@ -89,12 +79,9 @@ def print_table(results: "Results") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    settings = results.settings
-    print(
-        f"{results.model} on {settings.task}: {results.examples} {results.split} examples, scored by {results.critic}"
-    )
-    table = Table()
-    table.add_column("metric")
+    settings, examples = results.settings, f"{results.examples} {results.split} examples"
+    print(f"{results.model} on {settings.task}: {examples}, scored by {results.critic}")
+    table = Table("metric")
     titles = {
         "greedy": "greedy",
         "reflection": "written again",
@@ -111,11 +98,9 @@ def print_table(results: "Results") -> None:
     Console().print(table)
     if results.judged is not None:
         said = results.judged.to_json()
-        rate = (
-            "no pair could be read"
-            if said["win_rate"] is None
-            else (f"wins {said['win_rate']:.1%} ({said['low']:.1%} to {said['high']:.1%})")
-        )
+        rate = "no pair could be read"
+        if said["win_rate"] is not None:
+            rate = f"wins {said['win_rate']:.1%} ({said['low']:.1%} to {said['high']:.1%})"
         print(
             f"{said['judge']}, against {settings.against}: {rate}; {said['wins']} won, {said['ties']} tied, "
             f"{said['losses']} lost, {said['unreadable']} not readable"
@@ -125,8 +110,6 @@ def print_table(results: "Results") -> None:
         grade = "no grade could be read" if said["grade"] is None else f"{said['grade']:.2f} of 10"
         error = "" if said["error"] is None else f" ± {said['error']:.2f}"
         print(f"{said['judge']}: {grade}{error}; {said['graded']} graded, {said['unreadable']} not readable")
-        for kind in ("turns", "categories"):
-            if len(said[kind]) > 1:
-                print(
-                    "  " + ", ".join(f"{name} {value:.2f}" for name, value in said[kind].items() if value is not None)
-                )
+        for means in (said["turns"], said["categories"]):
+            if len(means) > 1:
+                print("  " + ", ".join(f"{name} {mean:.2f}" for name, mean in means.items() if mean is not None))

@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,15 +21,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "       text2grad export RUN [FILE] --format jsonl|parquet\n"
         "       text2grad export FILE --check"
     )
-    parser.add_argument(
-        "words", nargs="*", metavar="CHECKPOINT MODEL_FOLDER", help="a run stands for its last checkpoint"
-    )
+    words = "a run stands for its last checkpoint"
+    parser.add_argument("words", nargs="*", metavar="CHECKPOINT MODEL_FOLDER", help=words)
     parser.add_argument("--adapter", action="store_true", help="write the LoRA adapter alone, for peft")
-    parser.add_argument(
-        "--format",
-        choices=("jsonl", "parquet"),
-        help="write the logged rollouts as rows for other trainers (docs/engines/README.md); FILE: RUN/rows.jsonl",
-    )
+    rows = "write the logged rollouts as rows for other trainers (docs/engines/README.md); FILE: RUN/rows.jsonl"
+    parser.add_argument("--format", choices=("jsonl", "parquet"), help=rows)
     parser.add_argument("--check", action="store_true", help="say what is wrong with a file of such rows")
 
 
@@ -54,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(
             f"{folder}: this run trains all weights (policy.lora.rank=0), so it has no adapter; leave out --adapter"
         )
-    from text2grad.training.export import export
+    from text2grad.training.saving import export
 
     update = export(folder, checkpoint, settings, stage, target, adapter=args.adapter)
     print(f"wrote {target}: the weights after update {update}", file=sys.stderr)
@@ -84,7 +81,11 @@ def write_rows(words: list[str], form: Literal["jsonl", "parquet"]) -> int:
 
     count = write_training_rows(target, seen(), form)
     print(f"wrote {target}: {count:,} rows of {len(updates)} updates, {unscored:,} of them not scored", file=sys.stderr)
-    sampled = _per_update(folder)
+    sampled = 0
+    with suppress(Text2GradError):
+        if recorded(folder) == "train":
+            settings = config.load(TrainSettings, folder / "config.yaml")
+            sampled = settings.prompts * settings.completions
     if sampled and count < sampled * len(updates):
         print(
             f"the run logged {count:,} of {sampled * len(updates):,} completions; log.rollouts={sampled} logs all",
@@ -102,20 +103,12 @@ def check_rows(words: list[str]) -> int:
     found = check_training_rows(Path(words[0]).expanduser())
     for problem in found.problems:
         print(problem)
+    verdict = "with problems, listed above" if found.problems else "no problems"
     print(
         f"{found.rows:,} rows in {found.groups:,} groups: {found.unscored:,} not scored, "
-        f"{found.without_advantages:,} without advantages, {'not ' if found.problems else ''}as they should be"
+        f"{found.without_advantages:,} without advantages; {verdict}"
     )
     return 1 if found.problems else 0
-
-
-def _per_update(folder: Path) -> int:
-    """Completions that a run of `train` samples per update; 0 if it is not known."""
-    try:
-        settings = config.load(TrainSettings, folder / "config.yaml") if recorded(folder) == "train" else None
-    except Text2GradError:
-        return 0
-    return settings.prompts * settings.completions if settings else 0
 
 
 def last_checkpoint(source: Path) -> Path:

@@ -17,19 +17,11 @@ USUAL = 256
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "text2grad generate MODEL [PROMPT …] [--file FILE] [--out FILE] [key=value …]"
-    parser.add_argument(
-        "words",
-        nargs="*",
-        metavar="MODEL PROMPT key=value",
-        help="alias, model or run folder, .gguf file or hub id; the words of the prompt; settings. Without a prompt, "
-        "standard input is the prompt",
-    )
+    words = "alias, model or run folder, .gguf file or hub id; the words of the prompt, else standard input; settings"
+    parser.add_argument("words", nargs="*", metavar="MODEL PROMPT key=value", help=words)
     parser.add_argument("--prompt", metavar="TEXT", help="the prompt, where it has = in it or begins with -")
-    parser.add_argument(
-        "--file",
-        metavar="FILE",
-        help="many prompts: one per line of a text, or the rows of a .jsonl, .json, .csv or .parquet file",
-    )
+    many = "many prompts: one per line of a text, or the rows of a .jsonl, .json, .csv or .parquet file"
+    parser.add_argument("--file", metavar="FILE", help=many)
     parser.add_argument("--out", metavar="FILE", help="write rows of id, prompt and completion here as JSONL")
     parsing.add_settings(parser, GenerateSettings)
 
@@ -52,9 +44,8 @@ def run(args: argparse.Namespace) -> int:
     sampling = SamplingSettings(
         max_new_tokens=settings.max_new_tokens or USUAL, temperature=settings.temperature or 1.0, batch=settings.batch
     )
-    writer = Writer.load(
-        words[0], sampling, settings.format, settings.device, settings.dtype, limit_key="max_new_tokens"
-    )
+    how = settings.format, settings.device, settings.dtype
+    writer = Writer.load(words[0], sampling, *how, limit_key="max_new_tokens")
     if settings.max_new_tokens is None:
         writer = writer.fitted(examples)
         if len(examples) > 1 and (limit := writer.settings.max_new_tokens) < USUAL:
@@ -70,10 +61,8 @@ def run(args: argparse.Namespace) -> int:
         who = "the completion is" if args.file is None else f"{len(empty)} of {len(texts)} completions are"
         tell(f"{who} empty: the model ended its text at once. Try temperature=1, or another format (chat or plain)")
     if args.out:
-        rows = [
-            {"id": example.id, "prompt": example.to_json()["prompt"], "completion": text}
-            for example, text in zip(examples, texts, strict=True)
-        ]
+        prompts = [{key: example.to_json()[key] for key in ("id", "prompt")} for example in examples]
+        rows = [row | {"completion": text} for row, text in zip(prompts, texts, strict=True)]
         write_atomic(args.out, map(encode_row, rows))
     return 0
 

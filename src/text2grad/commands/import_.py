@@ -3,18 +3,14 @@
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from text2grad.commands import parsing
 from text2grad.errors import InvalidData, UsageError
 from text2grad.runs import encode_row, write_atomic
 from text2grad.runs.ledger import check_target, rejects_of, write_rejects
-
-if TYPE_CHECKING:
-    from text2grad.tasks.task import Task
-    from text2grad.types import Example
 
 NAMES = (
     *("defacto", "humaneval", "kodcode", "mbpp", "pubmedqa", "qa_feedback", "scitldr", "slf5k", "tldr"),
@@ -63,14 +59,6 @@ def run(args: argparse.Namespace) -> int:
     return 1 if rejected else 0
 
 
-def examples_of(task: "Task", split: str) -> "Iterable[Example]":
-    """The examples of a split. Unlike in training, there may be none."""
-    source = task.splits.get(split)
-    if source is None:
-        return task.examples(split)  # raises, and names the splits
-    return source() if callable(source) else source
-
-
 def rows_of(name: str, source: str, split: str | None, rejected: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Completions with what people said, where the data set has them; else its examples."""
     from text2grad.feedback.people import Rejected
@@ -79,7 +67,9 @@ def rows_of(name: str, source: str, split: str | None, rejected: list[dict[str, 
 
     task = open_task(name, data=source)
     for part in task.splits if split is None else [split]:
-        examples = {example.id: example for example in examples_of(task, part)}
+        # Unlike in training, there may be none; of a split that is not there, `examples` tells.
+        given = task.splits[part] if part in task.splits else task.examples(part)
+        examples = {example.id: example for example in (given() if callable(given) else given)}
         for row in task.annotated(part) if part in task.annotations else ():
             if isinstance(row, Rejected):
                 rejected.append(row.to_json())

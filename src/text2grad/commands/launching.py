@@ -27,30 +27,19 @@ JOBS = ("slurm", "skypilot", "kubernetes")
 
 
 def add_launch(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--launch",
-        choices=NAMES,
-        help="run as several processes. ddp: each holds all weights. fsdp2: weights are sharded",
-    )
-    parser.add_argument(
-        "--processes", type=int, metavar="N", help="with --launch: how many per machine; default: one per GPU of it"
-    )
-    parser.add_argument(
-        "--nodes", type=int, metavar="N", help="with --launch: how many machines; each runs the command"
-    )
-    parser.add_argument("--node-rank", type=int, metavar="R", help="number of this machine, from 0")
+    launch = "run as several processes. ddp: each holds all weights. fsdp2: weights are sharded"
+    parser.add_argument("--launch", choices=NAMES, help=launch)
+    numbers = {
+        "--processes": ("N", "with --launch: how many per machine; default: one per GPU of it"),
+        "--nodes": ("N", "with --launch: how many machines; each runs the command"),
+        "--node-rank": ("R", "number of this machine, from 0"),
+        "--rollout-nodes": ("K", "with --print-job: K more machines, which serve the policy with vLLM and sample"),
+    }
+    for flag, (metavar, words) in numbers.items():
+        parser.add_argument(flag, type=int, metavar=metavar, help=words)
     parser.add_argument("--rendezvous", metavar="HOST:PORT", help="where the machines meet: a port of machine 0")
-    parser.add_argument(
-        "--print-job",
-        choices=JOBS,
-        help="with --launch: print a job file that runs this command on all machines, and stop",
-    )
-    parser.add_argument(
-        "--rollout-nodes",
-        type=int,
-        metavar="K",
-        help="with --print-job: K more machines, which serve the policy with vLLM and sample",
-    )
+    job = "with --launch: print a job file that runs this command on all machines, and stop"
+    parser.add_argument("--print-job", choices=JOBS, help=job)
 
 
 def config_file(kind: str) -> Path:
@@ -92,15 +81,13 @@ def launch(args: argparse.Namespace, command: str, flags: Sequence[str] = ()) ->
         note = Path(folder) / "status"
         child = subprocess.Popen(wanted, env=os.environ | {STATUS: str(note)})
         # Ctrl-C reaches the processes by itself; this one only waits for what they make of it.
-        before = (
-            signal.signal(signal.SIGINT, signal.SIG_IGN),
-            signal.signal(signal.SIGTERM, lambda *_: child.terminate()),
-        )
+        interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        terminate = signal.signal(signal.SIGTERM, lambda *_: child.terminate())
         try:
             status = child.wait()
         finally:
-            signal.signal(signal.SIGINT, before[0])
-            signal.signal(signal.SIGTERM, before[1])
+            signal.signal(signal.SIGINT, interrupt)
+            signal.signal(signal.SIGTERM, terminate)
         if note.exists():
             return int(note.read_text())
     if status == 0:
@@ -135,7 +122,6 @@ def check_launch(args: argparse.Namespace) -> None:
 
 
 def _given(args: argparse.Namespace) -> list[str]:
-    """Which flags that go with --launch were given."""
     flags = ("processes", "nodes", "node_rank", "rendezvous", "print_job", "rollout_nodes")
     return [f"--{name.replace('_', '-')}" for name in flags if getattr(args, name) is not None]
 

@@ -22,9 +22,8 @@ def add_settings(parser: argparse.ArgumentParser, cls: type) -> None:
     parser.add_argument("--config", metavar="FILE", help="YAML file of settings; see --print-config")
     if "critic" in cls.__dataclass_fields__:  # type: ignore[attr-defined]
         parser.add_argument("--critic", metavar="NAME", help="who writes the critiques; the same as critic=NAME")
-    parser.add_argument(
-        "--print-config", action="store_true", help="print the resolved settings as YAML, with help, and stop"
-    )
+    shown = "print the resolved settings as YAML, with help, and stop"
+    parser.add_argument("--print-config", action="store_true", help=shown)
     first, every = config.common(cls), list(config.describe(cls))
     parser.epilog = _listing(first)
     if len(first) < len(every):
@@ -34,12 +33,9 @@ def add_settings(parser: argparse.ArgumentParser, cls: type) -> None:
 
 def add_unsafe(parser: argparse.ArgumentParser) -> None:
     """Declare the word that lets the critic `code` run programs unprotected."""
-    parser.add_argument(
-        "--unsafe-no-sandbox",
-        action="store_true",
-        help="let the critic `code` run programs without a sandbox, as you, with your files and your network: only on "
-        "a machine that can be thrown away",
-    )
+    unsafe = "let the critic `code` run programs without a sandbox, as you, with your files and your network: only on "
+    unsafe += "a machine that can be thrown away"
+    parser.add_argument("--unsafe-no-sandbox", action="store_true", help=unsafe)
 
 
 def flags_again(args: argparse.Namespace) -> list[str]:
@@ -90,9 +86,8 @@ def resolve(args: argparse.Namespace, cls: type[S], overrides: list[str]) -> S |
         overrides = [*overrides, "critics.code.unsafe=true"]
     if (critic := getattr(args, "critic", None)) is not None:
         said = f"critic={config.inline(critic)}"
-        if other := [
-            word for word in overrides if word.startswith("critic=") and word not in (said, f"critic={critic}")
-        ]:
+        others = [word for word in overrides if word.startswith("critic=")]
+        if other := [word for word in others if word not in (said, f"critic={critic}")]:
             raise UsageError(f"--critic {critic} and {other[0]} say different things; keep one of them")
         overrides = [*overrides, said]
     resolved = config.load(cls, args.config, overrides, warn=_tell)

@@ -8,6 +8,7 @@ import argparse
 import json
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from text2grad.errors import RunError, UsageError, first_line
@@ -15,8 +16,6 @@ from text2grad.secrets import found_in, hidden, remember
 
 PARTS = ("model", "best", "adapter")
 _HUB_NAME = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
-_PIECE, _OVERLAP = 1 << 20, 512
-"""Characters of a file that are looked at together, and those of them that are looked at again with the next."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,26 +54,19 @@ def key_in(path: Path) -> str | None:
     """What looks like a key in a file, whatever its name; None for one that is no text: those have zero bytes."""
     with path.open("rb") as file:
         start = file.read(8192)
-        utf16 = start[:2] in (b"\xff\xfe", b"\xfe\xff")
-        if b"\0" in start and not utf16:
-            return None
-    with path.open(encoding="utf-16" if utf16 else "utf-8", errors="replace", newline="") as text:
-        before = ""
-        while piece := text.read(_PIECE):
-            if (found := found_in(before + piece)) is not None:
-                return found
-            before = piece[-_OVERLAP:]
-    return None
+    utf16 = start[:2] in (b"\xff\xfe", b"\xfe\xff")
+    if b"\0" in start and not utf16:
+        return None
+    return found_in(path.read_text(encoding="utf-16" if utf16 else "utf-8", errors="replace"))
 
 
 def check_base(config: Path) -> None:
     """Refuse an adapter whose base others do not have."""
     if not config.is_file():
         return
-    try:
+    base = None
+    with suppress(ValueError, LookupError, TypeError, RecursionError):
         base = json.loads(config.read_bytes())["base_model_name_or_path"]
-    except (ValueError, LookupError, TypeError, RecursionError):
-        base = None
     if not isinstance(base, str):
         raise RunError(
             f"{config}: should be a JSON object with the name of the adapter's base as base_model_name_or_path; "

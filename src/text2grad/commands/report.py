@@ -11,23 +11,20 @@ from text2grad.runs import write_atomic
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "text2grad report RUN… [--out FILE] [--open]"
-    parser.add_argument(
-        "runs",
-        nargs="*",
-        metavar="RUN",
-        help="run folders, or a folder of them; runs that differ only in the seed form one arm",
-    )
-    parser.add_argument(
-        "--out", metavar="FILE", help="the page; by default RUN/report.html for one run, ./report.html for several"
-    )
+    runs = "run folders, or a folder of them; runs that differ only in the seed form one arm"
+    parser.add_argument("runs", nargs="*", metavar="RUN", help=runs)
+    out = "the page; by default RUN/report.html for one run, ./report.html for several"
+    parser.add_argument("--out", metavar="FILE", help=out)
     parser.add_argument("--open", action="store_true", help="open it in the browser")
 
 
 def run(args: argparse.Namespace) -> int:
     if not args.runs:
         raise UsageError("wants at least one run folder: text2grad report RUN…")
-    target = _target(args.out, args.runs)
-
+    if args.out is not None and Path(args.out).is_dir():
+        inside = Path(args.out) / "report.html"
+        raise UsageError(f"--out {args.out}: should be a file to write to, got a folder; say {inside}")
+    target = Path(args.out or (Path(args.runs[0]) / "report.html" if len(args.runs) == 1 else "report.html"))
     from text2grad.report.folders import find_folders, read_runs
     from text2grad.report.page import build
 
@@ -48,11 +45,3 @@ def run(args: argparse.Namespace) -> int:
     if args.open and not webbrowser.open(target.resolve().as_uri()):
         print("no browser could be started here: open the file yourself")
     return 0
-
-
-def _target(out: str | None, runs: list[str]) -> Path:
-    if out is None:
-        return Path(runs[0]) / "report.html" if len(runs) == 1 else Path("report.html")
-    if Path(out).is_dir():
-        raise UsageError(f"--out {out}: should be a file to write to, got a folder; say {Path(out) / 'report.html'}")
-    return Path(out)

@@ -33,13 +33,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", default="studio", metavar="DIR", help="the studio's folder (default: studio)")
     parser.add_argument("--port", type=int, default=8265, metavar="N", help="0: any free one (default: 8265)")
     parser.add_argument("--host", default="127.0.0.1", help="where to listen; other than loopback only with a password")
-    parser.add_argument(
-        "--name",
-        action="append",
-        default=[],
-        metavar="HOST",
-        help="with --host: a DNS name of this machine, also twice",
-    )
+    name = "with --host: a DNS name of this machine, also twice"
+    parser.add_argument("--name", action="append", default=[], metavar="HOST", help=name)
     parser.add_argument("--password", metavar="WORD", help=f"for people on other machines; better in {PASSWORD}")
     parser.add_argument(
         "--store", metavar="URL", help="postgresql://…, for a team, or in TEXT2GRAD_STUDIO_STORE; else SQLite"
@@ -105,8 +100,9 @@ def _of(name: str) -> list[str]:
 def _serve(args: argparse.Namespace, folder: Any, password: str | None) -> int:
     import uvicorn
 
+    from text2grad.studio.api import Studio
     from text2grad.studio.folder import Workshop, shown_store
-    from text2grad.studio.server import Studio, make_app
+    from text2grad.studio.server import make_app
 
     listening = _bound(args.host, args.port)
     port = listening.getsockname()[1]
@@ -135,17 +131,15 @@ def _serve(args: argparse.Namespace, folder: Any, password: str | None) -> int:
 def _bound(host: str, port: int) -> Any:
     import socket
 
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    made = socket.socket(family)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    six = ":" in host
+    family, both = socket.AF_INET6 if six else socket.AF_INET, six and socket.has_dualstack_ipv6()
     try:
-        made.bind((host, port))
-        made.listen(128)  # whoever comes before the server is up waits
+        # Whoever comes before the server is up waits.
+        return socket.create_server((host, port), family=family, backlog=128, dualstack_ipv6=both)
     except OSError as problem:
         raise UsageError(
             f"--host {host} --port {port}: cannot listen there ({problem.strerror}); name another --port"
         ) from None
-    return made
 
 
 def _export(args: argparse.Namespace, words: list[str], overrides: list[str]) -> int:

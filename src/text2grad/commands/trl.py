@@ -2,7 +2,7 @@
 
 from text2grad.commands.train import check
 from text2grad.commands.training import TrainingCommand
-from text2grad.training.trl_settings import TRLSettings
+from text2grad.training.settings import TRLSettings
 
 _command = TrainingCommand(
     "trl",

@@ -60,11 +60,7 @@ def write_step(
 
 
 def _sequence(row: TrainingRow, seq_len: int) -> dict[str, list[Any]]:
-    if row.advantages is None or row.logprobs is None:
-        raise InvalidData(
-            f"the row of example {row.id!r} should have logprobs and advantages for prime-rl; "
-            f"judge(…, logprobs=…) keeps the one, text2grad.with_advantages(rows) makes the other"
-        )
+    logprobs, advantages = row.learned_from("prime-rl")
     before = len(row.prompt_ids)
     if before + len(row.completion_ids) > seq_len:
         raise InvalidData(
@@ -74,8 +70,8 @@ def _sequence(row: TrainingRow, seq_len: int) -> dict[str, list[Any]]:
     return {
         "input_ids": [*row.prompt_ids, *row.completion_ids],
         "loss_mask": [*[False] * before, *map(bool, row.mask)],
-        "advantages": [*[0.0] * before, *row.advantages],
-        "inference_logprobs": [*[0.0] * before, *row.logprobs],
+        "advantages": [*[0.0] * before, *advantages],
+        "inference_logprobs": [*[0.0] * before, *logprobs],
     }
 
 

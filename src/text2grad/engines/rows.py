@@ -95,6 +95,15 @@ write 0 where there is nothing to say
     def scored(self) -> bool:
         return self.token_rewards is not None
 
+    def learned_from(self, engine: str) -> tuple[Numbers, Numbers]:
+        """Its log-probs and its advantages, both of which this engine needs."""
+        if self.advantages is None or self.logprobs is None:
+            raise InvalidData(
+                f"the row of example {self.id!r} should have logprobs and advantages for {engine}; "
+                f"judge(…, logprobs=…) keeps the one, text2grad.with_advantages(rows) makes the other"
+            )
+        return self.logprobs, self.advantages
+
 
 CREDIT = ("token_rewards", "verdicts", "advantages")
 """Streams that are 0 where the mask is."""

@@ -180,6 +180,10 @@ class Denied(RunError):
         why = shorten(hidden(said, message=True), 300)
         super().__init__(f"{server.name}{path} refused (status {status}): {why}. {server.engine.advice(status, path)}")
 
+    def __reduce__(self) -> tuple[type[RunError], tuple[object, ...]]:
+        """To other processes it goes as its message."""
+        return RunError, self.args
+
 
 class Engine(NamedTuple):
     """How one kind of server is asked."""

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from text2grad.engines.rows import TrainingRow
-from text2grad.errors import InvalidData
 
 
 def datums(rows: Sequence[TrainingRow]) -> list[Any]:
@@ -33,15 +32,11 @@ def streams(row: TrainingRow) -> dict[str, Any] | None:
     """
     if not row.scored:
         return None
-    if row.advantages is None or row.logprobs is None:
-        raise InvalidData(
-            f"the row of example {row.id!r} should have logprobs and advantages for tinker; "
-            f"judge(…, logprobs=…) keeps the one, text2grad.with_advantages(rows) makes the other"
-        )
+    logprobs, advantages = row.learned_from("tinker")
     ids, before = [*row.prompt_ids, *row.completion_ids], [0.0] * (len(row.prompt_ids) - 1)
     return {
         "input": ids[:-1],
         "target_tokens": ids[1:],
-        "logprobs": [*before, *row.logprobs],
-        "advantages": [*before, *row.advantages],
+        "logprobs": [*before, *logprobs],
+        "advantages": [*before, *advantages],
     }

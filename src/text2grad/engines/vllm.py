@@ -16,11 +16,11 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -38,7 +38,7 @@ from text2grad.engines.servers import (
     rest_after,
     servers_at,
 )
-from text2grad.errors import ConfigError, RunError, Text2GradError
+from text2grad.errors import ConfigError, RunError
 from text2grad.models.backbone import write_adapter, write_weights
 from text2grad.models.modes import evaluating
 from text2grad.models.parallel import whole_weights
@@ -48,7 +48,6 @@ from text2grad.runs import aside
 from text2grad.runs.folder import MACHINE, clear_left
 from text2grad.runs.world import ALONE, World
 
-T = TypeVar("T")
 PROBE_TOKENS = 24
 ROOTS = "text2grad-weights"
 """How the folders begin that weights are handed over in."""
@@ -167,12 +166,12 @@ class ServedSampler:
             prompt = self.world.broadcast(tuple(prompts[0]) if prompts else self.end_ids[:1])
             tokens = min(PROBE_TOKENS, self.settings.max_new_tokens)
             self._question = Question(prompt, tokens, self.settings.temperature, 0, self.end_ids)
-        answers = self._on_main(self._push_to_all)
+        answers = self.world.on_main(self._push_to_all)
         self._check(answers)
         for server in self.servers:
             server.holds = self.weights.name if server.url in answers else ""
         if before is not None:
-            self._on_main(lambda: self._forget(before))
+            self.world.on_main(lambda: self._forget(before))
         self.push_seconds += time.perf_counter() - start
 
     def _written(self) -> Weights:
@@ -192,7 +191,7 @@ class ServedSampler:
                     narrow = self.settings.dtype == "bfloat16"
                     write_weights(policy.base, scratch, whole, narrow=narrow)
 
-        self._on_main(write)
+        self.world.on_main(write)
         return weights
 
     def _push_to_all(self) -> dict[str, Answer]:
@@ -334,20 +333,6 @@ class ServedSampler:
         with evaluating(self.policy):
             logprobs_BT, _ = self.policy.logprobs_and_values(batch, len(batch), self.world)
         return {ids: tuple(logprobs_BT[row, : len(ids)].tolist()) for row, ids in enumerate(different)}
-
-    def _on_main(self, work: Callable[[], T]) -> T:
-        """Done by the main process; what comes of it, a refusal too, is everybody's."""
-        done: T | None = None
-        problem: str | None = None
-        if self.world.is_main:
-            try:
-                done = work()
-            except (Text2GradError, OSError) as refusal:
-                problem = str(refusal)
-        done, problem = self.world.broadcast((done, problem))
-        if problem is not None:
-            raise RunError(problem)
-        return done  # type: ignore[return-value]
 
 
 def sums_of(weights: Iterable[Tensor]) -> list[int]:

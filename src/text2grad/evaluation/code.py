@@ -7,7 +7,8 @@ tables the tests that the prompt shows is read from its text.
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from math import comb
 from typing import Any
 
@@ -19,8 +20,11 @@ from text2grad.sandbox import UnusableTests, plan
 from text2grad.tasks.task import Mean, Metric, mean_of
 from text2grad.types import Example, Rollout
 
-KS = (1, 4, 8)
-_SUITE = "suite"
+KS = (4, 8)
+_ANY = "Chance that one of {} programs for a task passes every test: the unbiased estimate from samples."
+_HUMANEVAL = "Share of programs for HumanEval's tasks that pass every test, where they are held out beside others."
+_STATIC = "Share of completions whose program can be read, and uses no name that nobody defines."
+_TABLED = "Share of programs that hold a test of the prompt as a case: its arguments, and its value to return."
 
 
 def pass_at(k: int, samples: int, passed: int) -> float:
@@ -34,59 +38,25 @@ def pass_at(k: int, samples: int, passed: int) -> float:
 
 
 def metrics() -> list[Metric]:
+    """What is measured, in the order of the table."""
+    said: dict[str, tuple[str, str, Callable[[Sequence[Rollout]], float | None]]] = {
+        "pass_1": ("pass@1", "Share of programs that pass every test.", Mean(_each_passes)),
+        **{f"pass_{k}": (f"pass@{k}", _ANY.format(k), partial(_pass_at_k, k=k)) for k in KS},
+        "pass_1_humaneval": ("pass@1, HumanEval", _HUMANEVAL, Mean(partial(_each_passes, suite="humaneval"))),
+        "parses": ("Parses", "Share of completions that hold a program that Python can read.", mean_of(_parses)),
+        "no_static_errors": ("No static errors", _STATIC, mean_of(_clean)),
+        "hard_coded": ("Shown tests tabled", _TABLED, mean_of(_hard_coded)),
+    }
     return [
-        Metric("pass_1", "pass@1", "Share of programs that pass every test.", "higher", Mean(_each_passes)),
-        *(
-            Metric(
-                f"pass_{k}",
-                f"pass@{k}",
-                f"Chance that one of {k} programs for a task passes every test: the unbiased estimate from samples.",
-                "higher",
-                lambda rollouts, k=k: _pass_at_k(rollouts, k),  # type: ignore[misc]
-            )
-            for k in KS[1:]
-        ),
-        Metric(
-            "pass_1_humaneval",
-            "pass@1, HumanEval",
-            "Share of programs for HumanEval's tasks that pass every test, where they are held out beside others.",
-            "higher",
-            Mean(lambda rollouts: _each_passes(rollouts, "humaneval")),
-        ),
-        Metric(
-            "parses",
-            "Parses",
-            "Share of completions that hold a program that Python can read.",
-            "higher",
-            mean_of(_parses),
-        ),
-        Metric(
-            "no_static_errors",
-            "No static errors",
-            "Share of completions whose program can be read, and uses no name that nobody defines.",
-            "higher",
-            mean_of(_clean),
-        ),
-        Metric(
-            "hard_coded",
-            "Shown tests tabled",
-            "Share of programs that hold a test of the prompt as a case: its arguments, and its value to return.",
-            "lower",
-            mean_of(_hard_coded),
-        ),
+        Metric(key, title, help, "lower" if key == "hard_coded" else "higher", measure)
+        for key, (title, help, measure) in said.items()
     ]
 
 
-def _passes(rollout: Rollout) -> float | None:
-    """None where another critic judged, or none could."""
-    critique = rollout.critique
-    if critique is None or rollout.score is None or critique.verdict not in ("isolated", "in_process"):
-        return None
-    return float(rollout.score == 1.0)
-
-
 def _each_passes(rollouts: Sequence[Rollout], suite: str | None = None) -> list[float | None]:
-    return [_passes(one) if one.example.columns.get(_SUITE) == suite else None for one in rollouts]
+    """Of the rollouts of a suite; None also where another critic judged, or none could."""
+    known = [one.example.columns.get("suite") == suite and one.critique and one.critique.verdict for one in rollouts]
+    return [float(one.score == 1.0) if there else None for one, there in zip(rollouts, known, strict=True)]
 
 
 def _pass_at_k(rollouts: Sequence[Rollout], k: int) -> float | None:
@@ -120,7 +90,7 @@ def _parses(example: Example, text: str) -> float:
 
 
 def _clean(example: Example, text: str) -> float:
-    return float(bool(_parses(example, text)) and not undefined_names(_program(example, text)))
+    return float(_parses(example, text) and not undefined_names(_program(example, text)))
 
 
 def _hard_coded(example: Example, text: str) -> float | None:

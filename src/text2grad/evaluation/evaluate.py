@@ -47,13 +47,8 @@ def _score_error(rollouts: Sequence[Rollout]) -> float | None:
     return float(np.std(means, ddof=1) / len(means) ** 0.5) if len(means) > 1 else None
 
 
-SCORE_ERROR = Metric(
-    "score_error",
-    "Standard error of the score",
-    "How far the mean score would move by chance with other examples of the same kind.",
-    "lower",
-    _score_error,
-)
+_BY_CHANCE = "How far the mean score would move by chance with other examples of the same kind."
+SCORE_ERROR = Metric("score_error", "Standard error of the score", _BY_CHANCE, "lower", _score_error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +92,10 @@ class Results:
 
 
 def evaluate(
-    model: str,
-    settings: EvaluateSettings,
-    *,
-    writer: Writer | None = None,
-    world: World = ALONE,
-    device: str | None = None,
-    show: bool = False,
+    model: str, settings: EvaluateSettings, *, world: World = ALONE, device: str | None = None, show: bool = False
 ) -> Results:
-    """`model`: an alias, a model folder, a run folder, a .gguf file or a hub id. `writer`: a model that is loaded
-    already. `device`: of this process, where it is another than the setting says. With several processes all of them
-    call this, and each gets the results."""
+    """`model`: an alias, a model folder, a run folder, a .gguf file or a hub id. `device`: of this process, where it is
+    another than the setting says. With several processes all of them call this, and each gets the results."""
     task = task_of(settings)
     metrics = (*task.metrics, *metrics_named(settings.metrics), SCORE_ERROR)
     split = settings.split or ("validation" if "validation" in task.splits else "train")
@@ -123,9 +111,7 @@ def evaluate(
         chooser = None
         if settings.best_of_critic is not None:
             chooser = stack.enter_context(_reward_function(settings.best_of_critic, settings))
-        if writer is None:
-            place = device or settings.device
-            writer = Writer.load(model, settings.sampling, settings.format, place, settings.dtype)
+        writer = Writer.load(model, settings.sampling, settings.format, device or settings.device, settings.dtype)
         metrics = (*metrics, *choice_metrics(writer)) if has_choices(examples) else metrics
         check_metrics(metrics)
         total, began = len(examples) * (1 + settings.reflect + sampled), time.perf_counter()
@@ -189,9 +175,5 @@ def _complain(rollouts: Sequence[Rollout], critic: Critic, examples: Sequence[Ex
     """A critic that scores nothing usually lacks a column."""
     if not any(rollout.scored for rollout in rollouts):
         columns = ", ".join(f"`{name}`" for name in columns_of(examples)) or "none"
-        log.warning(
-            "the critic %s scored no completion. The columns that the examples have for it are: %s "
-            "(docs/critics.md says what each critic needs)",
-            name_of(critic),
-            columns,
-        )
+        told = "the critic %s scored no completion. The columns that the examples have for it are: %s "
+        log.warning(told + "(docs/critics.md says what each critic needs)", name_of(critic), columns)

@@ -63,11 +63,11 @@ class Evaluator:
         """One completion per example."""
         return self._evaluated(self._written(write, 1, None), prefix)
 
-    def samples(self, write: Write, count: int, *, seed: int, prefix: str = "samples") -> Evaluation:
+    def samples(self, write: Write, count: int, *, seed: int) -> Evaluation:
         """`count` sampled completions per example. The same seed gives the same ones."""
-        return self._evaluated(self._written(write, count, seed), prefix)
+        return self._evaluated(self._written(write, count, seed), "samples")
 
-    def best_of(self, samples: Evaluation, count: int, prefix: str = "best_of") -> Evaluation:
+    def best_of(self, samples: Evaluation, count: int) -> Evaluation:
         """Of the first `count` completions of each example, the one that the choosing critic scores highest; the first
         of them where several are equal. One without a score is chosen only where none has one."""
         groups: dict[int, list[Rollout]] = {}
@@ -80,7 +80,7 @@ class Evaluator:
         worth = [-np.inf if score is None else score for score in scores]
         starts = range(0, len(candidates), count)
         best = [candidates[start + int(np.argmax(worth[start : start + count]))] for start in starts]
-        return self._measured(best, prefix)
+        return self._measured(best, "best_of")
 
     def reflection(
         self, first: Evaluation, again: Callable[[Sequence[Rollout]], list[Rollout]], prefix: str = "reflection"

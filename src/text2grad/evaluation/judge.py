@@ -54,18 +54,14 @@ _BARE = re.compile(r"\W*(A|B|tie)\W*", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Verdicts:
-    """Over all pairs: 1 where ours wins in both orders, 0 where it loses in both, else one half."""
+    """Over all pairs: 1 where ours wins, 0 where it loses, one half where it does neither over both orders."""
 
     judge: str
     each: list[float | None]
     """None: a reply could not be read, so the pair does not count."""
 
-    @property
-    def counted(self) -> list[float]:
-        return [value for value in self.each if value is not None]
-
     def to_json(self) -> dict[str, Any]:
-        counted = self.counted
+        counted = [value for value in self.each if value is not None]
         rate = sum(counted) / len(counted) if counted else None
         low, high = wilson(sum(counted), len(counted)) if counted else (None, None)
         return {
@@ -173,10 +169,11 @@ def judge_pairs(
     each: list[float | None] = [0.5] * len(ours)
     for turn, place in enumerate(asked):
         first, second = (_read(reply) for reply in replies[2 * turn : 2 * turn + 2])
-        # In the second order ours is B.
-        each[place] = None if first is None or second is None else (first + 1 - second) / 2
-    values = [None if value is None else 1.0 if value > 0.5 else 0.0 if value < 0.5 else 0.5 for value in each]
-    return Verdicts(name, values)
+        if first is None or second is None:
+            each[place] = None
+        elif first != second:
+            each[place] = float(first > second)  # in the second order, ours is B
+    return Verdicts(name, each)
 
 
 def _read(reply: str | None) -> float | None:

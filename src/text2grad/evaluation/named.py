@@ -62,16 +62,8 @@ def rouge() -> list[Metric]:
         references = references_of(example)
         return float(scores(references, text)[ROUGE[key]].fmeasure) if references else None
 
-    return [
-        Metric(
-            key,
-            f"ROUGE-{key[-1].upper()}",
-            "F-measure of the overlap with the nearest reference, by rouge-score with stemming.",
-            "higher",
-            mean_of(partial(measure, key)),
-        )
-        for key in ROUGE
-    ]
+    help = "F-measure of the overlap with the nearest reference, by rouge-score with stemming."
+    return [Metric(key, f"ROUGE-{key[-1].upper()}", help, "higher", mean_of(partial(measure, key))) for key in ROUGE]
 
 
 def bleu() -> Metric:
@@ -113,13 +105,8 @@ def similarity(model: str) -> Metric:
             for rollout, some in zip(rollouts, wanted, strict=True)
         ]
 
-    return Metric(
-        "similarity",
-        "Embedding similarity",
-        f"Cosine of the embeddings of completion and nearest reference, by {Path(model).name}.",
-        "higher",
-        Mean(each),
-    )
+    help = f"Cosine of the embeddings of completion and nearest reference, by {Path(model).name}."
+    return Metric("similarity", "Embedding similarity", help, "higher", Mean(each))
 
 
 def support() -> list[Metric]:
@@ -144,22 +131,11 @@ def support() -> list[Metric]:
         lacking, every = count(example, text)
         return lacking / every if every else 0.0
 
-    lacking = "names and numbers that are not in the source"
+    absolute = "Number of names and numbers that are not in the source, per completion."
+    relative = "Of a completion's names and numbers, those that are not in the source; 0 where it has none."
     return [
-        Metric(
-            "unsupported",
-            "Unsupported facts",
-            f"Number of {lacking}, per completion.",
-            "lower",
-            mean_of(lambda example, text: count(example, text)[0]),
-        ),
-        Metric(
-            "unsupported_share",
-            "Unsupported share",
-            f"Of a completion's names and numbers, those {lacking[22:]}; 0 where it has none.",
-            "lower",
-            mean_of(share),
-        ),
+        Metric("unsupported", "Unsupported facts", absolute, "lower", mean_of(lambda *given: count(*given)[0])),
+        Metric("unsupported_share", "Unsupported share", relative, "lower", mean_of(share)),
     ]
 
 
@@ -176,13 +152,8 @@ def grounded() -> Metric:
         sentences = {clause.sentence for clause in clauses}
         return 1 - len({clause.sentence for clause in clauses if clause.doubt >= doubt}) / len(sentences)
 
-    return Metric(
-        "supported_sentences",
-        "Supported sentences",
-        "Share of a completion's sentences without a clause that the passages do not say, by the critic grounded.",
-        "higher",
-        mean_of(share),
-    )
+    help = "Share of a completion's sentences without a clause that the passages do not say, by the critic grounded."
+    return Metric("supported_sentences", "Supported sentences", help, "higher", mean_of(share))
 
 
 def overlap() -> Metric:

@@ -71,20 +71,8 @@ class EvaluateSettings(ModelSettings):
 
     COMMON: ClassVar = (
         *("task", "data", "held_out", "columns", "task_options", "split", "examples", "critic", "samples", "best_of"),
-        *(
-            "best_of_critic",
-            "reflect",
-            "metrics",
-            "judge",
-            "against",
-            "grader",
-            "seed",
-            "device",
-            "dtype",
-            "format",
-            "sampling.max_new_tokens",
-        ),
-        *("sampling.temperature", "sampling.batch"),
+        *("best_of_critic", "reflect", "metrics", "judge", "against", "grader", "seed", "device", "dtype", "format"),
+        *("sampling.max_new_tokens", "sampling.temperature", "sampling.batch"),
     )
 
 

@@ -1,14 +1,8 @@
 """How far spans that a critic gives agree with spans that people marked.
 
 Enters: `Judged` completions: people's spans and the critic's, None where its reply could not be read. Leaves:
-precision, recall and F1 of each verdict, counted in three ways:
-
-tokens      a token counts once, whatever its length. Tokens are given by offsets, else words stand for them.
-content     characters of content words; a word has the verdict of its first character.
-spans       a person's span is found if one of the critic's with the same verdict overlaps it enough, and a critic's
-            span is right if one of theirs does.
-
-A reply that could not be read is wrong everywhere: what people marked there is missed, "no verdict" included.
+precision, recall and F1 of each verdict, by tokens or by spans. A reply that could not be read is wrong everywhere:
+what people marked there is missed, "no verdict" included.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,7 +15,6 @@ from numpy.typing import NDArray
 
 from text2grad.feedback.align.overlap import SIGN, project
 from text2grad.feedback.align.settings import AlignSettings
-from text2grad.feedback.critics.words import words_of
 from text2grad.feedback.rows import Row
 from text2grad.feedback.text import Text
 from text2grad.types import Span, Verdict
@@ -89,23 +82,13 @@ class Agreement:
 
 
 def by_tokens(items: Iterable[Judged]) -> dict[Verdict, Agreement]:
-    """Token by token; a token in no span has the verdict neutral.
+    """Token by token, whatever its length; a token in no span has the verdict neutral.
 
     >>> item = Judged("Seven ships left.", (Span(0, 5, "poor"),), (Span(0, 11, "poor"),))
     >>> by_tokens([item])["poor"]
     Agreement(called=2.0, right=1.0, marked=1.0, found=1.0)
     """
-    return _summed(items, _tokens)
-
-
-def by_content(items: Iterable[Judged]) -> dict[Verdict, Agreement]:
-    """In characters of content words.
-
-    >>> item = Judged("Seven of them left.", (Span(0, 5, "poor"),), (Span(0, 18, "poor"),))
-    >>> by_content([item])["poor"]
-    Agreement(called=9.0, right=5.0, marked=5.0, found=5.0)
-    """
-    return _summed(items, _content)
+    return summed(items, _tokens)
 
 
 def by_spans(items: Iterable[Judged], least: float = 0.5) -> dict[Verdict, Agreement]:
@@ -149,18 +132,8 @@ def _tokens(item: Judged) -> Units:
     return places, (places[:, 1] > places[:, 0]).astype(float)
 
 
-def _content(item: Judged) -> Units:
-    words = content_words(item.text)
-    return np.stack([words[:, 0], words[:, 0] + 1], axis=1), (words[:, 1] - words[:, 0]).astype(float)
-
-
-def content_words(text: str) -> NDArray[np.int64]:
-    """(start, end) of the words that say something by themselves, in order."""
-    found = [(word.start, word.end) for word in words_of(Text(text)) if word.content]
-    return np.array(found, dtype=np.int64).reshape(-1, 2)
-
-
-def _summed(items: Iterable[Judged], units: Callable[[Judged], Units]) -> dict[Verdict, Agreement]:
+def summed(items: Iterable[Judged], units: Callable[[Judged], Units]) -> dict[Verdict, Agreement]:
+    """Place by place, by the weight of each."""
     total = {verdict: Agreement() for verdict in VERDICTS}
     for item in items:
         places, weight = units(item)
@@ -243,11 +216,9 @@ def _kappa(words: Mapping[Verdict, Agreement]) -> float | None:
 def _correlation(scores: Sequence[tuple[float, float]]) -> float | None:
     if len(scores) < 3:
         return None
-    first, second = (_ranks(np.array(column)) for column in zip(*scores, strict=True))
-    return float(np.corrcoef(first, second)[0, 1]) if np.std(first) and np.std(second) else None
-
-
-def _ranks(numbers: Numbers) -> Numbers:
-    """Places in ascending order; equal numbers share the mean of theirs."""
-    _, place, count = np.unique(numbers, return_inverse=True, return_counts=True)
-    return (np.cumsum(count) - (count - 1) / 2)[place]
+    ranks = []
+    for column in zip(*scores, strict=True):
+        # Places in ascending order; equal numbers share the mean of theirs.
+        _, place, count = np.unique(column, return_inverse=True, return_counts=True)
+        ranks.append((np.cumsum(count) - (count - 1) / 2)[place])
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1]) if all(map(np.std, ranks)) else None

@@ -106,7 +106,9 @@ async def annotate(
         if isinstance(alignment, InvalidData):
             results[index] = Rejected(items[index][0], identity(fields), str(alignment))
         else:
-            results[index] = _with_spans(fields, row, row.with_given(alignment))
+            located = row.with_given(alignment)
+            said = row.critique.to_json() | {"omissions": list(located.omissions)}
+            results[index] = fields | {"critique": said} | {key: located.to_json()[key] for key in ("spans", "missed")}
     return results
 
 
@@ -188,9 +190,3 @@ def _judged(fields: Fields, row: Row, critique: Critique, brought: bool) -> Row:
     spans = spans_in(fields, row.completion) if brought else ()
     judged = row if brought else replace(row, revision=None, verdict=None)
     return replace(judged, critique=critique, spans=spans)
-
-
-def _with_spans(fields: Fields, row: Row, alignment: Alignment) -> Fields:
-    plain = alignment.to_json()
-    critique_now = row.critique.to_json() | {"omissions": list(alignment.omissions)}
-    return {**fields, "critique": critique_now, "spans": plain["spans"], "missed": plain["missed"]}

@@ -22,14 +22,7 @@ from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.critics.named import critic_named
 from text2grad.feedback.critics.protocol import Critic, Critiques, OwnLoop, ask
 from text2grad.feedback.critics.words import prompt_text
-from text2grad.feedback.rewards import (
-    RunningScale,
-    RunningSpread,
-    on_last_token,
-    scale_pairs,
-    token_rewards,
-    total_of,
-)
+from text2grad.feedback.rewards import RunningScale, RunningSpread, on_last_token, scale_pairs, token_rewards, total_of
 from text2grad.feedback.settings import CriticSettings, Scoring
 from text2grad.runs.folder import Closable
 from text2grad.runs.world import ALONE, World
@@ -78,16 +71,11 @@ def judge(
     with RewardFunction(named, align or AlignSettings(), scoring or Scoring()) as reward_function:
         judged = reward_function(examples, completions, truncated=truncated)
     groups: dict[str, int] = {}
-    return [
-        replace(
-            rollout,
-            index=index,
-            group=groups.setdefault(rollout.example.id, len(groups)),
-            prompt_ids=tuple(prompt_ids[index]) if prompt_ids else (),
-            logprobs=tuple(logprobs[index]) if logprobs else None,
-        )
-        for index, rollout in enumerate(judged)
-    ]
+    for index, rollout in enumerate(judged):
+        group = groups.setdefault(rollout.example.id, len(groups))
+        ids, probs = tuple(prompt_ids[index]) if prompt_ids else (), tuple(logprobs[index]) if logprobs else None
+        judged[index] = replace(rollout, index=index, group=group, prompt_ids=ids, logprobs=probs)
+    return judged
 
 
 class RewardFunction(Closable):
@@ -209,10 +197,8 @@ class RewardFunction(Closable):
             return list(rollouts)
         prompts = [rollouts[i].example.prompt for i in scored]
         texts = [rollouts[i].completion.text for i in scored]
-        explained, critiques = list(rollouts), write(prompts, texts, [rollouts[i].critique for i in scored])
-        for i, critique in zip(scored, critiques, strict=True):
-            explained[i] = replace(rollouts[i], critique=critique)
-        return explained
+        critiques = dict(zip(scored, write(prompts, texts, [rollouts[i].critique for i in scored]), strict=True))
+        return [replace(one, critique=critiques.get(i, one.critique)) for i, one in enumerate(rollouts)]
 
     def probe(self, model: Critic, example: Example) -> None:
         """Ask a critic in this one about a single example: a wrong key or address is found now. Its reply is
@@ -245,7 +231,6 @@ class RewardFunction(Closable):
         rewards = token_rewards(critique, alignment, completion, self.scoring, worth)
         if self.scalar:
             rewards = on_last_token(rewards)
-        total = critique.score
         return Rollout(
             example,
             completion,
@@ -254,7 +239,7 @@ class RewardFunction(Closable):
             alignment=alignment,
             token_rewards=tuple(rewards.tolist()),
             verdicts=token_verdicts(completion, alignment, ended=not truncated),
-            score=total_of(critique, alignment, completion.text) if total is None else total,
+            score=critique.score if critique.score is not None else total_of(critique, alignment, completion.text),
         )
 
 
@@ -272,9 +257,8 @@ def columns_of(examples: Sequence[Example]) -> dict[str, list[Any]]:
     """What critics take by name, one list per column; None where an example lacks it."""
     names = dict.fromkeys(name for example in examples for name in example.columns)
     columns = {name: [example.columns.get(name) for example in examples] for name in names}
-    if any(example.reference is not None for example in examples):
-        columns["reference"] = [
-            example.reference if example.reference is not None else example.columns.get("reference")
-            for example in examples
-        ]
+    own = [example.reference for example in examples]
+    if any(text is not None for text in own):
+        others = columns.get("reference", own)
+        columns["reference"] = [text if text is not None else other for text, other in zip(own, others, strict=True)]
     return columns

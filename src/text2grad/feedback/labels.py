@@ -8,7 +8,7 @@ Two kinds of labels, by what the critiques hold (`feedback/rewards.py`):
 
 score       A token's reward is its share of what its span earns: Q(end) − Q(start), or verdict × scale where there is a
             score and no Q. All rewards, that of the stop included, sum to score − Q("").
-verdicts    The reward is the sign of the verdict times the severity of the span, 1 if none is given. Nothing is summed.
+verdicts    The reward is the sign of the verdict times the severity of the span, 1 if none is given.
 """
 
 import re
@@ -273,8 +273,7 @@ def _running_sums(text: str, offsets: Integers, sums: Numbers, start: float) -> 
 def _feedback(quotes: Sequence[Quote], omissions: Sequence[str]) -> str:
     sentences = []
     for verdict in ("good", "poor"):
-        cited = [cite(quote.text) for quote in quotes if quote.verdict == verdict]
-        if cited:
+        if cited := [cite(quote.text) for quote in quotes if quote.verdict == verdict]:
             sentences.append(f"{listed(cited, 8)} {'is' if len(cited) == 1 else 'are'} {verdict}.")
     if omissions:
         sentences.append("Something is left out.")

@@ -165,9 +165,8 @@ class RunningSpread:
         return [*self._sums, self.low, self.high, *self.latest]
 
     def restore(self, state: Sequence[float]) -> None:
-        self.count, self.total, self.squares, self.low, self.high, *latest = state
-        count, total, squares = latest
-        self.latest = count, total, squares
+        self.count, self.total, self.squares, self.low, self.high = state[:5]
+        self.latest = state[5], state[6], state[7]
 
     @property
     def value(self) -> float:
@@ -175,8 +174,7 @@ class RunningSpread:
 
 
 def _added(sums: tuple[float, float, float], scores: Sequence[float]) -> tuple[float, float, float]:
-    count, total, squares = sums
-    return count + len(scores), total + sum(scores), squares + sum(score * score for score in scores)
+    return sums[0] + len(scores), sums[1] + sum(scores), sums[2] + sum(score * score for score in scores)
 
 
 def _deviation(sums: tuple[float, float, float]) -> float:
@@ -245,7 +243,10 @@ def token_rewards(
     if scoring.rule == "paper":
         return project(alignment.spans, offsets)
     if critique.quality:
-        earned = _by_quality(critique, alignment, completion.text, offsets, scoring.placement)
+        inside = {edge for span in alignment.spans for edge in (span.start, span.end)} - {0, len(completion.text)}
+        edges = np.array([*sorted(inside), len(completion.text)])
+        gains = np.diff(quality_at(critique, edges), prepend=empty_quality(critique))
+        earned = _placed(edges, gains, offsets, scoring.placement)
     else:
         if critique.score is None:
             scale = 1.0 / _remarks(alignment)
@@ -298,15 +299,6 @@ def quality_at(critique: Critique, edges: NDArray[np.int64]) -> Rewards:
     ends, values = (np.array(column) for column in zip(*critique.quality, strict=True))
     known = np.searchsorted(ends, edges, side="right") - 1
     return np.where(known >= 0, values[np.maximum(known, 0)], empty_quality(critique))
-
-
-def _by_quality(
-    critique: Critique, alignment: Alignment, text: str, offsets: NDArray[np.int64], placement: str
-) -> Rewards:
-    inside = {edge for span in alignment.spans for edge in (span.start, span.end) if 0 < edge < len(text)}
-    edges = np.array([*sorted(inside), len(text)])
-    gains = np.diff(quality_at(critique, edges), prepend=empty_quality(critique))
-    return _placed(edges, gains, offsets, placement)
 
 
 def _by_verdict(alignment: Alignment, offsets: NDArray[np.int64], scale: float, placement: str) -> Rewards:

@@ -1,8 +1,7 @@
 """One row of a data file, checked. The format is in docs/formats.md; a row that breaks it says how.
 
-Enters: an object. Leaves: a `Row`, with its critique or still to be judged, or
-`InvalidData` that names the field, what it takes and what came. `Rejected` is what becomes of a row that cannot be
-used, and `Ids` knows which ids there have been.
+Enters: an object. Leaves: a `Row`, with its critique or still to be judged, or `InvalidData` that names the field, what
+it takes and what came.
 """
 
 import json
@@ -179,24 +178,22 @@ def _text(row: Mapping[str, Any], key: str) -> str | None:
 
 def _completion(row: Mapping[str, Any]) -> str:
     value = row.get("completion")
-    if isinstance(value, dict):
-        value = Completion.from_json(value).text
-    if not isinstance(value, str):
-        raise InvalidData(f"completion: should be a text, {_came(row, 'completion')}")
-    if not value.strip():
-        raise InvalidData(f"completion: should hold at least one visible character, got {shorten(value)}")
-    return value
+    return _visible(row, "completion", "a text", Completion.from_json(value).text if isinstance(value, dict) else value)
 
 
 def _critique(row: Mapping[str, Any]) -> Critique:
     value = row.get("critique")
     if isinstance(value, dict):
         return Critique.from_json(value)
+    return Critique(_visible(row, "critique", "a text or an object with `feedback`", value))
+
+
+def _visible(row: Mapping[str, Any], key: str, wanted: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise InvalidData(f"critique: should be a text or an object with `feedback`, {_came(row, 'critique')}")
+        raise InvalidData(f"{key}: should be {wanted}, {_came(row, key)}")
     if not value.strip():
-        raise InvalidData(f"critique: should hold at least one visible character, got {shorten(value)}")
-    return Critique(value)
+        raise InvalidData(f"{key}: should hold at least one visible character, got {shorten(value)}")
+    return value
 
 
 def _prompt(row: Mapping[str, Any]) -> str | None:

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from text2grad.errors import CorruptModel, DownloadFailed, ModelError, panicked
-from text2grad.models.checks import DATA, check_gguf
+from text2grad.errors import CorruptModel, DownloadFailed, ModelError
+from text2grad.models.checks import DATA, check_gguf, damage_named
 from text2grad.runs import aside, cache_folder, no_space_named
 from text2grad.runs.folder import Lock, file_digest
 
@@ -35,6 +35,9 @@ class WheelModel:
     megabytes: int
     eos_token: str
     """Ends a completion and pads a batch; some transformers versions read neither from the GGUF."""
+
+    def folder_of(self, alias: str) -> str:
+        return f"{alias}-{self.sha256[:12]}"
 
 
 ALIASES = {
@@ -59,11 +62,7 @@ def from_wheel(name: str, record: WheelModel) -> Path:
         origin = {"alias": name, "file": gguf.name, "sha256": record.sha256}
         convert_gguf(gguf, scratch / "model", origin, record.eos_token)
 
-    return _entry(f"{name}-{record.sha256[:12]}", make)
-
-
-def _folder_of(alias: str) -> str:
-    return f"{alias}-{ALIASES[alias].sha256[:12]}"
+    return _entry(record.folder_of(name), make)
 
 
 def alias_of(folder: Path) -> str | None:
@@ -72,7 +71,8 @@ def alias_of(folder: Path) -> str | None:
     >>> alias_of(cache_folder() / "models" / "smollm2-135m-b179c9523d0e"), alias_of(Path("smollm2-135m-b179c9523d0e"))
     ('smollm2-135m', None)
     """
-    return next((name for name in ALIASES if folder == cache_folder() / "models" / _folder_of(name)), None)
+    home = cache_folder() / "models"
+    return next((name for name, record in ALIASES.items() if folder == home / record.folder_of(name)), None)
 
 
 def from_gguf(path: Path) -> Path:
@@ -97,7 +97,11 @@ def convert_gguf(gguf: Path, folder: Path, origin: dict[str, str], eos_token: st
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     where: dict[str, Any] = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name, **DATA}
-    try:
+    # Three libraries read the file, one of them in Rust, and raise anything on one that is cut off or scrambled.
+    with damage_named(
+        f"{gguf.name}: could not be read as a GGUF model",
+        "A cut-off download looks like this: compare its sha256 with the publisher's, and fetch it again",
+    ):
         check_gguf(gguf)
         tokenizer = AutoTokenizer.from_pretrained(**where)
         quantised, loading = AutoModelForCausalLM.from_pretrained(
@@ -111,16 +115,6 @@ def convert_gguf(gguf: Path, folder: Path, origin: dict[str, str], eos_token: st
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
         model.load_state_dict(quantised.state_dict())
         set_end_tokens(tokenizer, model, eos_token, gguf.name)
-    except ModelError:
-        raise
-    # Three libraries read the file, one of them in Rust, and raise anything on one that is cut off or scrambled.
-    except BaseException as problem:
-        if not (isinstance(problem, Exception) or panicked(problem)):
-            raise
-        raise CorruptModel(
-            f"{gguf.name}: could not be read as a GGUF model ({type(problem).__name__}: {problem}). A cut-off download "
-            f"looks like this: compare its sha256 with the publisher's, and fetch it again"
-        ) from problem
     try:
         model.save_pretrained(folder)
     except SafetensorError as problem:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from text2grad.errors import CorruptModel
+from text2grad.errors import CorruptModel, Text2GradError, first_line, panicked
 
 DATA = {"trust_remote_code": False}
 """For every `from_pretrained`: without it transformers asks on standard input whether the folder's code may run."""
@@ -186,6 +186,19 @@ def _read(path: Path) -> Mapping[str, Any]:
     except (ValueError, RecursionError) as error:
         problem = str(error)
     raise CorruptModel(f"{path}: its files could not be read: should be one JSON object: {problem[:100]}")
+
+
+@contextmanager
+def damage_named(what: str, remedy: str) -> Iterator[None]:
+    """Whatever libraries raise on files that are damaged or hostile, as a `CorruptModel`; one in Rust may panic."""
+    try:
+        yield
+    except Text2GradError:
+        raise
+    except BaseException as problem:
+        if not (isinstance(problem, Exception) or panicked(problem)):
+            raise
+        raise CorruptModel(f"{what} ({first_line(problem, named=True)}). {remedy}") from problem
 
 
 _LIMITED = threading.Lock()

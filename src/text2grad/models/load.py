@@ -18,13 +18,12 @@ from typing import Any
 
 from text2grad._checked import shorten
 from text2grad.errors import (
+    ConfigError,
     CorruptModel,
     DownloadFailed,
     ModelError,
     ModelNotFound,
-    Text2GradError,
     first_line,
-    panicked,
 )
 from text2grad.models.cache import ALIASES, check_complete, from_gguf, from_wheel, set_end_tokens
 from text2grad.models.checks import (
@@ -35,6 +34,7 @@ from text2grad.models.checks import (
     check_files,
     check_sizes,
     check_tokenizer,
+    damage_named,
     memory_bound,
     shards,
     within,
@@ -59,7 +59,7 @@ def load_model(name: str, *, device: str = "cpu", dtype: str = "float32") -> tup
     if dtype not in DTYPES:
         raise ModelError(f"dtype should be one of {', '.join(DTYPES)}, got {dtype!r}")
     kind = getattr(torch, dtype)
-    _check_device(device)
+    device = device_named(device)
     if (base := adapted_base(name)) is not None:
         return _with_adapter(name, *load_model(base, device=device, dtype=dtype))
     tokenizer, place, options = _tokenizer(name)
@@ -214,18 +214,21 @@ def check_there(name: str) -> None:
             _ask_hub(name)
 
 
-def _check_device(device: str) -> None:
+def device_named(name: str) -> str:
+    """The device to use; auto: cuda where there is one. One that is not there is refused before a model is loaded."""
     import torch
 
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        torch.empty(1, device=device)
+        torch.empty(1, device=name)
     # torch has no common error for a device that is no word, not built in, or not there.
     except (RuntimeError, AssertionError, NotImplementedError, ValueError) as problem:
-        raise ModelError(
-            f"device should be one that torch {torch.__version__} can use here, such as cpu"
-            f"{' or cuda' if torch.cuda.is_available() else '; it finds no CUDA device'}, got {device!r} "
-            f"({first_line(problem, named=True)})"
+        raise ConfigError(
+            f"device={name}: cannot be used here ({first_line(problem, named=True)}); `text2grad env` lists the "
+            f"devices, and device=cpu always works"
         ) from None
+    return name
 
 
 def _tokenizer(name: str) -> tuple[Any, str, dict[str, Any]]:
@@ -304,19 +307,10 @@ def _ask_hub(name: str) -> bool:
 def _read(from_pretrained: Any, place: str | Path, name: str, options: dict[str, Any]) -> Any:
     from huggingface_hub.constants import HF_HUB_CACHE
 
-    try:
-        with no_space_named(Path(HF_HUB_CACHE) / name), quiet_bars():
-            return from_pretrained(place, **options)
-    except Text2GradError:
-        raise
-    # Four libraries read the files, and raise anything on those that are damaged or hostile.
-    except BaseException as problem:
-        if not (isinstance(problem, Exception) or panicked(problem)):
-            raise
-        raise CorruptModel(
-            f"{name}: its files could not be read ({first_line(problem, named=True)}); write or fetch them again. "
-            f"They are in {place if Path(place).is_dir() else HF_HUB_CACHE}"
-        ) from problem
+    where = place if Path(place).is_dir() else HF_HUB_CACHE
+    damage = damage_named(f"{name}: its files could not be read", f"Write or fetch them again; they are in {where}")
+    with damage, no_space_named(Path(HF_HUB_CACHE) / name), quiet_bars():
+        return from_pretrained(place, **options)
 
 
 @contextmanager

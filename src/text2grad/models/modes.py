@@ -1,4 +1,4 @@
-"""How a module is looked at, not trained: without dropout, with plain layers, its ends in one piece."""
+"""What a pass over a model is run in: as in evaluation, with its sharded ends whole, with memory errors explained."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 from torch import nn
+
+from text2grad.errors import RunError, first_line
 
 
 @contextmanager
@@ -44,3 +46,22 @@ def gathered_ends(policy: Any) -> Iterator[None]:
         yield
     finally:
         policy.reshard()
+
+
+@contextmanager
+def memory_named(doing: str, setting: str) -> Iterator[None]:
+    """Turn running out of memory in this block into an error that names the setting."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as problem:
+        if type(problem).__module__.startswith(("torch._dynamo", "torch._inductor")):
+            raise RunError(
+                f"policy.compile=true: torch could not compile the layers ({first_line(problem)}); set it to false and "
+                f"run the same command again, or install a C++ compiler"
+            ) from problem
+        kinds = isinstance(problem, torch.OutOfMemoryError | MemoryError)
+        if not kinds and "can't allocate memory" not in str(problem) and "not enough memory" not in str(problem):
+            raise
+        raise RunError(
+            f"ran out of memory in {doing}: lower {setting}, and run the same command again ({first_line(problem)})"
+        ) from problem

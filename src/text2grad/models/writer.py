@@ -8,6 +8,7 @@ evaluation and `text2grad generate` complete examples through this one door. Tex
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,16 +17,16 @@ import torch
 
 from text2grad.errors import InvalidData, ModelNotFound, RunError
 from text2grad.models.chat import Format, end_ids, prompt_ids
-from text2grad.models.likelihood import continuation_logprobs
 from text2grad.models.load import load_model
-from text2grad.models.memory import memory_named
-from text2grad.models.modes import evaluating, gathered_ends, without_plans
+from text2grad.models.modes import evaluating, gathered_ends, memory_named, without_plans
 from text2grad.models.offsets import completion_of, decode
 from text2grad.models.sampling import Sampled, Sampler, SamplingSettings, Seed, sampler_for, uniforms
-from text2grad.models.sampling.plain import AT_ONCE, pick
+from text2grad.models.sampling.plain import pick
 from text2grad.runs.world import ALONE, World
 from text2grad.types import Completion, Example, Message, Rollout
 
+BATCH_TOKENS = 8192
+"""Of a pass over given continuations, padding included."""
 KEPT = 16384
 """Prompts whose ids are kept: going through the template and the tokenizer again would keep a GPU waiting."""
 
@@ -49,13 +50,12 @@ class Writer:
         form: Format = "auto",
         *,
         world: World = ALONE,
-        sharded: bool = False,
         limit_key: str = "sampling.max_new_tokens",
     ) -> None:
-        """`policy`: a `Policy`, or a `Loaded` model. `sharded`: its weights are, over the processes of the world.
-        `limit_key`: what the command calls the limit of a completion, for messages."""
+        """`policy`: a `Policy`, or a `Loaded` model. `limit_key`: what the command calls the limit of a completion, for
+        messages."""
         self.policy, self.tokenizer, self.settings, self.form = policy, tokenizer, settings, form
-        self.world, self.sharded, self.limit_key = world, sharded, limit_key
+        self.world, self.limit_key = world, limit_key
         self.end_ids = end_ids(tokenizer, policy.base)
         pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self.end_ids[0]
         self.sampler: Sampler = sampler_for(policy, settings, end_ids=self.end_ids, pad_id=pad_id, world=world)
@@ -65,15 +65,13 @@ class Writer:
         self._prompts: dict[int, tuple[Example, array[int]]] = {}
         """Ids of prompts that were asked for, and the examples, which keep their numbers as long as they are here."""
         self.on_progress: Callable[[int], object] | None = None
-        """Called with the number of completions after each batch."""
+        """Called with the number of completions that have ended meanwhile."""
 
     @classmethod
     def load(
         cls, name: str, settings: SamplingSettings, form: Format, device: str, dtype: str, **options: Any
     ) -> "Writer":
         """`name`: an alias, a model folder, a run folder, a .gguf file or a hub id."""
-        if device == "auto":
-            device = "cuda" if torch.cuda.is_available() else "cpu"
         without_plans()
         model, tokenizer = load_model(model_in(name), device=device, dtype=dtype)
         return cls(Loaded(model, model), tokenizer, settings, form, **options)
@@ -90,7 +88,6 @@ class Writer:
             replace(self.settings, max_new_tokens=limit),
             self.form,
             world=self.world,
-            sharded=self.sharded,
             limit_key=self.limit_key,
         )
 
@@ -127,31 +124,30 @@ class Writer:
             id(example): self.prompt(example) for example in {id(example): example for example in examples}.values()
         }
         prompts = [read[id(example)] for example in examples]
-        if self.on_progress is None:
-            if on_ended is not None and hasattr(self.sampler, "on_ended"):
-                self.sampler.on_ended = lambda place, sampled: self._told(examples, place, sampled, on_ended)
-            try:
-                return prompts, self._sample(prompts, seed)
-            finally:
-                if hasattr(self.sampler, "on_ended"):
-                    self.sampler.on_ended = None
-        samples, order = [], sorted(range(len(prompts)), key=lambda place: (len(prompts[place]), place))
-        size = getattr(self.sampler, "batch", AT_ONCE)
-        for start in range(0, len(order), size):
-            places = order[start : start + size]
-            drawn = None if seed is None else Seed(seed.run, seed.step, [seed.indices[place] for place in places])
-            samples += self._sample([prompts[place] for place in places], drawn)
-            self.on_progress(len(places))
-        return prompts, [sample for _, sample in sorted(zip(order, samples, strict=True), key=lambda pair: pair[0])]
+        tells = hasattr(self.sampler, "on_ended") and (on_ended is not None or self.on_progress is not None)
+        if tells:
+            self.sampler.on_ended = partial(self._told, examples, on_ended)  # type: ignore[attr-defined]
+        try:
+            samples = self._sample(prompts, seed)
+        finally:
+            if tells:
+                self.sampler.on_ended = None  # type: ignore[attr-defined]
+        if self.on_progress is not None and not tells:
+            self.on_progress(len(prompts))
+        return prompts, samples
 
     def _told(
         self,
         examples: Sequence[Example],
+        on_ended: Callable[[Example, Completion], object] | None,
         place: int,
         sampled: Sampled,
-        on_ended: Callable[[Example, Completion], object],
     ) -> None:
-        if place < len(examples):  # what is sampled to spare is nobody's
+        if place >= len(examples):
+            return  # what is sampled to spare is nobody's
+        if self.on_progress is not None:
+            self.on_progress(1)
+        if on_ended is not None:
             on_ended(examples[place], completion_of(self.tokenizer, sampled.token_ids))
 
     def rollouts(
@@ -249,7 +245,7 @@ class Writer:
             self.sampler.load(self.policy)
             return self.sampler.sample(prompts, seed)
         # Where weights are gathered from other processes, all decode equally many; what is too much is thrown away.
-        spare = self.world.all_max(len(prompts)) - len(prompts) if self.sharded else 0
+        spare = self.world.all_max(len(prompts)) - len(prompts) if self.world.sharded else 0
         if seed is not None:
             seed = Seed(seed.run, seed.step, [*seed.indices, *[0] * spare])
         module = self.policy if isinstance(self.policy, torch.nn.Module) else self.policy.model
@@ -287,6 +283,29 @@ class Writer:
             if int(ids_B) in self.end_ids:
                 return
             feed_BP, cache = ids_B[:, None], output.past_key_values
+
+
+@torch.no_grad()
+def continuation_logprobs(model: Any, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], pad_id: int) -> list[float]:
+    """The sum over each continuation's tokens of log p(token | prompt, tokens before it); 0 for an empty one."""
+    sums = [0.0] * len(pairs)
+    order = sorted(range(len(pairs)), key=lambda place: -sum(map(len, pairs[place])))
+    while order:
+        width = max(2, sum(map(len, pairs[order[0]])))
+        chosen, order = order[: max(1, BATCH_TOKENS // width)], order[max(1, BATCH_TOKENS // width) :]
+        rows = [[*pairs[place][0], *pairs[place][1]] for place in chosen]
+        ids_BT = torch.tensor([row + [pad_id] * (width - len(row)) for row in rows], device=model.device)
+        mask_BT = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows], device=model.device)
+        logits_BTV = model(input_ids=ids_BT, attention_mask=mask_BT).logits
+        for row, place in enumerate(chosen):
+            begin, end = len(pairs[place][0]), len(rows[row])
+            if begin == end:
+                continue
+            # The logits before a token say how likely it is. Only these rows of the vocabulary become float32.
+            logprobs_TV = logits_BTV[row, begin - 1 : end - 1].float().log_softmax(-1)
+            taken_T = ids_BT[row, begin:end, None]
+            sums[place] = float(logprobs_TV.gather(-1, taken_T).sum())
+    return sums
 
 
 REFLECT = "A reviewer says: {feedback}\n\nWrite it again, without these faults. Write nothing else."

@@ -1,6 +1,4 @@
-"""The penalty per token for leaving the reference policy, with a fixed or an adaptive coefficient."""
-
-from dataclasses import dataclass
+"""The penalty per token for leaving the reference policy."""
 
 import torch
 from torch import Tensor
@@ -14,7 +12,6 @@ METRICS = {
         "Mean KL per token between the sampling policy and its start. Estimated from the sampled tokens, so single "
         "updates can spike.",
     ),
-    "kl/coefficient": MetricInfo("KL coefficient", "Weight of the KL penalty."),
 }
 
 RESOLUTION = {"float32": 1e-4, "bfloat16": 1e-2}
@@ -44,35 +41,3 @@ def kl_penalty(
     apart_BT = logprobs_BT - reference_BT
     # Written so that nan stays nan.
     return coefficient * torch.where(apart_BT.abs() <= resolution, 0.0, apart_BT)
-
-
-@dataclass(slots=True)
-class Coefficient:
-    """β over time; part of a checkpoint.
-
-    >>> beta = Coefficient(KLSettings(coefficient=0.1, adaptive=True, target=0.05, horizon=10))
-    >>> round(beta.follow(0.2), 4)  # over the target: the error is clipped at 0.2, so β grows by 0.2 / 10
-    0.102
-    >>> Coefficient(KLSettings(coefficient=0.1)).follow(9.0)
-    0.1
-    """
-
-    options: KLSettings
-    value: float = -1.0
-
-    def __post_init__(self) -> None:
-        if self.value < 0:
-            self.value = self.options.coefficient
-
-    def state(self) -> float:
-        return self.value
-
-    def restore(self, state: float) -> None:
-        self.value = state
-
-    def follow(self, measured: float | None) -> float:
-        """One update's KL per token, if it was measured → the next coefficient."""
-        if self.options.adaptive and measured is not None:
-            error = min(max(measured / self.options.target - 1, -0.2), 0.2)
-            self.value *= 1 + error / self.options.horizon
-        return self.value

@@ -1,6 +1,6 @@
 """The settings of the tensor room; no torch, so that `--help` can list them at once."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
@@ -33,15 +33,10 @@ class AdvantageSettings:
 class KLSettings:
     """The penalty for leaving the reference policy."""
 
+    RENAMED: ClassVar = {"adaptive": None, "target": None, "horizon": None}
     coefficient: Annotated[Real, Ge(0)] = 0.05
     """Each token's reward loses this times log π(token) − log π_reference(token). 0: the reference is not run, unless
     `stop` or `measure` asks for it."""
-    adaptive: Flag = False
-    """Raise the coefficient where the measured KL is above the target, lower it where it is below."""
-    target: Annotated[Real, Gt(0)] = 0.05
-    """KL per token that the adaptive coefficient aims at."""
-    horizon: Annotated[Int, Gt(0)] = 20
-    """Updates within which an adaptive coefficient can change by a factor of about e^0.2."""
     stop: Annotated[Real, Ge(0)] = 0.0
     """Stop the run when the KL per token between the sampling policy and the reference is above this. That update is
     not applied, so the saved model is the measured one. 0: never."""
@@ -51,7 +46,25 @@ class KLSettings:
 
 
 @settings
-class UpdateSettings:
+class OptimizerSettings:
+    """AdamW, and its learning rate over the updates of a run."""
+
+    learning_rate: Rate = 1e-4
+    """Peak learning rate of AdamW. 1e-4 suits LoRA; full fine-tuning of pretrained models wants about 1e-6 … 1e-5."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """The learning rate after the warm-up, over the updates of the run."""
+    warmup: Annotated[Int, Ge(0)] = 0
+    """Updates over which the learning rate rises from 0 to its peak."""
+    weight_decay: Decay = 0.0
+    """Of AdamW."""
+    beta2: Annotated[Real, Gt(0), Lt(1)] = 0.999
+    """Of AdamW."""
+    max_grad_norm: Annotated[Real, Gt(0)] = 1.0
+    """Gradients are clipped to this norm."""
+
+
+@settings
+class UpdateSettings(OptimizerSettings):
     """How a batch of rollouts changes the weights."""
 
     loss: str = "ppo"
@@ -74,20 +87,8 @@ class UpdateSettings:
     """Clip range of the value loss around the value at sampling; 0: no clipping."""
     entropy: Annotated[Real, Ge(0)] = 0.0
     """Entropy bonus."""
-    learning_rate: Rate = 1e-4
-    """Peak learning rate of AdamW. 1e-4 suits LoRA; full fine-tuning of pretrained models wants about 1e-6 … 1e-5."""
     value_learning_rate: Rate | None = None
     """Of the value head, which starts at zero; null: the same as learning_rate."""
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """The learning rate after the warm-up, over the updates of the run."""
-    warmup: Annotated[Int, Ge(0)] = 0
-    """Updates over which the learning rate rises from 0 to its peak."""
-    weight_decay: Decay = 0.0
-    """Of AdamW."""
-    beta2: Annotated[Real, Gt(0), Lt(1)] = 0.999
-    """Of AdamW."""
-    max_grad_norm: Annotated[Real, Gt(0)] = 1.0
-    """Gradients are clipped to this norm."""
     stop_kl: Annotated[Real, Ge(0)] = 0.0
     """Skip the remaining minibatches of an update when its KL per token to the sampling policy is above this. 0:
     never."""

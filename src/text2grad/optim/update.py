@@ -27,7 +27,7 @@ from text2grad.optim.losses import (
     value_loss,
 )
 from text2grad.optim.reduce import ALONE, World
-from text2grad.optim.settings import UpdateSettings
+from text2grad.optim.settings import OptimizerSettings, UpdateSettings
 from text2grad.types import MetricInfo
 
 METRICS = {
@@ -370,16 +370,7 @@ def measured_step(optimizer: torch.optim.Optimizer, max_grad_norm: float) -> dic
     return {"update/skipped": float(not taken), "update/grad_norm": norm if taken else 0.0}
 
 
-class Schedule(Protocol):
-    """The settings of a learning rate over the updates of a run."""
-
-    @property
-    def schedule(self) -> str: ...
-    @property
-    def warmup(self) -> int: ...
-
-
-def learning_rate_factor(update_number: int, updates: int, options: Schedule) -> float:
+def learning_rate_factor(update_number: int, updates: int, options: OptimizerSettings) -> float:
     """What the peak learning rate is multiplied by in update 1, 2, …
 
     >>> [learning_rate_factor(n, 4, UpdateSettings(schedule="linear", warmup=2)) for n in (1, 2, 3, 4)]

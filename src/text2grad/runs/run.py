@@ -127,7 +127,7 @@ class Run(Closable):
         """The signal that asked for a stop; whether the run was over when it was opened."""
         infos = {key: info.to_json() for key, info in (metrics or {}).items()}
         now = {**(facts or {}), "stage": command, "launched": launched, "data": dict(data or {}), "metrics": infos}
-        self.on_main(lambda: self._open(now, free))
+        self.world.on_main(lambda: self._open(now, free))
 
     def _open(self, now: dict[str, Any], free: Collection[str]) -> None:
         # Refused before its settings are compared one by one.
@@ -189,12 +189,14 @@ class Run(Closable):
                     f"another folder"
                 )
 
-        self.on_main(settle)
+        self.world.on_main(settle)
 
     def record(self, name: str, value: Any) -> None:
         """Write down what the run found out on the way, in run.json."""
         if self.recorded(name) != value:
-            self.on_main(lambda: write_atomic(self.path / "run.json", encode_row(self._recorded() | {name: value})))
+            self.world.on_main(
+                lambda: write_atomic(self.path / "run.json", encode_row(self._recorded() | {name: value}))
+            )
 
     def recorded(self, name: str) -> Any:
         """What was written down under this name; None: nothing."""
@@ -419,18 +421,6 @@ class Run(Closable):
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-    def on_main(self, work: Callable[[], None]) -> None:
-        """Do something in the main process; its refusal is everybody's, so that nobody waits for a process that has
-        given up."""
-        problem: Text2GradError | None = None
-        if self.world.is_main:
-            try:
-                work()
-            except Text2GradError as refusal:
-                problem = refusal
-        if (problem := self.world.broadcast(problem)) is not None:
-            raise problem
 
 
 @contextmanager

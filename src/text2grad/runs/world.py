@@ -1,6 +1,9 @@
 """The processes of a run, as far as everybody but their owner needs to know them. No torch."""
 
+from collections.abc import Callable
 from typing import Any, TypeVar
+
+from text2grad.errors import Text2GradError
 
 T = TypeVar("T")
 
@@ -34,6 +37,21 @@ class World:
     def broadcast(self, mine: T) -> T:
         """The main process's object, for everybody."""
         return mine
+
+    def on_main(self, work: Callable[[], T]) -> T:
+        """Done by the main process. What comes of it, a refusal too, is everybody's, so that nobody waits for a process
+        that has given up."""
+        done: T | None = None
+        problem: Exception | None = None
+        if self.is_main:
+            try:
+                done = work()
+            except (Text2GradError, OSError) as refusal:
+                problem = refusal
+        done, problem = self.broadcast((done, problem))
+        if problem is not None:
+            raise problem
+        return done  # type: ignore[return-value]
 
 
 ALONE = World()

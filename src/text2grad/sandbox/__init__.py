@@ -6,11 +6,10 @@ know critics, completions and rewards. What it promises: docs/sandbox.md.
 
 from text2grad.sandbox.bubble import UnsafeWarning
 from text2grad.sandbox.formats import Plan, Unit, UnusableTests, plan
-from text2grad.sandbox.results import Frame, Limits, Report, TestResult
+from text2grad.sandbox.results import Limits, Report, TestResult
 from text2grad.sandbox.run import Job, Sandbox
 
 __all__ = [
-    "Frame",
     "Job",
     "Limits",
     "Plan",

@@ -125,22 +125,16 @@ class Launcher:
     def _settle(self) -> None:
         """Start once, to say now and clearly what would fail later. The kernel does not bind the machine's root user by
         a number of threads; there a second one is refused."""
-        said, reason = self._probe()
-        if said == "unbound":
+        process = self.start("probe", subprocess.DEVNULL, subprocess.PIPE)
+        try:
+            said, problem = process.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            said, problem = process.communicate()
+        if said.strip() == b"unbound":
             self._filter = seccomp.program(threads=False)
-        elif said != "ready":
-            raise SandboxError(_explained(reason))
-
-    def _probe(self) -> tuple[str, str]:
-        """(what a process says that is started once, what bubblewrap says)."""
-        with open(os.devnull) as nothing:  # noqa: PTH123
-            process = self.start("probe", nothing.fileno(), subprocess.PIPE)
-            try:
-                said, problem = process.communicate(timeout=60)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                said, problem = process.communicate()
-        return said.decode(errors="replace").strip(), problem.decode(errors="replace").strip()
+        elif said.strip() != b"ready":
+            raise SandboxError(_explained(problem.decode(errors="replace").strip()))
 
 
 def _explained(reason: str) -> str:

@@ -141,7 +141,7 @@ def _plan(
     skipped: list[tuple[str, str]] = []
     for name, nodes in (functions or {}).items():
         parts = _reached(nodes, everything)
-        if _can_fail(parts):
+        if any(is_check(part) or is_failure(part) for part in parts):
             units.append(Unit(name, "", name, _needs_objects(parts, program)))
         else:
             skipped.append((name, _UNCHECKED))
@@ -311,24 +311,15 @@ def _autouse(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return any(isinstance(part, ast.keyword) and part.arg == "autouse" for part in marks)
 
 
-def _can_fail(nodes: Iterable[ast.AST]) -> bool:
-    """Whether anything here can fail a test on a result."""
-    return any(is_check(part) or is_failure(part) for part in nodes)
-
-
 def _needs_objects(nodes: Sequence[ast.AST], program: Collection[str]) -> str:
     """Why the test needs the program's objects in its own process; `program` are names that belong to the program."""
     for part in nodes:
         if (name := _name(part)) in _SHARED:
             return f"it shares `{name}` with the program"
-        if isinstance(part, ast.Compare) and _asks_identity(part):
-            return "it compares objects by identity"
+        for sign, side in zip(part.ops, part.comparators, strict=True) if isinstance(part, ast.Compare) else ():
+            if isinstance(sign, ast.Is | ast.IsNot) and not isinstance(side, ast.Constant):
+                return "it compares objects by identity"
     return f"it uses the class `{name}`" if (name := _used_class(nodes, program)) else ""
-
-
-def _asks_identity(node: ast.Compare) -> bool:
-    pairs = zip(node.ops, node.comparators, strict=True)
-    return any(isinstance(sign, ast.Is | ast.IsNot) and not isinstance(side, ast.Constant) for sign, side in pairs)
 
 
 def _used_class(nodes: Sequence[ast.AST], program: Collection[str]) -> str:

@@ -21,14 +21,6 @@ Kind = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
-    """A line of the program that an exception passed through, and its function."""
-
-    line: int
-    function: str
-
-
-@dataclass(frozen=True, slots=True)
 class TestResult:
     """The result of one test."""
 
@@ -42,8 +34,8 @@ class TestResult:
     message: str = ""
     expected: str | None = None
     got: str | None = None
-    frames: tuple[Frame, ...] = ()
-    """Outermost first, in the program only."""
+    frames: tuple[int, ...] = ()
+    """Lines of the program that the exception passed through, outermost first."""
     lines: frozenset[int] = frozenset()
     """First lines of the program's statements that this test ran, as the program's own process reports them: a hint for
     finding faults, no evidence of passing."""

@@ -22,7 +22,7 @@ from typing import Any, get_args
 from text2grad.errors import SandboxError
 from text2grad.sandbox.bubble import Launcher
 from text2grad.sandbox.formats import Plan, UnusableTests, plan
-from text2grad.sandbox.results import Frame, Kind, Limits, Report, TestResult
+from text2grad.sandbox.results import Kind, Limits, Report, TestResult
 from text2grad.sandbox.warm import Process, Processes
 from text2grad.types import Isolation
 
@@ -134,32 +134,29 @@ class Sandbox:
 
     def run(self, program: str, tests: str | Sequence[str], setup: str = "", entry_point: str | None = None) -> Report:
         """Run one program against its tests."""
+        return self.execute(Job(program, tests, setup, entry_point))
+
+    def execute(self, job: Job) -> Report:
         try:
-            program.encode()
-            parts = plan(tests, setup, entry_point)
+            job.program.encode()
+            parts = plan(job.tests, job.setup, job.entry_point)
         except UnusableTests as reason:
             return Report(unusable=str(reason))
         except UnicodeEncodeError:
             return Report(unusable="the program: should be text that can be written as UTF-8")
-        return _Execution(self, program, parts).report()
+        return _Execution(self, job.program, parts).report()
 
     def run_many(self, jobs: Iterable[Job]) -> list[Report]:
         """Run them all, `workers` at a time, in order."""
         with ThreadPoolExecutor(self.workers) as pool:
-            return list(pool.map(lambda job: self.run(job.program, job.tests, job.setup, job.entry_point), jobs))
+            return list(pool.map(self.execute, jobs))
 
-    def try_many(self, jobs: Iterable[tuple[Job, Sequence[str]]]) -> list[list[frozenset[str]]]:
-        """Variants of programs, those of a job in one pair of processes, one after another: names of the tests that
-        each passes. Quick, and less strict than `run`: a variant may see what one before it left behind, one that dies
-        ends the others, and test functions are not run. For finding faults, not for scores."""
-
-        def tried(given: tuple[Job, Sequence[str]]) -> list[frozenset[str]]:
-            job, variants = given
-            parts = plan(job.tests, job.setup, job.entry_point)
-            return _Execution(self, job.program, parts).tried(variants) if variants else []
-
-        with ThreadPoolExecutor(self.workers) as pool:
-            return list(pool.map(tried, jobs))
+    def try_variants(self, job: Job, variants: Sequence[str]) -> list[frozenset[str]]:
+        """Variants of a program in one pair of processes, one after another: names of the tests that each passes.
+        Quick, and less strict than `run`: a variant may see what one before it left behind, one that dies ends the
+        others, and test functions are not run. For finding faults, not for scores."""
+        parts = plan(job.tests, job.setup, job.entry_point)
+        return _Execution(self, job.program, parts).tried(variants) if variants else []
 
 
 class _Execution:
@@ -202,11 +199,9 @@ class _Execution:
             self.chances -= sum(result.kind in ("timeout", "died") for result in ended.results.values())
 
     def tried(self, variants: Sequence[str]) -> list[frozenset[str]]:
-        units = [
-            (index, unit.name) for index, unit in enumerate(self.parts.units) if not (unit.function or unit.objects)
-        ]
         count = len(self.parts.units)
-        names = {number * count + index: name for number in range(len(variants)) for index, name in units}
+        plain = [(at, unit.name) for at, unit in enumerate(self.parts.units) if not (unit.function or unit.objects)]
+        names = {number * count + at: name for number in range(len(variants)) for at, name in plain}
         if not names:
             return [frozenset()] * len(variants)
         self.chances, self.deadline = 1, min(self.deadline, time.monotonic() + _TRIALS)
@@ -236,22 +231,19 @@ class _Execution:
             "wall": min(self.limits.wall / 2, max(0.1, self.deadline - time.monotonic())),
         }
         with ExitStack() as stack:
-            candidate = self._candidate(stack) if heard.isolation == "isolated" else ()
+            wire: list[FileIO] = []
+            if heard.isolation == "isolated":
+                (requests_out, requests_in), (replies_out, replies_in) = _pipe(stack), _pipe(stack)
+                self._start(stack, "candidate", [requests_out, replies_in])
+                wire = [replies_out, requests_in]
             given, (events_out, events_in) = _readable(stack, json.dumps(job).encode()), _pipe(stack)
             role = "functions" if any(unit["function"] for unit in units) else "tester"
-            tester = self._start(stack, role, [given, events_in, *candidate])
+            tester = self._start(stack, role, [given, events_in, *wire])
             _listen(heard, events_out, self.deadline)
             if not heard.ready:
                 raise SandboxError(f"a process of the sandbox did not come up: {tester.last_words()}")
         heard.settle()
         return heard
-
-    def _candidate(self, stack: ExitStack) -> tuple[FileIO, FileIO]:
-        """Start the program's process; the tester's ends of the two pipes."""
-        requests_out, requests_in = _pipe(stack)
-        replies_out, replies_in = _pipe(stack)
-        self._start(stack, "candidate", [requests_out, replies_in])
-        return replies_out, requests_in
 
     def _start(self, stack: ExitStack, role: str, ends: list[FileIO]) -> Process:
         """A process that has these descriptors from now on, and not the host."""
@@ -300,10 +292,8 @@ def _listen(heard: _Round, events: FileIO, deadline: float) -> None:
 def _result(name: str, event: dict[str, Any], isolation: Isolation) -> TestResult:
     """A result as it was reported, with everything that is not of the right type left out."""
     kind: Kind = event["kind"] if event.get("kind") in _KINDS else "died"
-    frames, ran = (
-        [*value][:100_000] if type(value) is list else [] for value in (event.get("frames"), event.get("ran"))
-    )
-    pairs = [pair for pair in frames if type(pair) is list and len(pair) == 2 and type(pair[0]) is int]
+    given = event.get("frames"), event.get("ran")
+    frames, ran = (value[:100_000] if type(value) is list else [] for value in given)
     return TestResult(
         name=name,
         passed=kind == "passed",
@@ -312,7 +302,7 @@ def _result(name: str, event: dict[str, Any], isolation: Isolation) -> TestResul
         message=_text(event.get("message")) or "",
         expected=_text(event.get("expected")),
         got=_text(event.get("got")),
-        frames=tuple(Frame(line, _text(function) or "") for line, function in pairs),
+        frames=tuple(line for line in frames if type(line) is int),
         lines=frozenset(line for line in ran if type(line) is int),
     )
 

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from threading import Lock
-from typing import Protocol
 
 from text2grad.errors import SandboxError
 from text2grad.sandbox.bubble import Launcher
@@ -23,29 +22,29 @@ _PATIENCE = 30.0
 """Seconds that an interpreter may take to come up, or to end a process, on a busy machine."""
 
 
-class Process(Protocol):
-    def end(self) -> None:
-        """Kill it and whatever it started."""
-
-    def last_words(self) -> str:
-        """Why it did not come up; it is ended, too."""
-
-
-class _Cold:
+class Process:
     """A process of its own."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
 
     def end(self) -> None:
-        """Its group and its pid namespace die with it."""
-        _kill(self.process)
+        """Kill it and whatever it started: its group, and its pid namespace, which dies with its first process."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        if self.process.stderr is not None:
+            self.process.stderr.close()
 
     def last_words(self) -> str:
-        return _said(self.process)
+        """Why it did not come up; it is ended, too."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        _, words = self.process.communicate()
+        return words.decode(errors="replace").strip()[-500:] or f"exit status {self.process.returncode}, no message"
 
 
-class _Warm:
+class _Warm(Process):
     """A warm interpreter."""
 
     def __init__(self, launcher: Launcher, role: str) -> None:
@@ -54,11 +53,10 @@ class _Warm:
         with ExitStack() as on_failure:
             on_failure.callback(self.host.close)
             with theirs:
-                self.process = launcher.start_warm(role, theirs.fileno())
-            if self.heard(b"ready"):
-                on_failure.pop_all()
-                return
-            raise SandboxError(f"a warm interpreter did not come up: {_said(self.process)}")
+                super().__init__(launcher.start_warm(role, theirs.fileno()))
+            if not self.heard(b"ready"):
+                raise SandboxError(f"a warm interpreter did not come up: {self.last_words()}")
+            on_failure.pop_all()
 
     def heard(self, word: bytes) -> bool:
         try:
@@ -66,15 +64,16 @@ class _Warm:
         except OSError:
             return False
 
-    def kill(self) -> None:
+    def end(self) -> None:
         self.host.close()
-        _kill(self.process)
+        super().end()
 
 
-class _Forked:
+class _Forked(Process):
     """A process of a warm interpreter, which goes back to the others at its end."""
 
     def __init__(self, warm: _Warm, idle: list[_Warm], given: Sequence[int]) -> None:
+        super().__init__(warm.process)
         self.warm, self.idle = warm, idle
         with suppress(OSError):  # it died since it was last used: nothing comes up, and the caller asks for last words
             socket.send_fds(warm.host, [b"begin"], given)
@@ -85,10 +84,7 @@ class _Forked:
         if self.warm.heard(b"ended"):
             self.idle.append(self.warm)
         else:
-            self.warm.kill()
-
-    def last_words(self) -> str:
-        return _said(self.warm.process)
+            self.warm.end()
 
 
 class _Pool:
@@ -105,7 +101,7 @@ class _Pool:
             with suppress(IndexError):  # another thread took the last one
                 if (warm := idle.pop()).process.poll() is None:
                     return warm
-                warm.kill()
+                warm.end()
         return self.starter.submit(_Warm, launcher, role).result()
 
     def close(self) -> None:
@@ -113,7 +109,7 @@ class _Pool:
         if self.owner == os.getpid():
             for idle in self.idle.values():
                 while idle:
-                    idle.pop().kill()
+                    idle.pop().end()
             self.starter.shutdown(wait=False)
 
 
@@ -142,25 +138,9 @@ class Processes:
                 return _Forked(pool.take(self.launcher, role), pool.idle[role], given)
             except (SandboxError, OSError) as problem:
                 self.cold = str(problem)
-        return _Cold(self.launcher.start(role, given[0], given[1], given[2:], folder))
+        return Process(self.launcher.start(role, given[0], given[1], given[2:], folder))
 
     def close(self) -> None:
         with self._lock:
             self._pool.close()
             self._pool = self._made()
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """With its group, and take it off the table; a pid namespace dies with its first process."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    if process.stderr is not None and not process.stderr.closed:
-        process.stderr.close()
-
-
-def _said(process: subprocess.Popen[bytes]) -> str:
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    _, words = process.communicate()
-    return words.decode(errors="replace").strip()[-500:] or f"exit status {process.returncode}, no message"

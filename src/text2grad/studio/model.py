@@ -14,7 +14,7 @@ import torch
 from text2grad.errors import InvalidData, RunError
 from text2grad.evaluation.evaluator import Evaluator, judged
 from text2grad.models.chat import completion_ids, turn_end
-from text2grad.models.load import fingerprint, load_model
+from text2grad.models.load import device_named, fingerprint, load_model
 from text2grad.models.modes import evaluating, without_plans
 from text2grad.models.offsets import completion_of
 from text2grad.models.parallel import Processes
@@ -30,7 +30,7 @@ from text2grad.studio.settings import EMBEDDED, OF_TASK, StudioSettings
 from text2grad.studio.store import Row
 from text2grad.tasks.task import Task
 from text2grad.training.settings import TrainSettings
-from text2grad.training.setup import device_named, reward_function_of
+from text2grad.training.setup import reward_function_of
 from text2grad.training.state import TrainingState, restore_weights, seed_everything
 from text2grad.types import Completion, Example, Rollout
 

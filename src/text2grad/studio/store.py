@@ -21,8 +21,6 @@ from text2grad.errors import InvalidData, MissingExtra, RunError, UsageError, fi
 from text2grad.secrets import hidden
 
 Row = dict[str, Any]
-LIVE = ("queued", "running")
-"""States of a job that is not over."""
 KEPT_EVENTS = 2000
 LASTS = 90 * 86400
 """Seconds that a session lasts."""

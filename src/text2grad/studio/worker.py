@@ -213,7 +213,7 @@ class Worker:
         here = self.folder / "runs" / "start" / "model"
         if not here.is_dir():
             from text2grad.training.demo import start
-            from text2grad.training.demo_settings import DemoSettings
+            from text2grad.training.settings import DemoSettings
 
             options = DemoSettings(seed=self.settings.seed)
             made = cache_folder() / "studio" / f"start-{__version__}-{options.seed}"

@@ -112,13 +112,6 @@ def _fraction(key: str, seed: int) -> float:
     return int.from_bytes(hashlib.sha256(f"{seed}\0{key}".encode("utf-8", "replace")).digest()[:8], "big") / 2**64
 
 
-def existing(path: str | Path, what: str) -> Path:
-    path = Path(path).expanduser()
-    if not path.is_file():
-        raise InvalidData(f"{path}: should be {what}, and there is no such file")
-    return path
-
-
 def read_each(
     path: str | Path,
     what: str,
@@ -127,7 +120,10 @@ def read_each(
 ) -> Iterator[T]:
     """`read(line number, row)` of each row of a file, whatever its kind. An error names the line, also where the last
     line was cut off: training data should be right. Inside `leaving_out` the row is put aside instead."""
-    for number, row in read_table(existing(path, f"a file of {what}"), columns):
+    path = Path(path).expanduser()
+    if not path.is_file():
+        raise InvalidData(f"{path}: should be a file of {what}, and there is no such file")
+    for number, row in read_table(path, columns):
         try:
             if isinstance(row, InvalidData):
                 raise row

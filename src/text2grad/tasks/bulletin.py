@@ -5,12 +5,9 @@ bulletin that states everything, and the column `facts` is what the critic check
 gives the same examples, one by one: the first ten of a hundred are the ten. Words and wordings are in bulletin.yaml;
 critic, metric and `Task` are in `bulletin_critic.py`. Knows no tokenizer and no model.
 
-Full reports contain every fact, and things that lead a hasty reader astray: corrected first counts, other incidents at
-other places, causes that were ruled out, sites that stay open. Plain reports have the facts and little else: a small
-model learns to write bulletins from them in a few hundred steps, and then gets facts wrong on full reports.
-
-Held-out examples are new combinations of known words: a kind of incident at a place where training never has it, and a
-number of things that training never has together. Nothing beside the point in a report shows such a combination either.
+Full reports contain every fact, and things that lead a hasty reader astray; plain reports have the facts and little
+else. Held-out examples are new combinations of known words: a kind of incident at a place where training never has it,
+and a number of things that training never has together. Nothing beside the point in a report shows such a combination.
 """
 
 import random
@@ -101,9 +98,8 @@ def _example(seed: int, index: int, split: Split, plain: bool) -> Example:
     name = f"{'bulletin plain' if plain else 'bulletin'} {split} {seed} {index}"
     rng = random.Random(name)
     incident = draw(rng, split)
-    prompt = report(incident, rng, plain) + ASK
     facts: dict[str, Any] = {"facts": incident.facts}
-    return Example(name.replace(" ", "-"), prompt, write(incident, rng), facts)
+    return Example(name.replace(" ", "-"), report(incident, rng, plain) + ASK, write(incident, rng), facts)
 
 
 def people_phrase(count: str, state: State) -> str:
@@ -134,18 +130,10 @@ def draw(rng: random.Random, split: Split) -> Incident:
         raise InvalidData(f"split: should be 'train' or 'held_out', got {split!r}")
     kind, place = _draw_pair(rng, split == "held_out")
     count, thing = _draw_damage(rng, split == "held_out")
-    return Incident(
-        kind=kind,
-        place=place,
-        day=rng.choice(DAYS),
-        part=rng.choice(PARTS),
-        damaged=count,
-        thing=thing,
-        state=rng.choice(STATES),
-        people=rng.choice(PEOPLE),
-        cause=rng.choice(KINDS[kind][1]) if rng.random() < 0.85 else None,
-        closed=rng.choice(SITES) if rng.random() < 0.4 else None,
-    )
+    day, part, state, people = rng.choice(DAYS), rng.choice(PARTS), rng.choice(STATES), rng.choice(PEOPLE)
+    cause = rng.choice(KINDS[kind][1]) if rng.random() < 0.85 else None
+    closed = rng.choice(SITES) if rng.random() < 0.4 else None
+    return Incident(kind, place, day, part, count, thing, state, people, cause, closed)
 
 
 def _draw_pair(rng: random.Random, held_out: bool = False) -> tuple[int, str]:

@@ -4,34 +4,21 @@ And the task `bulletin`, which puts examples, critic and metric together.
 Enters: the column `facts` (slot → values that are right; a slot that is not there has no right value). Leaves: a
 `Critique`: sentences and a score, which is Q of the completion. The aligner finds out what each sentence is about.
 Two more are there to compare with: `bulletin_places` gives the exact place of every quote as well, `bulletin_quality`
-also Q of the prefixes that end at 0, at every boundary of a quote, and at the end. Facts of None: not scored.
-
-Q = mean over the facts (right 1, unsaid −`unsaid`, wrong −`wrong`; an invented fact costs as much as a wrong one)
-    − `unfinished`, unless a whole sentence has just ended
-    − `language` · x / (x + `patience`), for x words that do not fit
-
-A right fact that does not fit where it stands is a slip the first time; each further one earns `listed` instead of 1,
-so a bare list of values does not pay. The first statement about a slot counts. Stating it again earns nothing and its
-words count as not fitting; stating something else makes the slot wrong for good. So silence, guessing twice and babble
-do not pay (docs/demo-task.md).
+also Q of prefixes. What Q gives and takes, and why nothing but a right bulletin pays: docs/demo-task.md.
 
 `read` reads a text once from left to right and never looks ahead, so what it says about a prefix is what it would say
 about that prefix alone. It does not know which facts are right. Of grammar it knows three words in a row: a word fits
-if some template has it after the two words before it. A sentence is whole if it has an incident and a verb, and if its
-end fits. Each word becomes one character: its class, or one of its own. Facts are found by one regular expression over
-these characters; what fits is looked up in a set.
+if some template has it after the two words before it. Each word becomes one character: its class, or one of its own.
+Facts are found by one regular expression over these characters; what fits is looked up in a set.
 """
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from annotated_types import Ge, Gt, Le
-
-from text2grad._checked import Real, shorten
-from text2grad.config import settings
+from text2grad._checked import shorten
 from text2grad.errors import ConfigError, InvalidData
 from text2grad.feedback.critics.protocol import Critiques, Prompt
 from text2grad.feedback.critics.words import cite, column_at, encodable, listed
@@ -54,7 +41,7 @@ from text2grad.tasks.bulletin import (
     people_phrase,
 )
 from text2grad.tasks.task import Metric, Task, mean_of
-from text2grad.types import Critique, Example, Quote, Verdict
+from text2grad.types import Critique, Quote, Verdict
 
 Facts = Mapping[str, Sequence[str]]
 TRAINING_SEEDS, VALIDATION_SEED, TEST_SEED = 100, 8, 9
@@ -250,23 +237,14 @@ _MOST = 8
 """Sentences about single quotes in the feedback; each quote keeps its own as its comment."""
 
 
-@settings
-class BulletinSettings:
-    """What Q gives and takes. A right fact is worth 1, so a bulletin that states all facts and no more has Q = 1."""
-
-    wrong: Annotated[Real, Ge(0)] = 1.0
-    """Cost of a wrong fact. More than `unsaid`, or lying would cost nothing. Not much more, or silence would be best
-    for a policy that is right less than half of the time: with 1 and 0.6, a guess pays from one chance in five."""
-    unsaid: Annotated[Real, Ge(0)] = 0.6
-    """Cost of a fact that is left out."""
-    unfinished: Annotated[Real, Ge(0)] = 0.05
-    """Cost of a text that does not end with a whole sentence; the empty text does not either."""
-    language: Annotated[Real, Ge(0)] = 2.0
-    """Upper limit of what all words that do not fit cost together: more than all right facts give."""
-    patience: Annotated[Real, Gt(0)] = 40.0
-    """This many words that do not fit cost half of `language`; the first costs `language` / (`patience` + 1)."""
-    listed: Annotated[Real, Le(1)] = 0.0
-    """What a right fact earns that does not fit where it stands, from the second such fact on."""
+# What Q gives and takes. A right fact is worth 1, so a bulletin that states all facts and no more has Q = 1.
+WRONG, UNSAID = 1.0, 0.6
+"""Costs of a wrong fact, and of one that is left out. The first is more, or lying would cost nothing. Not much more, or
+silence would be best for a policy that is right less than half of the time: so a guess pays from one chance in five."""
+UNFINISHED = 0.05
+"""Cost of a text that does not end with a whole sentence; the empty text does not either."""
+LANGUAGE, PATIENCE = 2.0, 40.0
+"""What all words that do not fit cost together at most, more than all facts give; and how many cost half of it."""
 
 
 class BulletinCritic:
@@ -280,10 +258,8 @@ class BulletinCritic:
 
     __name__ = "bulletin"
 
-    def __init__(
-        self, settings: BulletinSettings | None = None, gives: Literal["words", "places", "quality"] = "words"
-    ) -> None:
-        self.settings, self.gives = settings or BulletinSettings(), gives
+    def __init__(self, gives: Literal["words", "places", "quality"] = "words") -> None:
+        self.gives = gives
 
     def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]) -> Critiques:  # noqa: ARG002
         facts = [column_at(columns, "facts", item) for item in range(len(completions))]
@@ -297,7 +273,7 @@ class BulletinCritic:
         if not encodable(completion):
             return None
         reading = read(completion)
-        tally = Tally(facts, self.settings)
+        tally = Tally(facts)
         quotes: list[Quote] = []
         quality: dict[int, float] = {0: tally.quality(reading, 0)}
         for first, last, mention in _stretches(reading):
@@ -330,9 +306,8 @@ class BulletinCritic:
 class Tally:
     """What has been said so far, and what it is worth."""
 
-    def __init__(self, facts: Facts, settings: BulletinSettings) -> None:
+    def __init__(self, facts: Facts) -> None:
         self.facts = facts
-        self.settings = settings
         self.stated: dict[str, tuple[str, str]] = {}
         """Slot → value and words of its first mention."""
         self.right: set[str] = set()
@@ -371,12 +346,11 @@ class Tally:
 
     def quality(self, reading: Reading, words: int) -> float:
         """Q of the prefix of so many words, all of which have been counted."""
-        chosen = self.settings
-        taken = chosen.wrong * len(self.wrong) + chosen.unsaid * self.unsaid
-        listed = (1 - chosen.listed) * max(0, len(self.slips) - 1)
-        worth = (len(self.right) - listed - taken) / max(1, len(self.facts))
-        garbled = chosen.language * self.misfits / (self.misfits + chosen.patience)
-        return worth - garbled - (0.0 if words in reading.whole else chosen.unfinished)
+        # A slip is forgiven once: from the second on, a right fact that does not fit where it stands earns nothing.
+        earned = len(self.right) - max(0, len(self.slips) - 1)
+        worth = (earned - (WRONG * len(self.wrong) + UNSAID * self.unsaid)) / max(1, len(self.facts))
+        garbled = LANGUAGE * self.misfits / (self.misfits + PATIENCE)
+        return worth - garbled - (0.0 if words in reading.whole else UNFINISHED)
 
 
 def facts_right(completion: str, facts: Facts) -> float:
@@ -385,7 +359,7 @@ def facts_right(completion: str, facts: Facts) -> float:
     >>> facts_right("A fire in Norwick hurt nobody.", {"what": ["fire"], "where": ["Halden"]})
     0.5
     """
-    tally = Tally(facts, BulletinSettings())
+    tally = Tally(facts)
     for mention in read(completion).mentions:
         tally.add(mention, str(mention.first), 0)
     return len(tally.right) / max(1, len(facts))
@@ -413,18 +387,15 @@ def _feedback(quotes: Sequence[Quote], omissions: Sequence[str], finished: bool)
     """The critique as a person would write it: praise first, then each fault, then what is missing."""
     if not quotes:
         return "It says nothing."
-    plain = [cite(quote.text) for quote in quotes if quote.verdict == "good"]
-    sentences = []
-    if plain:
-        sentences.append(f"{listed(plain, len(SLOTS))} {'is' if len(plain) == 1 else 'are'} right.")
+    right = [cite(quote.text) for quote in quotes if quote.verdict == "good"]
+    sentences = [f"{listed(right, len(SLOTS))} {'is' if len(right) == 1 else 'are'} right."] if right else []
     faults = list(dict.fromkeys(quote.comment for quote in quotes if not quote.comment.endswith("is right.")))
     sentences += faults[:_MOST]
     if (more := len(faults) - _MOST) > 0:
         sentences.append("There is one more fault." if more == 1 else f"There are {more} more faults.")
     if omissions:
-        sentences.append(
-            f"It does not say {', '.join(omissions[:-1])}{' or ' if omissions[1:] else ''}{omissions[-1]}."
-        )
+        before = f"{', '.join(omissions[:-1])} or " if omissions[1:] else ""
+        sentences.append(f"It does not say {before}{omissions[-1]}.")
     if not finished:
         sentences.append("It is not a whole sentence.")
     return " ".join(sentences)
@@ -449,14 +420,9 @@ def _checked_facts(facts: Any, item: int) -> Facts:
 
 
 bulletin = BulletinCritic()
-"""With the default settings: `--critic text2grad.tasks.bulletin_critic:bulletin`."""
+"""`--critic text2grad.tasks.bulletin_critic:bulletin`."""
 bulletin_places = BulletinCritic(gives="places")
 bulletin_quality = BulletinCritic(gives="quality")
-
-
-def _facts_right(example: Example, text: str) -> float:
-    facts: Any = example.columns["facts"]
-    return facts_right(text, facts)
 
 
 FACTS_RIGHT = Metric(
@@ -464,7 +430,7 @@ FACTS_RIGHT = Metric(
     "Facts right",
     "Share of the report's facts that the bulletin states correctly and does not contradict.",
     "higher",
-    mean_of(_facts_right),
+    mean_of(lambda example, text: facts_right(text, example.columns["facts"])),  # type: ignore[arg-type]
 )
 
 

@@ -75,9 +75,8 @@ def kodcode(row: dict[str, Any], number: int) -> Iterator[dict[str, Any]]:
         raise InvalidData(f"its tests cannot be used: {problem}") from None
     if all(unit.objects for unit in units):
         raise InvalidData(f"its tests need live objects: {units[0].objects}")
-    declared = [
-        text for info in _infos(row.get("test_info")) if isinstance(text := info.get("function_declaration"), str)
-    ]
+    infos = _infos(row.get("test_info"))
+    declared = [text for info in infos if isinstance(text := info.get("function_declaration"), str)]
     named = "\n\nDefine:\n" + "\n".join(declared) if declared else ""
     solution = row.get("solution")
     yield {

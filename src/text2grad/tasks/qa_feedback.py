@@ -1,15 +1,14 @@
 """QA-Feedback (allenai/FineGrainedRLHF): long completions to questions, in which people marked spans → annotated rows.
 
-Enters: the JSON list as published; offsets index `prediction 1`. Leaves: rows. Which kinds of error are poor is an
-argument, because they are of different natures: `GROUNDING` is what a source can be held against; that a sentence is
-not asked for, or was said before, is another matter. Marks of the other kinds are neutral spans, held against nobody.
+Enters: the JSON list as published; offsets index `prediction 1`. Leaves: rows. Marks of the kinds in `GROUNDING`, which
+a source can decide, are poor; that a sentence is not asked for, or was said before, is another matter, and neutral.
 What is missing is the sentence of the passages that people named. Most marks come without words of their own, so the
 critique says each mark's kind in a sentence. No split is published: here it is by the parity of the index (the
 passages of one item in each half are the same).
 """
 
 import json
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -35,18 +34,14 @@ Half = Literal["even", "odd"]
 _FIELDS = {"question": str, "passages": list, "prediction 1": str, "feedback": dict}
 
 
-def read_qa_feedback(
-    path: str | Path, half: Half | None = None, poor: Collection[str] = GROUNDING
-) -> Iterator[dict[str, Any]]:
+def read_qa_feedback(path: str | Path, half: Half | None = None) -> Iterator[dict[str, Any]]:
     """Rows in the order of the file; all, or those of even or odd index. `passages` and `question` are columns,
     `reference` is the published completion, `critique.revision` the corrected one."""
-    if unknown := sorted(set(poor) - set(KINDS)):
-        raise InvalidData(f"poor: should be among {', '.join(KINDS)}, got {', '.join(unknown)}")
 
     def read(row: dict[str, Any], index: int) -> dict[str, Any]:
         fields(row["feedback"], {"errors": list, "missing-info": list}, f"item {index}, feedback: ")
         try:
-            return _read(row, index, frozenset(poor))
+            return _read(row, index)
         except (InvalidData, LookupError, TypeError) as problem:
             raise InvalidData(f"item {index}: {type(problem).__name__}: {problem}") from None
 
@@ -101,13 +96,13 @@ def qa_prompt(question: str, passages: list[str]) -> str:
     return f"Answer the question from the passages.\n\nQuestion: {question}\n\nPassages:\n" + "\n\n".join(passages)
 
 
-def _read(row: dict[str, Any], index: int, poor: frozenset[str]) -> dict[str, Any]:
+def _read(row: dict[str, Any], index: int) -> dict[str, Any]:
     text, feedback = row["prediction 1"], row["feedback"]
     passages = _passages(row)
     spans, said = [], []
     for mark in feedback["errors"]:
         remark = f"{KINDS[mark['error type']]}{_grounds(mark, row)}"
-        verdict: Literal["poor", "neutral"] = "poor" if mark["error type"] in poor else "neutral"
+        verdict: Literal["poor", "neutral"] = "poor" if mark["error type"] in GROUNDING else "neutral"
         spans.append(Span(mark["start"], mark["end"], verdict, comment=f"{mark['error type']}: {remark}"))
         said.append(f"{cite(spans[-1].slice(text))}: {remark}.")
     missing = [_sentences(row, mark) for mark in feedback["missing-info"]]

@@ -45,21 +45,11 @@ def _majority(rollouts: Sequence[Rollout]) -> float | None:
     return max(counts.values()) / counts.total() if counts else None
 
 
+_FIRST = "Share of completions whose first yes, no or maybe is the right one."
+_CONSTANT = "Share of the most frequent right decision: what a constant answer would reach."
 DECISIONS = (
-    Metric(
-        "decision_accuracy",
-        "Decisions right",
-        "Share of completions whose first yes, no or maybe is the right one.",
-        "higher",
-        mean_of(_right),
-    ),
-    Metric(
-        "decision_majority",
-        "Most frequent decision",
-        "Share of the most frequent right decision: what a constant answer would reach.",
-        "neither",
-        _majority,
-    ),
+    Metric("decision_accuracy", "Decisions right", _FIRST, "higher", mean_of(_right)),
+    Metric("decision_majority", "Most frequent decision", _CONSTANT, "neither", _majority),
 )
 
 

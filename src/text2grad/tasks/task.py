@@ -1,14 +1,5 @@
 """A task: examples, the critic that judges them, the metrics that measure them. And the registry behind `task=NAME`.
 
-How a command uses it, with the settings `task`, `data`, `held_out`, `columns`, `critic` and `task_options`:
-
-    task     = task_of(settings)
-    examples = task.examples("train")
-    held_out = task.held_out()                # [] where the task has no held-out examples
-    critic   = settings.critic or task.critic # a name for `critic_named`, or the critic itself
-    metrics  = task.metrics                   # for the Evaluator
-    rows     = task.annotated("train")        # reward-model, annotate: `Annotated`, or `Rejected` with a reason
-
 A task is named (`bulletin`, `defacto`, `qa_feedback`, `jsonl`), or it is a user's own, `package.module:object`. The
 object is a `Task`, or a function that makes one. The function declares what it reads: `data`, `held_out`, and any
 option that is given as `task_options.NAME=value`. Built-in tasks are made in the same way. No torch.
@@ -164,13 +155,23 @@ def task_of_files(
 
 def reads_data(name: str) -> bool:
     """Whether the task of this name takes `data=`. A `Task` is complete as it is."""
-    made: Any = find_plugin(name, TASKS, "task")
-    if isinstance(made, str):
-        made = import_object(made, "task")
+    made = _found(name)
     if isinstance(made, Task) or not callable(made):
         return False
+    keys, any_key = _read_by(made)
+    return any_key or "data" in keys
+
+
+def _found(name: str) -> Any:
+    """A `Task`, or what makes one."""
+    made = find_plugin(name, TASKS, "task")
+    return import_object(made, "task") if isinstance(made, str) else made
+
+
+def _read_by(made: Callable[..., Any]) -> tuple[list[str], bool]:
+    """(settings that a function reads, whether it takes any other)."""
     parameters = inspect.signature(made).parameters
-    return "data" in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    return list(parameters), any(each.kind is each.VAR_KEYWORD for each in parameters.values())
 
 
 def open_task(
@@ -182,9 +183,7 @@ def open_task(
     columns: Mapping[str, str] | None = None,
 ) -> Task:
     """The task of this name. An unknown name is an error with the nearest known one."""
-    made: Any = find_plugin(name, TASKS, "task")
-    if isinstance(made, str):
-        made = import_object(made, "task")
+    made = _found(name)
     named = {"data": data, "held_out": held_out, "columns": columns}
     given = {key: value for key, value in named.items() if value} | dict(options or {})
     if isinstance(made, Task):
@@ -193,17 +192,17 @@ def open_task(
         return made
     if not callable(made):
         raise ConfigError(f"task={name}: should be a Task, or a function that makes one, got {type(made).__name__}")
-    keys = inspect.signature(made).parameters
-    reads = [key if key in named else f"task_options.{key}" for key in keys]
-    any_key = any(each.kind is each.VAR_KEYWORD for each in keys.values())
-    if unread := [key if key in named else f"task_options.{key}" for key in given if not any_key and key not in keys]:
-        raise ConfigError(
-            f"task={name} does not read {', '.join(unread)}; it reads {', '.join(reads) if reads else 'no settings'}"
-        )
+    keys, any_key = _read_by(made)
+    reads, unread = (
+        ", ".join(key if key in named else f"task_options.{key}" for key in some)
+        for some in (keys, [key for key in given if not any_key and key not in keys])
+    )
+    if unread:
+        raise ConfigError(f"task={name} does not read {unread}; it reads {reads or 'no settings'}")
     try:
         inspect.signature(made).bind(**given)
     except TypeError as problem:
-        raise ConfigError(f"task={name}: {problem}; it reads {', '.join(reads) if reads else 'no settings'}") from None
+        raise ConfigError(f"task={name}: {problem}; it reads {reads or 'no settings'}") from None
     task = made(**given)
     if not isinstance(task, Task):
         raise ConfigError(f"task={name}: should make a Task, got {type(task).__name__}")

@@ -1,27 +1,19 @@
 """A whole table by one command: arms × seeds, each run an ordinary command in a process of its own.
 
-Enters: `CompareSettings`. Leaves: FOLDER/ARM/seed-N, one run folder each, and an exit status. This module plans, starts
-and watches; it computes nothing itself and imports no torch. A run resumes by its own command, so a comparison that was
-killed goes on where it was when it is started again. What came out is read by `training/compared.py`.
+Enters: `CompareSettings`. Leaves: the jobs, each with its command and its folder FOLDER/ARM/seed-N. What they will cost
+says `training/costs.py`; `training/schedule.py` runs them, `training/compared.py` reads what came out. A run resumes by
+its own command, so a comparison that was killed resumes, too. Imports no torch.
 """
 
-import ctypes
 import hashlib
 import json
 import math
-import os
 import re
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Annotated, Any
 
 from annotated_types import Ge, Gt
@@ -29,23 +21,25 @@ from annotated_types import Ge, Gt
 from text2grad import config
 from text2grad._checked import Int, Real
 from text2grad.config import settings
-from text2grad.errors import ConfigError, MissingExtra, RunError, Text2GradError
+from text2grad.errors import ConfigError, RunError
 from text2grad.evaluation.metrics import MEASURED, check_metrics
 from text2grad.evaluation.named import metrics_named
 from text2grad.evaluation.settings import EvaluateSettings
-from text2grad.models.load import check_there
 from text2grad.plugins import find_plugin
-from text2grad.runs import write_atomic
 from text2grad.runs.folder import file_digest
 from text2grad.tasks.task import task_of
-from text2grad.training.settings import DPOSettings, RewardModelSettings, SFTSettings, TrainSettings
-from text2grad.training.spending import check_critic, estimate
-from text2grad.training.trl_settings import TRLSettings
-from text2grad.training.trl_settings import check as check_trl
+from text2grad.training.settings import (
+    DPOSettings,
+    EvaluationSettings,
+    RewardModelSettings,
+    SFTSettings,
+    TrainSettings,
+    TRLSettings,
+    check_trl,
+)
 
 _OF_ARM = ("command", "start", "seeds", "n")
 """Keys of an arm that are not settings of its command."""
-_FULL = re.compile("out of memory|can't allocate memory|not enough memory|CUBLAS_STATUS_ALLOC_FAILED", re.IGNORECASE)
 _KEY = "critics.openai.api_key"
 _FILES = ("results.json", "comparison.json", "report.html", "judge.spent")
 _OURS = {key: key for key in ("updates", "prompts", "completions", "metrics")} | {
@@ -58,10 +52,6 @@ _OURS = {key: key for key in ("updates", "prompts", "completions", "metrics")} |
     "evaluate_critic": "critic",
 }
 """Settings of commands → what they are called here, where they are the same for all arms."""
-_TURN = 0.1
-"""Seconds between two looks at the processes."""
-_GRACE = 60.0
-"""Seconds that the runs have to save their state when the time is up."""
 
 
 @settings
@@ -212,9 +202,28 @@ class Job:
     @property
     def completions(self) -> int:
         """Sampled per update, to learn from."""
-        each = self.settings.completions if self.kind.samples else 0
-        return (
-            each * (self.settings.update.batch if self.kind.command == "dpo" else self.settings.prompts) if each else 0
+        made = self.settings
+        if not self.kind.samples:
+            return 0
+        return int(made.completions * (made.update.batch if self.kind.command == "dpo" else made.prompts))
+
+    @property
+    def per_example(self) -> tuple[int, int]:
+        """Of an evaluation: completions, and critic calls, for each held-out example."""
+        known = {"greedy": (1, 0), "reflection": (2, 1)}
+        return known.get(self.kind.part) or (self.settings.samples, self.settings.samples)
+
+    @property
+    def evaluation(self) -> EvaluationSettings:
+        """How its held-out examples are evaluated, in the words of `train`."""
+        made = self.settings
+        if hasattr(made, "evaluation"):
+            found: EvaluationSettings = made.evaluation
+            return found
+        if self.kind.command == "evaluate":
+            return EvaluationSettings(every=1, examples=made.examples or 2**31)  # 0: all
+        return EvaluationSettings(
+            every=made.evaluate_every, examples=made.evaluate_examples, critic=made.evaluate_critic
         )
 
     def last_line(self) -> str:
@@ -222,9 +231,6 @@ class Job:
             lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
             return lines[-1][:300] if lines else "it wrote nothing"
         return "it has no log"
-
-
-# ------------------------------------------------------------------------------------------------------------ the plan
 
 
 def plan(options: CompareSettings, folder: Path) -> list[Job]:
@@ -433,7 +439,7 @@ def _seen(options: CompareSettings, kind: Kind, made: Any) -> dict[str, Any]:
         raise ConfigError("it has a critic of its own; `critic` should name the one that judges all arms alike")
     seen = {key: None if judge is own or judge == own else judge}
     if kind.command == "sft":
-        seen["evaluate_every"] = _every(options, _sft_updates(made))
+        seen["evaluate_every"] = _every(options, sft_updates(made))
     return seen
 
 
@@ -441,61 +447,8 @@ def _every(options: CompareSettings, updates: int) -> int:
     return max(1, updates // options.evaluations)
 
 
-def _sft_updates(made: Any) -> int:
+def sft_updates(made: Any) -> int:
     return int(made.updates or math.ceil(made.epochs * len(task_of(made).examples("train")) / made.update.batch))
-
-
-def dry_run(jobs: Sequence[Job]) -> Iterator[str]:
-    """What each arm will do and cost, and the whole. Reads the data, looks for models and critics, asks nobody."""
-    totals = [0, 0, 0, 0, 0]
-    for arm in dict.fromkeys(job.arm for job in jobs):
-        runs = [job for job in jobs if job.arm == arm]
-        job, made = runs[0], runs[0].settings
-        if not job.kind.measured:
-            yield f"{arm}: {len(runs)} x a reward model, from {made.data or made.task}"
-            totals[0] += len(runs)
-            continue
-        task = task_of(made)
-        if job.start is None:
-            check_there(job.words[1] if job.kind.command == "evaluate" else made.model)
-        judge = made.evaluation.critic if hasattr(made, "evaluation") else getattr(made, "evaluate_critic", None)
-        critic = getattr(made, "best_of_critic", None) or getattr(made, "critic", None) or judge or task.critic
-        examples = task.examples("train") if "train" in task.splits else task.held_out()
-        for named in (judge or task.critic,) if job.critic else (critic, judge or critic):
-            check_critic(named, made.critics, examples)
-        held_out = len(task.held_out()[: _examples(made)])
-        updates = _sft_updates(made) if job.kind.command == "sft" else getattr(made, "updates", 0)
-        completions, calls = updates * job.completions, updates * job.completions
-        if job.kind.command == "evaluate":
-            sampled = {"best_of": made.best_of, "samples": made.samples}
-            completions = held_out * ({"greedy": 1, "reflection": 2} | sampled)[job.kind.part]
-            calls = held_out * ({"greedy": 0, "reflection": 1} | sampled)[job.kind.part]
-        every = getattr(made, "evaluate_every", 0) or (made.evaluation.every if hasattr(made, "evaluation") else 1)
-        numbers = [1, updates, completions, calls, completions * made.sampling.max_new_tokens]
-        totals = [total + len(runs) * number for total, number in zip(totals, numbers, strict=True)]
-        looks = 1 + math.ceil(updates / every)
-        yield f"{arm}: {_work([len(runs), *numbers[1:]])} each; {looks} x {held_out} held-out examples are evaluated"
-        if job.kind.command == "trl" and find_spec("trl") is None:
-            # Not refused: the other arms can do without.
-            yield f"  will fail: {MissingExtra.of(ModuleNotFoundError(name='trl'), arm)}"
-        if job.kind.samples:
-            lines = estimate(_as_train(job, every), examples, task.held_out(), critic)[1:]
-            yield from (f"  each run: {line}" for line in lines)
-    yield f"in all: {_work(totals)}, evaluations apart"
-
-
-def judge_line(options: CompareSettings, jobs: Sequence[Job]) -> Iterator[str]:
-    """What the judge of the comparison is asked, where there is one."""
-    if options.judge is None:
-        return
-    arms: dict[str, list[Job]] = {}
-    for job in jobs:
-        arms.setdefault(job.arm, []).append(job)
-    theirs = arms.pop(baseline_of(options))
-    ours = [job for some in arms.values() for job in some if job.kind.measured]
-    pairs = sum(paired(one, other) for one in ours for other in theirs)
-    most = 2 * pairs * min(options.examples, len(task_of(theirs[0].settings).held_out()))
-    yield f"judge: {pairs} pairs of runs, at most {most:,} requests to {options.judge}; equal texts are not asked about"
 
 
 def baseline_of(options: CompareSettings) -> str:
@@ -506,212 +459,3 @@ def baseline_of(options: CompareSettings) -> str:
 def paired(one: Job, other: Job) -> bool:
     """Whether their difference counts: the same seed; a shared run stands for every seed of the other."""
     return one.seed == other.seed or one.shared or other.shared
-
-
-def _work(numbers: Sequence[int]) -> str:
-    """
-    >>> _work([2, 100, 6400, 6400, 409600])
-    '2 runs, 100 updates, 6,400 completions, 6,400 critic calls, at most 409,600 sampled tokens'
-    """
-    nouns = ("run", "update", "completion", "critic call", "sampled token")
-    said = [f"{number:,} {noun}{'s'[: number != 1]}" for number, noun in zip(numbers, nouns, strict=True)]
-    return ", ".join([*said[:-1], f"at most {said[-1]}"])
-
-
-def _examples(made: Any) -> int:
-    if hasattr(made, "evaluation"):
-        return int(made.evaluation.examples)
-    return int(getattr(made, "evaluate_examples", 0) or getattr(made, "examples", 0))
-
-
-def _as_train(job: Job, every: int) -> Any:
-    """A run that samples, in the words of `train`, as `estimate` reads them."""
-    made = job.settings
-    if job.kind.command != "dpo":
-        return made
-    held_out = SimpleNamespace(examples=made.evaluate_examples, every=every, critic=made.evaluate_critic)
-    budget = {"updates": made.updates, "prompts": made.update.batch, "completions": made.completions}
-    apart = {
-        "reward": "scalar",
-        "log": SimpleNamespace(hindsight=0),
-        "critics": made.critics,
-        "sampling": made.sampling,
-    }
-    return SimpleNamespace(evaluation=held_out, **budget, **apart)
-
-
-# ------------------------------------------------------------------------------------------------------ the processes
-
-
-@dataclass
-class Outcomes:
-    """How the runs ended."""
-
-    failed: dict[str, str] = field(default_factory=dict)
-    """Name of a run → the last line that it wrote."""
-    interrupted: int = 0
-    """The signal that ended the comparison."""
-    late: bool = False
-    """Its time was up before its runs were done."""
-
-
-class Scheduler:
-    """Starts what may be started, and waits."""
-
-    def __init__(
-        self,
-        jobs: Sequence[Job],
-        workers: int,
-        memory: float,
-        *,
-        tell: Callable[[str], None] = print,
-        record: Callable[[Job], bytes] = lambda _: b"{}",
-        seconds: float = math.inf,
-    ) -> None:
-        """`memory`: GiB of a run; 0: not looked at. `record`: what the mark of a run that has ended well shall hold.
-        `seconds`: then every run saves its state and ends."""
-        self.workers, self.memory, self.tell, self.record = workers, memory, tell, record
-        self.ends = time.monotonic() + seconds
-        self.waiting: list[Job] = []
-        for job in reversed(jobs):
-            # A finished run without its model, as where only its mark was carried here, runs again for those that
-            # start from it.
-            needed = not job.model.exists() and any(job in other.needs for other in self.waiting)
-            if needed or not job.done:
-                self.waiting.insert(0, job)
-        # The first seeds of all arms, then the second ones: a table that is not finished has pairs to compare.
-        self.waiting.sort(key=lambda job: job.turn)
-        self.running: dict[Job, subprocess.Popen[bytes]] = {}
-        self.alone: set[str] = set()
-        """Runs that have failed for want of memory, and run alone now."""
-        self.outcomes = Outcomes()
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        self.threads = str(max(1, cores // workers))
-        self.capacity = free_memory() if memory else 0.0
-
-    def run(self) -> Outcomes:
-        before = {number: signal.signal(number, self._interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            while (self.waiting and not self.stopping) or self.running:
-                for job in [job for job, process in self.running.items() if process.poll() is not None]:
-                    self._end(job, self.running.pop(job).returncode)
-                while not self.stopping and (ready := self._next()) is not None:
-                    self._begin(ready)
-                self._look_at_the_clock()
-                time.sleep(_TURN)
-        finally:
-            for process in self.running.values():
-                process.kill()
-            for number, handler in before.items():
-                signal.signal(number, handler)
-        return self.outcomes
-
-    @property
-    def stopping(self) -> bool:
-        return bool(self.outcomes.interrupted or self.outcomes.late)
-
-    def _look_at_the_clock(self) -> None:
-        """When the time is up, ask the runs to end; a little later, end them."""
-        left = self.ends - time.monotonic()
-        if left <= 0 and not self.stopping and (self.running or self.waiting):
-            self.tell("the time is up: every run saves its state after its update; the same command goes on from there")
-            self.outcomes.late = True
-            for process in self.running.values():
-                process.terminate()
-        elif left < -_GRACE and self.outcomes.late:
-            for process in self.running.values():
-                process.kill()
-
-    def _next(self) -> Job | None:
-        """A run that can begin now. One that has to run alone waits until nothing else runs, and comes last."""
-        for job in list(self.waiting):
-            if failed := next((need.name for need in job.needs if need.name in self.outcomes.failed), None):
-                self.waiting.remove(job)
-                self.outcomes.failed[job.name] = f"not begun, because {failed} failed"
-        if self.alone & {job.name for job in self.running} or len(self.running) >= self.workers:
-            return None
-        unfinished = {*self.waiting, *self.running}
-        ready = [job for job in self.waiting if not unfinished.intersection(job.needs)]
-        together = [job for job in ready if job.name not in self.alone]
-        if together and (not self.running or self._room()):
-            return together[0]
-        return ready[0] if ready and not together and not self.running else None
-
-    def _room(self) -> bool:
-        """Whether there is memory for one more. Runs that have just begun have not taken theirs yet, so those that run
-        count in full, too."""
-        return not self.memory or (
-            self.memory * (len(self.running) + 1) <= self.capacity and free_memory() >= self.memory
-        )
-
-    def _begin(self, job: Job) -> None:
-        self.waiting.remove(job)
-        job.folder.parent.mkdir(parents=True, exist_ok=True)
-        if job.kind.command == "evaluate":
-            job.folder.mkdir(exist_ok=True)
-        self.tell(f"begins: {job.name}" + (" (alone)" if job.name in self.alone else ""))
-        environment = {"OMP_NUM_THREADS": self.threads} | os.environ | ({"OPENAI_API_KEY": job.key} if job.key else {})
-        with job.log.open("ab") as log:
-            self.running[job] = subprocess.Popen(
-                [sys.executable, "-m", "text2grad", *job.words],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment,
-                process_group=0,
-                preexec_fn=_dies_with(os.getpid()),
-            )
-
-    def _end(self, job: Job, status: int) -> None:
-        if status == 0:
-            try:
-                write_atomic(job.mark, f"{job.digest}\n".encode() + self.record(job) + b"\n")
-            except Text2GradError as problem:
-                self.outcomes.failed[job.name] = str(problem)
-                self.tell(f"failed: {job.name}: {problem}")
-            else:
-                self.tell(f"done: {job.name}")
-        elif self.stopping:
-            return
-        elif job.name not in self.alone and (status == -signal.SIGKILL or _FULL.search(job.last_line())):
-            self.alone.add(job.name)
-            self.waiting.append(job)
-            self.tell(f"out of memory: {job.name}; it is tried again alone")
-        else:
-            self.outcomes.failed[job.name] = job.last_line()
-            self.tell(f"failed (status {status}): {job.name}: {job.last_line()}; see {job.log}")
-
-    def _interrupt(self, number: int, _: object) -> None:
-        """The runs save a checkpoint after their update, and end; a second signal ends them at once."""
-        for process in self.running.values():
-            process.kill() if self.outcomes.interrupted else process.terminate()
-        if not self.outcomes.interrupted:
-            self.tell("stopping: every run saves its state after its update; the same command goes on from there")
-        self.outcomes.interrupted = number
-
-
-def _dies_with(parent: int) -> Callable[[], None] | None:
-    """Called in a child before its program begins: it is killed when this process is, so that the run's folder is free
-    for the next one. Linux alone can do that; elsewhere a run that is left over ends by itself."""
-    if sys.platform != "linux":
-        return None
-    library, dies = ctypes.CDLL(None), 1  # PR_SET_PDEATHSIG
-
-    def ask() -> None:
-        library.prctl(dies, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)
-
-    return ask
-
-
-def free_memory() -> float:
-    """GiB that are free: on the GPU with the most, else of the machine."""
-    with suppress(OSError, ValueError, subprocess.SubprocessError):
-        words = ["nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits"]
-        said = subprocess.run(words, capture_output=True, text=True, timeout=30, check=True).stdout.split()
-        return max(map(float, said)) / 1024
-    with suppress(OSError, StopIteration):
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return float(next(line.split()[1] for line in lines if line.startswith("MemAvailable"))) / 2**20
-    return math.inf

@@ -115,12 +115,10 @@ def _read_evaluation(job: Job) -> Found | None:
     metrics = {key.removeprefix(f"{part}/"): value for key, value in stored["metrics"].items() if key.startswith(part)}
     examples, each = stored["examples"], stored["each"]
     lengths = {name: sum(values["length"]) for name, values in each.items()}
-    sampled = dict.fromkeys(("best_of", "samples"), job.settings.samples)
-    made = ({"greedy": 1, "reflection": 2} | sampled)[part] * examples
-    tokens = {"reflection": lengths.get("reflection", 0) + lengths["greedy"]}
-    tokens |= dict.fromkeys(sampled, lengths.get("samples", 0))
-    calls = ({"greedy": 0, "reflection": 1} | sampled)[part] * examples
-    cost = {"completions": made, "tokens": tokens.get(part, lengths["greedy"]), "critic_calls": calls}
+    made, calls = (each * examples for each in job.per_example)
+    sampled = {"greedy": ("greedy",), "reflection": ("greedy", "reflection")}.get(part, ("samples",))
+    tokens = sum(lengths.get(name, 0) for name in sampled)
+    cost = {"completions": made, "tokens": tokens, "critic_calls": calls}
     infos = {
         HELD_OUT + key.removeprefix(f"{part}/"): MetricInfo.from_json(info)
         for key, info in stored["info"].items()

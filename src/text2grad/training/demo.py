@@ -29,9 +29,16 @@ from text2grad.report.terminal import plain_console
 from text2grad.runs import read_jsonl, write_atomic
 from text2grad.tasks.bulletin import bulletins
 from text2grad.tasks.bulletin_critic import FACTS_RIGHT, TRAINING_SEEDS, bulletin
-from text2grad.training.demo_settings import DemoSettings, slow
 from text2grad.training.rl import Trainer
-from text2grad.training.settings import EvaluationSettings, LogSettings, SFTSettings, SupervisedSettings, TrainSettings
+from text2grad.training.settings import (
+    DemoSettings,
+    EvaluationSettings,
+    LogSettings,
+    SFTSettings,
+    SupervisedSettings,
+    TrainSettings,
+    slow,
+)
 from text2grad.training.setup import Callback
 from text2grad.training.sft import SFTTrainer
 

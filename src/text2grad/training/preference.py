@@ -10,7 +10,7 @@ From Python: `DPOTrainer(settings, folder, model=…, tokenizer=…, examples=�
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,9 +23,8 @@ from text2grad.evaluation.evaluator import Evaluator
 from text2grad.evaluation.metrics import RUNNING, describe, metric_infos
 from text2grad.evaluation.named import metrics_named
 from text2grad.feedback.critics.protocol import Critic
-from text2grad.feedback.judge import RewardFunction, columns_of
-from text2grad.models.memory import memory_named
-from text2grad.models.modes import evaluating
+from text2grad.feedback.judge import columns_of
+from text2grad.models.modes import evaluating, memory_named
 from text2grad.models.parallel import shard
 from text2grad.models.policy import Policy
 from text2grad.models.writer import Writer
@@ -44,17 +43,16 @@ from text2grad.training.settings import DPOSettings
 from text2grad.training.setup import (
     Callback,
     Clock,
-    critic_digests,
+    RewardFunctions,
     learning,
     load_data,
     make_optimizer,
-    reward_function_of,
     set_rate,
     share_of,
+    spent_by,
     start,
 )
 from text2grad.training.sft import Encoded, Encoder
-from text2grad.training.spending import Spending
 from text2grad.training.state import TrainingState
 from text2grad.types import Example, MetricInfo, Rollout
 
@@ -112,17 +110,11 @@ class DPOTrainer(Closable):
         data = load_data(settings, examples, held_out)
         self.examples, self.held_out = data.examples, data.held_out
         self.metrics = (*data.task.metrics, *metrics_named(settings.metrics), *metrics)
-        self.reward_function: RewardFunction | None = None
-        self.held_out_reward: RewardFunction | None = None
-        digests = data.digests
-        self.spending = Spending(settings.critics.openai.budget)
+        self.judges: RewardFunctions | None = None
+        """Of the policy's own samples; None where pairs are given."""
         if settings.pairs == "samples":
             named = critic if critic is not None else settings.critic or data.task.critic
-            self.reward_function = reward_function_of(named, settings, budget=self.spending.budget)
-            self.held_out_reward, other = self.reward_function, settings.evaluate_critic
-            if other is not None:
-                self.held_out_reward = reward_function_of(other, settings, budget=self.spending.budget)
-            digests = digests | critic_digests(named, other)
+            self.judges = RewardFunctions(settings, named, settings.evaluate_critic)
         from_python = data.from_python or critic is not None or bool(metrics)
         session = start(
             settings,
@@ -130,7 +122,7 @@ class DPOTrainer(Closable):
             command="dpo",
             model=model,
             tokenizer=tokenizer,
-            data=digests,
+            data=data.digests | (self.judges.digests if self.judges else {}),
             metrics=RUNNING | METRICS | metric_infos(self.metrics),
             callbacks=[partial(callback, self) for callback in callbacks],
             show=show,
@@ -143,7 +135,7 @@ class DPOTrainer(Closable):
     def _build(self, model: Any) -> None:
         settings, world = self.settings, self.world
         # Given pairs were not sampled here: they are compared under the plain model.
-        temperature = settings.sampling.temperature if self.reward_function is not None else 1.0
+        temperature = settings.sampling.temperature if self.judges else 1.0
         self.policy = Policy(model, settings.policy, value_head=False, temperature=temperature)
         self.reference = self.policy.reference()
         self.policy.eval()
@@ -155,19 +147,19 @@ class DPOTrainer(Closable):
         self.pairs: list[Pair] = []
         self.held_pairs: list[Pair] = []
         self.skipped = 0
-        if self.reward_function is None:
+        if self.judges is None:
             self._encode(model)
         else:
-            self._sample_with(self.reward_function)
+            self._sample_with(self.judges)
         number = len(self.pairs) or len(self.examples)
         self.updates = settings.updates or math.ceil(settings.epochs * number / settings.update.batch)
         self.watch = LossWatch("held_out/loss", settings.patience)
         self.warned = Warned()
         self.best = BestWeights(self.policy, wanted=settings.save_best and not world.sharded)
         parts: dict[str, Any] = {"watch": self.watch, "warned": self.warned, "best": self.best}
-        if self.reward_function is not None:
-            parts["scale"] = self.reward_function.running_scale
-            parts["spread"] = self.reward_function.running_spread
+        if self.judges is not None:
+            parts["scale"] = self.judges.training.running_scale
+            parts["spread"] = self.judges.training.running_spread
         self.state = TrainingState(self.policy, self.optimizer, world, parts)
 
     def _encode(self, model: Any) -> None:
@@ -178,16 +170,14 @@ class DPOTrainer(Closable):
         self.held_pairs = encoder.all(self.held_out, chosen_and_rejected)
         self.skipped, self.stream = encoder.skipped, Stream(self.pairs, settings.seed)
 
-    def _sample_with(self, reward_function: RewardFunction) -> None:
+    def _sample_with(self, judges: RewardFunctions) -> None:
         """Pairs from the policy's own samples, and an evaluation by the same critic, or another."""
         settings, world = self.settings, self.world
-        self.writer = Writer(
-            self.policy, self.tokenizer, settings.sampling, settings.format, world=world, sharded=world.sharded
-        )
+        self.writer = Writer(self.policy, self.tokenizer, settings.sampling, settings.format, world=world)
         self.sample_and_judge = SampleAndJudge(
             Stream(self.examples, settings.seed),
             self.writer,
-            reward_function,
+            judges.training,
             self.run,
             prompts=settings.update.batch,
             completions=settings.completions,
@@ -196,23 +186,19 @@ class DPOTrainer(Closable):
         held_out = self.held_out[: settings.evaluate_examples]
         for example in (*self.examples, *held_out):
             self.writer.prompt(example)
-        if held_out:
-            judge = self.held_out_reward or reward_function
-            other = None if judge is reward_function else reward_function
-            self.evaluator = Evaluator(held_out, judge, metrics=self.metrics, training_critic=other, world=world)
+        self.evaluator = judges.evaluator(held_out, self.metrics, world)
 
     def train(self) -> Outcome:
         """From where the folder stands to the end; once."""
         run, options = self.run, self.settings.update
-        judges = (self.reward_function, self.held_out_reward)
-        critics = [asked for judge in judges if judge is not None for asked in judge.asked]
-        with closing(self), run.working(self.state, self.updates), self.spending.of(run, *critics):
+        counted = self.judges.counted(run) if self.judges else nullcontext()
+        with closing(self), run.working(self.state, self.updates), counted:
             if run.done == 0 and not run.over:
                 measured, held_out = self.evaluate(0)
                 metrics = {"update": 0, **self._counts(), **measured}
                 self.watch.start(metrics)
                 self.best.see(metrics)
-                run.log(metrics | self.spending.metrics(run), held_out=held_out)
+                run.log(metrics | spent_by(self.judges, run), held_out=held_out)
             for step in run.steps():
                 clock = Clock("sample", "critic", "align", "update")
                 rate = set_rate(self.optimizer, step, self.updates, options)
@@ -231,13 +217,13 @@ class DPOTrainer(Closable):
                     self.warned.without_pairs = True
                     metrics["warnings"] = [NO_PAIR.format(step)]
                     run.note(NO_PAIR.format(step))
-                run.log(metrics | clock.metrics() | self.spending.metrics(run), logged, held_out)
+                run.log(metrics | clock.metrics() | spent_by(self.judges, run), logged, held_out)
             return run.finish(partial(writers_for, self))
 
     def next_pairs(self, step: int, clock: Clock) -> tuple[list[Pair], dict[str, Any], list[Rollout]]:
         """(this process's pairs, metrics of what they were made from, rollouts to log)."""
         size, each = self.settings.update.batch, self.settings.completions
-        if self.reward_function is None:
+        if self.judges is None:
             return share_of(self.stream, step, size, self.world), {"update": step}, []
         everybody, mine = self.sample_and_judge(step, clock)
         pairs = best_and_worst(mine)
@@ -292,8 +278,8 @@ class DPOTrainer(Closable):
     def close(self) -> None:
         """Let go of the run folder and of the critic; `train` does so by itself."""
         self.run.close()
-        for judge in filter(None, (self.reward_function, self.held_out_reward)):
-            judge.close()
+        if self.judges is not None:
+            self.judges.close()
 
     def _batch(self, pairs: Sequence[Pair]) -> Batch:
         """Chosen and rejected in turn, with the reference's log-probs."""

@@ -25,8 +25,7 @@ from text2grad.feedback.critics.learned import is_checkpoint
 from text2grad.feedback.labels import Calibration, TokenLabels, Words, kind_for, label_tokens
 from text2grad.feedback.people import Rejected
 from text2grad.feedback.rewards import RunningScale, kind_of, scale_pairs
-from text2grad.models.memory import memory_named
-from text2grad.models.modes import evaluating
+from text2grad.models.modes import evaluating, memory_named
 from text2grad.models.reward.calibrate import calibrated, complaint, token_metrics
 from text2grad.models.reward.model import RewardModel, label_batch, read_card
 from text2grad.models.reward.template import Encoded, Reader, continued

@@ -27,12 +27,10 @@ import numpy as np
 from torch import Tensor
 
 from text2grad.errors import ConfigError, RunError
-from text2grad.evaluation.evaluator import Evaluator
 from text2grad.evaluation.metrics import RUNNING, describe, metric_infos
 from text2grad.evaluation.named import metrics_named
 from text2grad.feedback.critics.protocol import Critic
-from text2grad.models.memory import memory_named
-from text2grad.models.modes import evaluating
+from text2grad.models.modes import evaluating, memory_named
 from text2grad.models.parallel import shard
 from text2grad.models.policy import Policy, Reading, Reference
 from text2grad.models.sampling import Seed
@@ -56,16 +54,15 @@ from text2grad.training.settings import TrainSettings
 from text2grad.training.setup import (
     Callback,
     Clock,
-    critic_digests,
+    RewardFunctions,
     learning,
     load_data,
     make_optimizer,
-    reward_function_of,
     set_rate,
     start,
 )
 from text2grad.training.sizes import Sizes
-from text2grad.training.spending import Spending, estimate
+from text2grad.training.spending import estimate
 from text2grad.training.state import Part, TrainingState
 from text2grad.types import Example, Rollout
 
@@ -94,12 +91,8 @@ class Trainer(Closable):
         self.examples, self.held_out = data.examples, data.held_out
         self.metrics = (*data.task.metrics, *metrics_named(settings.metrics), *metrics)
         named = critic if critic is not None else settings.critic or data.task.critic
-        self.spending = Spending(settings.critics.openai.budget)
-        made = partial(
-            reward_function_of, settings=settings, scalar=settings.reward == "scalar", budget=self.spending.budget
-        )
-        self.reward_function, other = made(named), settings.evaluation.critic
-        self.held_out_reward = self.reward_function if other is None else made(other)
+        self.judges = RewardFunctions(settings, named, settings.evaluation.critic, scalar=settings.reward == "scalar")
+        self.reward_function, self.spending = self.judges.training, self.judges.spending
         from_python = data.from_python or critic is not None or bool(metrics)
         session = start(
             settings,
@@ -107,13 +100,13 @@ class Trainer(Closable):
             command="train",
             model=model,
             tokenizer=tokenizer,
-            data=data.digests | critic_digests(named, other),
+            data=data.digests | self.judges.digests,
             metrics=RUNNING | INFOS | metric_infos(self.metrics),
             callbacks=[partial(callback, self) for callback in callbacks],
             show=show,
             resume_with=resume_with or (None if from_python else ""),
             before_loading=lambda run: self.spending.probe(
-                run, self.examples[0], self.reward_function, self.held_out_reward
+                run, self.examples[0], self.judges.training, self.judges.held_out
             ),
         )
         self.world, self.run, self.tokenizer = session.world, session.run, session.tokenizer
@@ -122,7 +115,7 @@ class Trainer(Closable):
 
     def _build(self, model: Any) -> None:
         settings, world = self.settings, self.world
-        self.beta, self.guard = kl.Coefficient(settings.kl), Guard(settings.guard)
+        self.guard = Guard(settings.guard)
         self.estimator = find_estimator(settings.advantage.estimator)
         needs_values, temperature = self.estimator.needs_values, settings.sampling.temperature
         self.policy = Policy(model, settings.policy, value_head=needs_values, temperature=temperature)
@@ -133,9 +126,7 @@ class Trainer(Closable):
         if world.sharded and self.reference is not None and self.reference.copy is not None:
             shard(self.reference.copy)
         self.optimizer = make_optimizer(self.policy, settings.update, settings.update.value_learning_rate)
-        self.writer = Writer(
-            self.policy, self.tokenizer, settings.sampling, form=settings.format, world=world, sharded=world.sharded
-        )
+        self.writer = Writer(self.policy, self.tokenizer, settings.sampling, settings.format, world=world)
         self.sample_and_judge = SampleAndJudge(
             Stream(self.examples, settings.seed),
             self.writer,
@@ -145,20 +136,12 @@ class Trainer(Closable):
             completions=settings.completions,
             seed=settings.seed,
         )
-        self.evaluator: Evaluator | None = None
-        if self.held_out:
-            self.evaluator = Evaluator(
-                self.held_out[: settings.evaluation.examples],
-                self.held_out_reward,
-                metrics=self.metrics,
-                training_critic=None if self.held_out_reward is self.reward_function else self.reward_function,
-                world=world,
-            )
+        held_out = self.held_out[: settings.evaluation.examples]
+        self.evaluator = self.judges.evaluator(held_out, self.metrics, world)
         self.sizes = Sizes(self.run, settings.update.micro_batch, world.device, self.writer.sampler)
         self._readings: dict[str, tuple[Reading, int]] = {}
         self.best = BestWeights(self.policy, wanted=settings.save_best and not world.sharded)
         parts: dict[str, Part] = {
-            "kl": self.beta,
             "scale": self.reward_function.running_scale,
             "spread": self.reward_function.running_spread,
             "guard": self.guard,
@@ -166,7 +149,7 @@ class Trainer(Closable):
         }
         self.state = TrainingState(self.policy, self.optimizer, world, parts)
         # A prompt that is too long is found now, not when it comes up after hours.
-        for example in (*self.examples, *self.held_out[: settings.evaluation.examples]):
+        for example in (*self.examples, *held_out):
             self.writer.prompt(example)
 
     # ---------------------------------------------------------------------------------------------------- the loop
@@ -174,8 +157,7 @@ class Trainer(Closable):
     def train(self) -> Outcome:
         """From where the folder stands to the end; once."""
         run, settings = self.run, self.settings
-        critics = (*self.reward_function.asked, *self.held_out_reward.asked)
-        with closing(self), run.working(self.state, settings.updates), self.spending.of(run, *critics):
+        with closing(self), run.working(self.state, settings.updates), self.judges.counted(run):
             if self.spending.models and not run.done:
                 for line in estimate(settings, self.examples, self.held_out, self.reward_function.critic):
                     run.note(line)
@@ -196,7 +178,6 @@ class Trainer(Closable):
                     batch, apart = self.correct(self.collate(mine, clock))
                     metrics |= apart | self.measure_kl(batch)
                     advantages = self.advantages(batch)
-                    self.beta.follow(metrics.get("kl/reference"))
                     metrics |= self._advantage_metrics(batch, advantages)
                     if self._too_far(metrics) is None:
                         metrics |= self.update(step, batch, advantages, clock)
@@ -271,17 +252,16 @@ class Trainer(Closable):
         return batch, apart | asked
 
     def measure_kl(self, batch: Batch) -> dict[str, float]:
-        """How far the sampling policy is from the reference, and what that costs in this update."""
-        metrics = {"kl/coefficient": self.beta.value}
-        if batch.reference_BT is not None:
-            # Of each sampled token: unbiased, and never negative.
-            kl_BT = approximate_kl(batch.reference_BT, _own(batch))
-            metrics["kl/reference"] = float(masked_mean(kl_BT, batch.mask_BT, self.world))
-        return metrics
+        """How far the sampling policy is from the reference, where that was run."""
+        if batch.reference_BT is None:
+            return {}
+        # Of each sampled token: unbiased, and never negative.
+        kl_BT = approximate_kl(batch.reference_BT, _own(batch))
+        return {"kl/reference": float(masked_mean(kl_BT, batch.mask_BT, self.world))}
 
     def advantages(self, batch: Batch) -> Advantages:
-        resolution = kl.RESOLUTION[self.settings.policy.precision]
-        penalty_BT = kl.kl_penalty(_own(batch), batch.reference_BT, self.beta.value, resolution)
+        coefficient, resolution = self.settings.kl.coefficient, kl.RESOLUTION[self.settings.policy.precision]
+        penalty_BT = kl.kl_penalty(_own(batch), batch.reference_BT, coefficient, resolution)
         return self.estimator(batch, penalty_BT, self.settings.advantage, self.world)
 
     def update(self, step: int, batch: Batch, advantages: Advantages, clock: Clock) -> dict[str, float]:
@@ -354,14 +334,13 @@ class Trainer(Closable):
         if self.evaluator is None:
             return {}, []
         most = self.settings.log.rollouts
-        explain, each = self.held_out_reward.explain, self.settings.evaluation.each
+        explain, each = self.judges.held_out.explain, self.settings.evaluation.each
         return evaluate_once(self.run, step, self.evaluator, self.writer, most, explain, each=each)
 
     def close(self) -> None:
         """Let go of the run folder and of the critics; `train` does so by itself."""
         self.run.close()
-        self.reward_function.close()
-        self.held_out_reward.close()
+        self.judges.close()
 
     # ------------------------------------------------------------------------------------------- guard rails, numbers
 
@@ -434,10 +413,6 @@ def check(settings: TrainSettings) -> None:
         raise ConfigError(
             f"reward=scalar puts everything on the last token, and advantage.estimator={name} learns only from tokens "
             f"with a verdict; choose gae, rloo or grpo"
-        )
-    if settings.kl.adaptive and not settings.kl.coefficient:
-        raise ConfigError(
-            "kl.adaptive=true multiplies the coefficient, and kl.coefficient=0 stays 0; start with one above 0"
         )
     find_policy_loss(settings.update.loss)
 

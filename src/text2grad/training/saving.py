@@ -4,6 +4,7 @@ Enters: a policy and the run that trained it. Leaves: the writers that `Run.fini
 Models are written in the dtype that their base was published in.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,13 +16,18 @@ import torch
 from torch import Tensor
 
 from text2grad import __version__, config
-from text2grad.models.memory import memory_named
+from text2grad.errors import RunError
+from text2grad.models.load import fingerprint, load_model, published_dtype
+from text2grad.models.modes import memory_named
 from text2grad.models.parallel import Processes, whole_weights
+from text2grad.models.policy import Policy
 from text2grad.report.arms import arms_of
 from text2grad.report.folders import read_runs
 from text2grad.report.words import compare
+from text2grad.runs import aside
+from text2grad.runs.run import same_model
 from text2grad.secrets import hidden, names_secret
-from text2grad.training.state import disk_errors
+from text2grad.training.state import disk_errors, trained_weights
 
 Save = Literal["merged", "adapter", "both"]
 _HUB_NAME = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
@@ -131,6 +137,33 @@ def writers_for(trainer: Any) -> Writers:
     return writers_of(trainer.policy, trainer.tokenizer, trainer.world, last, trainer.settings.save, best, of_best)
 
 
+def export(folder: Path, checkpoint: Path, settings: Any, stage: str, target: Path, *, adapter: bool) -> int:
+    """A checkpoint → a model folder: the base model of the run, with the weights that the checkpoint holds. Gives the
+    number of its update. Works on the CPU."""
+    model, tokenizer = load_model(settings.model)
+    if not same_model(json.loads((folder / "run.json").read_bytes()).get("model"), fingerprint(model, tokenizer)):
+        raise RunError(f"{folder} was started from another model than {settings.model} is now; put that one back")
+    model.saves_as = published_dtype(settings.model)
+    world = Processes("cpu")
+    policy = Policy(model, settings.policy, value_head=False)
+    parameters = policy.trainable()
+    found = trained_weights(checkpoint, parameters)
+    weights = {name: weight for name, weight in found.items() if not name.startswith("value_head.")}
+    if weights.keys() != parameters.keys():
+        raise RunError(
+            f"{checkpoint}: holds other weights than {settings.model} has; did the model change under the run?"
+        )
+    with torch.no_grad():
+        for name, weight in weights.items():
+            parameters[name].copy_(weight)
+    update = int(checkpoint.name.removeprefix("step-"))
+    card = card_of(folder, settings, stage, update)
+    write = writers_of(policy, tokenizer, world, card, "adapter" if adapter else "merged")["model"]
+    with aside(target) as scratch:
+        write(scratch)
+    return update
+
+
 def card_of(folder: Path, settings: Any, command: str, update: int, *, beside: str = "") -> str:
     """The model card: what it was made from, how, and what is known of it. Others will read it: paths are cut to the
     name of the file, and nothing secret is in it. `beside`: about the run's other folder."""
@@ -167,10 +200,6 @@ def _made_from(settings: Any, run: Any) -> list[tuple[str, str]]:
         rows.append(("critic", "the task's own, or `reference`"))
     digests = run.facts.get("data", {}) if run is not None else {}
     return rows + [(f"sha256 of `{_named(name)}`", f"`{digest}`") for name, digest in digests.items()]
-
-
-def plain_names(settings: Any) -> set[str]:
-    return {key.partition(".")[0] for key in config.flat(config.plain(settings))}
 
 
 def _measured(run: Any) -> str:

@@ -5,13 +5,15 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from text2grad._checked import Decay, Flag, Int, Rate, Real
+from text2grad import config
+from text2grad._checked import Flag, Int, Rate, Real
 from text2grad.config import Renamed, settings
+from text2grad.errors import ConfigError
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.settings import CriticSettings, Scoring
 from text2grad.models.sampling import SamplingSettings
 from text2grad.models.settings import PolicySettings, Template
-from text2grad.optim.settings import AdvantageSettings, KLSettings, UpdateSettings
+from text2grad.optim.settings import AdvantageSettings, KLSettings, OptimizerSettings, UpdateSettings
 
 NO_BEST = "keep=best wants whole weights in each process; with --launch fsdp2 set keep=last"
 
@@ -117,7 +119,32 @@ class RunSettings:
 
 
 @settings
-class TrainSettings(RunSettings):
+class PolicyRunSettings(RunSettings):
+    """What every run has that trains a policy."""
+
+    format: Literal["auto", "chat", "plain"] = "auto"
+    """chat: prompts go through the model's chat template. plain: as they are. auto: chat where there is a template."""
+    save: Literal["merged", "adapter", "both"] = "merged"
+    """What RUN/model is. merged: whole weights, in the dtype of the base. adapter: the LoRA adapter alone, which is
+    small and needs its base. both: merged, and the adapter in RUN/adapter."""
+    save_best: Flag = True
+    """Also write RUN/best, the weights of the best held-out evaluation, where the last are not the best. Checkpoints
+    hold a second copy of the trained weights for it. Not with --launch fsdp2."""
+    sampling: SamplingSettings = field(default_factory=SamplingSettings)
+    """How completions are sampled."""
+    scoring: Scoring = field(default_factory=Scoring)
+    """How spans become token rewards."""
+    metrics: tuple[str, ...] = ()
+    """What is measured on held-out completions beside the score and the task's own metrics: rouge, bleu, f1, support,
+    grounded, similarity:MODEL, or your own as package.module:object."""
+    critics: CriticSettings = field(default_factory=CriticSettings)
+    """Settings of the critics."""
+    align: AlignSettings = field(default_factory=AlignSettings)
+    """How quotes are located; see `text2grad align --help`."""
+
+
+@settings
+class TrainSettings(PolicyRunSettings):
     COMMON: ClassVar[tuple[str, ...]] = (
         *("model", "task", "data", "held_out", "columns"),
         *("critic", "reward", "updates", "prompts", "completions", "seed"),
@@ -147,20 +174,8 @@ class TrainSettings(RunSettings):
     """Prompts per update."""
     completions: Annotated[Int, Gt(0), Le(100_000)] = 4
     """Completions per prompt; rloo, grpo and span_rloo need at least 2."""
-    format: Literal["auto", "chat", "plain"] = "auto"
-    """chat: prompts go through the model's chat template. plain: as they are. auto: chat where there is a template."""
     checkpoint_every: Annotated[Int, Gt(0)] = 10
     """Updates between checkpoints. What is sampled and judged in between is kept as well, and not paid for twice."""
-    save: Literal["merged", "adapter", "both"] = "merged"
-    """What RUN/model is. merged: whole weights, in the dtype of the base. adapter: the LoRA adapter alone, which is
-    small and needs its base. both: merged, and the adapter in RUN/adapter."""
-    save_best: Flag = True
-    """Also write RUN/best, the weights of the best held-out evaluation, where the last are not the best. Checkpoints
-    hold a second copy of the trained weights for it. Not with --launch fsdp2."""
-    sampling: SamplingSettings = field(default_factory=SamplingSettings)
-    """How completions are sampled."""
-    scoring: Scoring = field(default_factory=Scoring)
-    """How spans become token rewards."""
     advantage: AdvantageSettings = field(default_factory=AdvantageSettings)
     """How token rewards become advantages."""
     kl: KLSettings = field(default_factory=KLSettings)
@@ -169,22 +184,14 @@ class TrainSettings(RunSettings):
     """How a batch changes the weights."""
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     """The held-out set."""
-    metrics: tuple[str, ...] = ()
-    """What is measured on it beside the score and the task's own metrics: rouge, bleu, f1, support, grounded,
-    similarity:MODEL, or
-    your own as package.module:object."""
     guard: GuardSettings = field(default_factory=GuardSettings)
     """When a run looks as if it exploits its critic."""
     log: LogSettings = field(default_factory=LogSettings)
     """What is written beside the metrics."""
-    critics: CriticSettings = field(default_factory=CriticSettings)
-    """Settings of the critics."""
-    align: AlignSettings = field(default_factory=AlignSettings)
-    """How quotes are located; see `text2grad align --help`."""
 
 
 @settings
-class SupervisedSettings:
+class SupervisedSettings(OptimizerSettings):
     """How a batch changes the weights."""
 
     batch: Annotated[Int, Gt(0)] = 32
@@ -195,39 +202,10 @@ class SupervisedSettings:
     learning_rate: Rate = 2e-4
     """Peak learning rate of AdamW. 2e-4 suits LoRA; full fine-tuning of pretrained models wants about 1e-5."""
     schedule: Literal["constant", "linear", "cosine"] = "linear"
-    """The learning rate after the warm-up, over the updates of the run."""
-    warmup: Annotated[Int, Ge(0)] = 0
-    """Updates over which the learning rate rises from 0 to its peak."""
-    weight_decay: Decay = 0.0
-    """Of AdamW."""
-    beta2: Annotated[Real, Gt(0), Lt(1)] = 0.999
-    """Of AdamW."""
-    max_grad_norm: Annotated[Real, Gt(0)] = 1.0
-    """Gradients are clipped to this norm."""
 
 
 @settings
-class SupervisedRunSettings(RunSettings):
-    """What runs that learn from given items have in common."""
-
-    updates: Annotated[Int, Gt(0)] | None = None
-    """Optimizer steps; null: as many as `epochs` takes."""
-    epochs: Annotated[Real, Gt(0)] = 1.0
-    """Passes over the examples, each in a new order, if `updates` is not given."""
-    too_long: Literal["error", "skip"] = "error"
-    """What to do with an example or a pair that is too long: stop and name it, or leave it out and count it."""
-    evaluate_every: Annotated[Int, Gt(0)] = 20
-    """Updates between evaluations; the start and the end are always evaluated."""
-    patience: Annotated[Int, Ge(0)] = 0
-    """Stop after this many evaluations in a row above the lowest held-out loss. 0: never."""
-    update: SupervisedSettings = field(default_factory=SupervisedSettings)
-    """How a batch changes the weights."""
-    log: TrackerSettings = field(default_factory=TrackerSettings)
-    """Where the metrics go beside metrics.jsonl."""
-
-
-@settings
-class SFTSettings(SupervisedRunSettings):
+class SFTSettings(PolicyRunSettings):
     COMMON: ClassVar[tuple[str, ...]] = (
         *("model", "task", "data", "held_out", "columns"),
         *("epochs", "updates", "max_tokens", "seed", "device"),
@@ -236,37 +214,29 @@ class SFTSettings(SupervisedRunSettings):
     )
     data: str = ""
     """File of examples. JSONL: prompt with completion or reference, or messages that end with the assistant's turn."""
+    updates: Annotated[Int, Gt(0)] | None = None
+    """Optimizer steps; null: as many as `epochs` takes."""
+    epochs: Annotated[Real, Gt(0)] = 1.0
+    """Passes over the examples, each in a new order, if `updates` is not given."""
     max_tokens: Annotated[Int, Gt(1)] = 1024
     """Longest example, prompt and completion together. Nothing is cut off: see `too_long`."""
+    too_long: Literal["error", "skip"] = "error"
+    """What to do with an example or a pair that is too long: stop and name it, or leave it out and count it."""
+    evaluate_every: Annotated[Int, Gt(0)] = 20
+    """Updates between evaluations; the start and the end are always evaluated."""
     patience: Annotated[Int, Ge(0)] = 0
     """Stop after this many evaluations in a row above the lowest held-out loss. 0: never. RUN/model has the weights of
     the last update, RUN/best those of the lowest loss."""
-    format: Literal["auto", "chat", "plain"] = "auto"
-    """chat: prompts go through the model's chat template. plain: as they are. auto: chat where there is a template."""
-    save: Literal["merged", "adapter", "both"] = "merged"
-    """What RUN/model is. merged: whole weights, in the dtype of the base. adapter: the LoRA adapter alone, which is
-    small and needs its base. both: merged, and the adapter in RUN/adapter."""
-    save_best: Flag = True
-    """Also write RUN/best, the weights of the best held-out evaluation, where the last are not the best. Checkpoints
-    hold a second copy of the trained weights for it. Not with --launch fsdp2."""
     evaluate_examples: Annotated[Int, Ge(0)] = 0
     """How many of the first held-out examples are also completed, greedily, and judged; 0: only their loss counts."""
     evaluate_critic: str | None = None
     """Who judges them; null: the task's own critic, or `reference`."""
     evaluate_each: Flag = False
     """Also write each completion's text and numbers to metrics.jsonl, under `held_out/each`."""
-    metrics: tuple[str, ...] = ()
-    """What is measured on them beside the score and the task's own metrics: rouge, bleu, f1, support, grounded,
-    similarity:MODEL, or
-    your own as package.module:object."""
-    sampling: SamplingSettings = field(default_factory=SamplingSettings)
-    """How completions are sampled."""
-    scoring: Scoring = field(default_factory=Scoring)
-    """How spans become token rewards; of these only the score counts here."""
-    critics: CriticSettings = field(default_factory=CriticSettings)
-    """Settings of the critics."""
-    align: AlignSettings = field(default_factory=AlignSettings)
-    """How quotes are located; see `text2grad align --help`."""
+    update: SupervisedSettings = field(default_factory=SupervisedSettings)
+    """How a batch changes the weights."""
+    log: TrackerSettings = field(default_factory=TrackerSettings)
+    """Where the metrics go beside metrics.jsonl."""
 
 
 @settings
@@ -335,7 +305,7 @@ class LossSettings:
 
 
 @settings
-class RewardModelSettings(SupervisedRunSettings):
+class RewardModelSettings(RunSettings):
     COMMON: ClassVar[tuple[str, ...]] = (
         *("model", "task", "data", "held_out", "columns"),
         *("validation", "epochs", "updates", "keep", "patience", "seed"),
@@ -355,6 +325,8 @@ class RewardModelSettings(SupervisedRunSettings):
     task brings its own."""
     validation: Annotated[Real, Gt(0), Lt(1)] = 0.1
     """Share of the prompts that is held out of `data`, each with all its completions, if `held_out` is empty."""
+    updates: Annotated[Int, Gt(0)] | None = None
+    """Optimizer steps; null: as many as `epochs` takes."""
     epochs: Annotated[Real, Gt(0)] = 3.0
     """Passes over the completions, each in a new order, if `updates` is not given."""
     too_long: Literal["error", "skip"] = "skip"
@@ -366,9 +338,111 @@ class RewardModelSettings(SupervisedRunSettings):
     span head, or, if it is not trained, of the language head."""
     keep: Literal["best", "last"] = "best"
     """Which weights become the model: those with the lowest held-out loss (see `patience`), or the last ones."""
+    update: SupervisedSettings = field(default_factory=SupervisedSettings)
+    """How a batch changes the weights."""
+    log: TrackerSettings = field(default_factory=TrackerSettings)
+    """Where the metrics go beside metrics.jsonl."""
     template: Template = field(default_factory=Template)
     """What the model reads. Stored with the model."""
     loss: LossSettings = field(default_factory=LossSettings)
     """Weights of the parts of the loss."""
     head_learning_rate: Rate = 1e-3
     """Peak learning rate of the span head, which starts at 0."""
+
+
+# ------------------------------------------------------------------------------------------------ TRL, and the demo
+
+UNREAD_BY_TRL = ("reward", "advantage", "update.value_learning_rate", "update.loss")
+"""Settings of `train` that TRL's trainers have no counterpart of, and that would change the result if they were read:
+only their defaults are accepted."""
+
+
+@settings
+class TRLSettings(TrainSettings):
+    COMMON: ClassVar[tuple[str, ...]] = (
+        *("model", "task", "data", "held_out", "columns", "trainer", "distillation_weight", "critic"),
+        *("updates", "prompts", "completions", "seed", "device", "sampling.max_new_tokens", "sampling.temperature"),
+        *("kl.coefficient", "update.learning_rate", "update.epochs", "policy.lora.rank", "policy.precision"),
+        *("evaluation.every", "metrics"),
+    )
+    RENAMED: ClassVar[dict[str, Any]] = {}
+    trainer: Literal["grpo", "sdpo"] = "grpo"
+    """grpo: TRL's GRPOTrainer on the critic's score. sdpo: its experimental SDPOTrainer, whose teacher is the policy
+    itself with the critique of the sampled completion in its prompt."""
+    distillation_weight: Annotated[Real, Ge(0), Le(1)] = 1.0
+    """Of sdpo: 1 learns from the teacher alone, 0 from the score alone. Its authors mix 0.1 for small models."""
+    teacher_rate: Annotated[Real, Gt(0), Le(1)] = 0.05
+    """Of sdpo: how fast the teacher's weights follow the policy's."""
+
+
+def check_trl(chosen: TRLSettings) -> None:
+    """Refuse settings that TRL's trainers would not read."""
+    plain, usual = (config.flat(config.plain(each)) for each in (chosen, TRLSettings()))
+    for key, value in plain.items():
+        if any(key == name or key.startswith(f"{name}.") for name in UNREAD_BY_TRL) and value != usual[key]:
+            raise ConfigError(f"`{key}` means nothing to TRL's {chosen.trainer} trainer; leave it out")
+    update, rows = chosen.update, chosen.prompts * chosen.completions
+    if chosen.completions < 2:
+        raise ConfigError(
+            f"completions: TRL compares those of a prompt, so it wants 2 or more, got {chosen.completions}"
+        )
+    if rows % update.minibatches or (rows // update.minibatches) % rows_at_once(chosen):
+        raise ConfigError(
+            f"trl: prompts x completions ({rows}) should be a multiple of update.minibatches, and a minibatch one of "
+            f"update.micro_batch"
+        )
+    if update.schedule != "constant" or update.warmup:
+        raise ConfigError("trl: the learning rate should be constant: leave update.schedule and update.warmup out")
+
+
+def rows_at_once(chosen: TRLSettings, most: int = 32) -> int:
+    """Completions in memory at once. TRL pads them, and keeps the activations of all.
+
+    >>> [rows_at_once(TRLSettings(prompts=prompts, completions=2)) for prompts in (128, 12, 45, 37)]
+    [32, 12, 15, 1]
+    """
+    rows = chosen.prompts * chosen.completions // chosen.update.minibatches
+    if chosen.update.micro_batch != "auto":
+        return min(chosen.update.micro_batch, rows)
+    return max(size for size in range(1, most + 1) if rows % size == 0)
+
+
+@settings
+class DemoSettings:
+    model: str = "embedded"
+    """`embedded`: our own, 1.2 million parameters. Or any name that `text2grad train` takes (smollm2-135m): made for a
+    GPU. On a CPU the counts below are smaller then, unless they are given: 8 and 4 updates, of 4 reports each,
+    measured on 16 every 2."""
+    device: str = "auto"
+    """cpu, cuda, …; auto: cuda where there is one."""
+    seed: Annotated[Int, Ge(0)] = 0
+    """Of everything that is random."""
+    start_updates: Annotated[Int, Gt(0)] = 40
+    """Supervised updates on plain reports, before both arms."""
+    updates: Annotated[Int, Gt(0)] = 56
+    """Updates of each arm."""
+    prompts: Annotated[Int, Gt(0)] = 16
+    """Reports per update."""
+    completions: Annotated[Int, Gt(1)] = 8
+    """Bulletins of each report; they are compared with each other."""
+    learning_rate: Annotated[Real, Gt(0)] = 2e-4
+    """Of both arms, at its peak: the best of both (studies/words)."""
+    held_out: Annotated[Int, Gt(0)] = 128
+    """Reports with unseen combinations, on which both are measured."""
+    held_out_seed: Annotated[Int, Ge(0)] = 8
+    """Of the generator that makes them; the settings were chosen on those of another seed (studies/words)."""
+    evaluate_every: Annotated[Int, Gt(0)] = 8
+    """Updates between two measurements."""
+
+
+SMALLER = ("start_updates=8", "updates=4", "prompts=4", "completions=4", "held_out=16", "evaluate_every=2")
+"""What a model larger than ours does on a CPU unless something else is asked for."""
+
+
+def slow(options: DemoSettings) -> bool:
+    """Whether a model larger than ours is to be trained on a CPU."""
+    if options.model == "embedded" or options.device not in ("cpu", "auto"):
+        return False
+    import torch
+
+    return options.device == "cpu" or not torch.cuda.is_available()

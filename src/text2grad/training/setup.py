@@ -9,9 +9,10 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +20,7 @@ import torch
 
 from text2grad import __version__, config
 from text2grad.errors import ConfigError, InvalidData, RunError, UsageError, first_line
+from text2grad.evaluation.evaluator import Evaluator
 from text2grad.feedback.align.locator import locator_of
 from text2grad.feedback.critics.budget import Budget
 from text2grad.feedback.critics.learned import is_checkpoint
@@ -26,25 +28,24 @@ from text2grad.feedback.critics.named import critic_named, refuse_people, source
 from text2grad.feedback.critics.protocol import Critic
 from text2grad.feedback.judge import RewardFunction
 from text2grad.feedback.settings import HOW_CRITICS_ARE_ASKED
-from text2grad.models.load import fingerprint, load_model, published_dtype
-from text2grad.models.memory import memory_named
-from text2grad.models.modes import without_plans
+from text2grad.models.load import device_named, fingerprint, load_model, published_dtype
+from text2grad.models.modes import memory_named, without_plans
 from text2grad.models.parallel import Processes
 from text2grad.models.reward import open_critic
-from text2grad.optim.settings import UpdateSettings
+from text2grad.optim.settings import OptimizerSettings
 from text2grad.optim.update import learning_rate_factor
+from text2grad.runs import Closable
 from text2grad.runs.folder import file_digest
 from text2grad.runs.run import Run
+from text2grad.runs.world import World
 from text2grad.secrets import hidden_word
 from text2grad.tasks.examples import Stream
-from text2grad.tasks.task import Task, task_of
-from text2grad.training.settings import SupervisedSettings
+from text2grad.tasks.task import Metric, Task, task_of
+from text2grad.training.spending import Spending
 from text2grad.training.state import seed_everything
 from text2grad.types import Example, MetricInfo
 
 T = TypeVar("T")
-Rated = SupervisedSettings | UpdateSettings
-"""Settings with a learning rate and its schedule."""
 FREE = (
     "update.micro_batch",
     "sampling.batch",
@@ -119,7 +120,7 @@ def start(
     with run.abandoned_on_failure():
         seed_everything(settings.seed)
         if model is None:
-            run.on_main(lambda: None if any((run.path / "checkpoints").glob("step-*")) else before_loading(run))
+            world.on_main(lambda: None if any((run.path / "checkpoints").glob("step-*")) else before_loading(run))
             model, tokenizer = load_model(settings.model, device=str(world.device))
             if command != "reward-model":  # its calibration is of these very weights
                 model.saves_as = published_dtype(settings.model)
@@ -127,21 +128,7 @@ def start(
         return Session(world, run, model.to(world.device), tokenizer)
 
 
-def device_named(name: str) -> str:
-    """The device to use; one that is not there is refused before a model is loaded."""
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.zeros((), device=name)
-    except (RuntimeError, AssertionError) as problem:
-        raise ConfigError(
-            f"device={name}: cannot be used here ({first_line(problem)}); `text2grad env` lists the devices, and "
-            f"device=cpu always works"
-        ) from None
-    return name
-
-
-def make_optimizer(policy: Any, options: Rated, head_rate: float | None = None) -> torch.optim.AdamW:
+def make_optimizer(policy: Any, options: OptimizerSettings, head_rate: float | None = None) -> torch.optim.AdamW:
     """AdamW, with a rate of its own for the value or span head if one is set. `peak` is what the schedule multiplies.
     Call it after weights have been sharded: sharding replaces them."""
     groups: dict[float, list[Any]] = {}
@@ -156,7 +143,7 @@ def make_optimizer(policy: Any, options: Rated, head_rate: float | None = None) 
     )
 
 
-def set_rate(optimizer: torch.optim.Optimizer, step: int, updates: int, options: Rated) -> dict[str, float]:
+def set_rate(optimizer: torch.optim.Optimizer, step: int, updates: int, options: OptimizerSettings) -> dict[str, float]:
     """The learning rate of this update, by the schedule; as a metric."""
     factor = learning_rate_factor(step, updates, options)
     for group in optimizer.param_groups:
@@ -258,6 +245,38 @@ def critic_digests(*critics: Critic | str | None) -> dict[str, str]:
     """Of the reward models among these: they are as much of a run as its data. Others may be mended on the way."""
     sources = {part: digest for name in critics if isinstance(name, str) for part, digest in sources_of(name).items()}
     return {part: digest for part, digest in sources.items() if is_checkpoint(part)}
+
+
+class RewardFunctions(Closable):
+    """Who judges in a run: what is learned from, and what is held out; and what both may spend together."""
+
+    def __init__(self, settings: Any, critic: Critic | str, other: str | None, *, scalar: bool = False) -> None:
+        """`other`: judges held-out completions; None: the same critic."""
+        self.spending = Spending(settings.critics.openai.budget)
+        made = partial(reward_function_of, settings=settings, scalar=scalar, budget=self.spending.budget)
+        self.training = made(critic)
+        self.held_out = self.training if other is None else made(other)
+        self.digests = critic_digests(critic, other)
+
+    def counted(self, run: Run) -> AbstractContextManager[None]:
+        """Inside, what they spend is counted for this run."""
+        return self.spending.of(run, *self.training.asked, *self.held_out.asked)
+
+    def evaluator(self, examples: Sequence[Example], metrics: Sequence[Metric], world: World) -> Evaluator | None:
+        """For these held-out examples, if there are any."""
+        if not examples:
+            return None
+        training = None if self.held_out is self.training else self.training
+        return Evaluator(examples, self.held_out, metrics=metrics, training_critic=training, world=world)
+
+    def close(self) -> None:
+        self.training.close()
+        self.held_out.close()
+
+
+def spent_by(judges: RewardFunctions | None, run: Run) -> dict[str, float]:
+    """What was spent so far, as metrics; nothing where nobody judges, or nothing costs."""
+    return {} if judges is None else judges.spending.metrics(run)
 
 
 class AccelerateTrackers:

@@ -6,7 +6,7 @@ Only completions are trained, their end token included: never a prompt, never an
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,8 +16,7 @@ from text2grad.evaluation.evaluator import Evaluator
 from text2grad.evaluation.metrics import metric_infos
 from text2grad.evaluation.named import metrics_named
 from text2grad.models.chat import Format, completion_ids, end_ids, prompt_ids, turn_end
-from text2grad.models.memory import memory_named
-from text2grad.models.modes import evaluating
+from text2grad.models.modes import evaluating, memory_named
 from text2grad.models.policy import Policy
 from text2grad.models.writer import Writer
 from text2grad.optim import update as optim_update
@@ -34,15 +33,15 @@ from text2grad.training.settings import SFTSettings
 from text2grad.training.setup import (
     Callback,
     Clock,
+    RewardFunctions,
     learning,
     load_data,
     make_optimizer,
-    reward_function_of,
     set_rate,
     share_of,
+    spent_by,
     start,
 )
-from text2grad.training.spending import Spending
 from text2grad.training.state import Part, TrainingState
 from text2grad.types import Example, Message, MetricInfo, Rollout
 
@@ -83,15 +82,10 @@ class SFTTrainer(Closable):
         data = load_data(settings, examples, held_out)
         self.examples, self.held_out = data.examples, data.held_out
         self.metrics = (*data.task.metrics, *metrics_named(settings.metrics))
-        self.spending = Spending(settings.critics.openai.budget)
-        self.evaluator: Evaluator | None = None
+        self.judges: RewardFunctions | None = None
+        """Of held-out completions, where any are asked for."""
         if self.held_out and settings.evaluate_examples:
-            critic = settings.evaluate_critic or data.task.critic
-            self.evaluator = Evaluator(
-                self.held_out[: settings.evaluate_examples],
-                reward_function_of(critic, settings, budget=self.spending.budget),
-                metrics=self.metrics,
-            )
+            self.judges = RewardFunctions(settings, settings.evaluate_critic or data.task.critic, None)
         session = start(
             settings,
             folder,
@@ -99,7 +93,7 @@ class SFTTrainer(Closable):
             model=model,
             tokenizer=tokenizer,
             data=data.digests,
-            metrics=METRICS if self.evaluator is None else METRICS | metric_infos(self.metrics),
+            metrics=METRICS if self.judges is None else METRICS | metric_infos(self.metrics),
             callbacks=[partial(callback, self) for callback in callbacks],
             show=show,
             resume_with=resume_with or (None if data.from_python else ""),
@@ -123,28 +117,23 @@ class SFTTrainer(Closable):
         self.watch = LossWatch("held_out/loss", settings.patience)
         self.best = BestWeights(self.policy, wanted=settings.save_best and not self.world.sharded)
         parts: dict[str, Part] = {"watch": self.watch, "best": self.best}
-        if self.evaluator is not None:
-            self.evaluator.world = self.world
-            self.writer = Writer(
-                self.policy,
-                self.tokenizer,
-                settings.sampling,
-                settings.format,
-                world=self.world,
-                sharded=self.world.sharded,
-            )
+        self.evaluator: Evaluator | None = None
+        if self.judges is not None:
+            held_out = self.held_out[: settings.evaluate_examples]
+            self.evaluator = self.judges.evaluator(held_out, self.metrics, self.world)
+            self.writer = Writer(self.policy, self.tokenizer, settings.sampling, settings.format, world=self.world)
         self.state = TrainingState(self.policy, self.optimizer, self.world, parts)
 
     def train(self) -> Outcome:
         """From where the folder stands to the end; once."""
         run, options = self.run, self.settings.update
-        critics = () if self.evaluator is None else (self.evaluator.reward_function.critic,)
-        with closing(self), run.working(self.state, self.updates), self.spending.of(run, *critics):
+        counted = self.judges.counted(run) if self.judges else nullcontext()
+        with closing(self), run.working(self.state, self.updates), counted:
             if run.done == 0 and not run.over:
                 measured, held_out = self.evaluate(0)
                 metrics = {"update": 0, **self._counts(), **measured}
                 self.watch.start(metrics)
-                run.log(metrics | self.spending.metrics(run), held_out=held_out)
+                run.log(metrics | spent_by(self.judges, run), held_out=held_out)
             for step in run.steps():
                 clock = Clock("update")
                 rate = set_rate(self.optimizer, step, self.updates, options)
@@ -158,7 +147,7 @@ class SFTTrainer(Closable):
                     metrics |= measured
                 if self.watch.after(metrics, run, options.learning_rate):
                     self.best.keep(step)
-                run.log(metrics | clock.metrics() | self.spending.metrics(run), held_out=held_out)
+                run.log(metrics | clock.metrics() | spent_by(self.judges, run), held_out=held_out)
             return run.finish(partial(writers_for, self))
 
     def update(self, rows: Sequence[Encoded]) -> dict[str, float]:
@@ -190,8 +179,8 @@ class SFTTrainer(Closable):
     def close(self) -> None:
         """Let go of the run folder and of the critic; `train` does so by itself."""
         self.run.close()
-        if self.evaluator is not None:
-            self.evaluator.reward_function.close()
+        if self.judges is not None:
+            self.judges.close()
 
     def _batch(self, rows: Sequence[Encoded]) -> Batch:
         if not rows:

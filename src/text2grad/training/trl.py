@@ -18,10 +18,9 @@ from typing import Any
 
 import torch
 
-from text2grad.evaluation.evaluator import Evaluator
 from text2grad.evaluation.metrics import RUNNING, describe, metric_infos
 from text2grad.evaluation.named import metrics_named
-from text2grad.models.load import fingerprint, load_model, published_dtype
+from text2grad.models.load import device_named, fingerprint, load_model, published_dtype
 from text2grad.models.offsets import completion_of
 from text2grad.models.policy import Policy
 from text2grad.models.writer import Writer
@@ -31,10 +30,10 @@ from text2grad.runs.world import ALONE
 from text2grad.tasks.examples import Stream
 from text2grad.training.rollouts import evaluate_once
 from text2grad.training.saving import card_of
-from text2grad.training.setup import critic_digests, device_named, facts, load_data, reward_function_of
-from text2grad.training.spending import METRICS, Spending
+from text2grad.training.settings import TRLSettings, check_trl, rows_at_once
+from text2grad.training.setup import RewardFunctions, facts, load_data
+from text2grad.training.spending import METRICS
 from text2grad.training.state import TrainingState, disk_errors, seed_everything
-from text2grad.training.trl_settings import TRLSettings, check, rows_at_once
 from text2grad.types import Example, Rollout
 
 
@@ -46,21 +45,17 @@ class TRLTrainer(Closable):
     def __init__(self, settings: TRLSettings, folder: str | Path, *, show: bool = False) -> None:
         import trl  # noqa: F401 - missing: said before anything is loaded
 
-        check(settings)
+        check_trl(settings)
         self.settings, data = settings, load_data(settings)
         self.examples, self.held_out = data.examples, data.held_out[: settings.evaluation.examples]
         self.metrics = (*data.task.metrics, *metrics_named(settings.metrics))
-        self.spending, named = Spending(settings.critics.openai.budget), settings.critic or data.task.critic
-        self.reward_function = reward_function_of(named, settings, budget=self.spending.budget)
-        self.held_out_reward, other = self.reward_function, settings.evaluation.critic
-        if other is not None:
-            self.held_out_reward = reward_function_of(other, settings, budget=self.spending.budget)
+        self.judges = RewardFunctions(settings, settings.critic or data.task.critic, settings.evaluation.critic)
         device = device_named(settings.device)
         self.run = Run(
             folder,
             settings,
             command="trl",
-            data=data.digests | critic_digests(named, other),
+            data=data.digests | self.judges.digests,
             facts=facts(settings, SimpleNamespace(device=device, size=1)),  # type: ignore[arg-type]
             metrics=RUNNING | METRICS | metric_infos(self.metrics),
             show=show,
@@ -75,12 +70,7 @@ class TRLTrainer(Closable):
             plain = replace(settings.policy, packing="never", compile=False)
             self.policy = Policy(model, plain, value_head=False)
             self.writer = Writer(self.policy, self.tokenizer, settings.sampling, settings.format)
-            self.evaluator: Evaluator | None = None
-            if self.held_out:
-                training = None if self.held_out_reward is self.reward_function else self.reward_function
-                self.evaluator = Evaluator(
-                    self.held_out, self.held_out_reward, metrics=self.metrics, training_critic=training
-                )
+            self.evaluator = self.judges.evaluator(self.held_out, self.metrics, ALONE)
         self.state = _State(self)
         self.judged: dict[tuple[int, tuple[int, ...]], Rollout] = {}
         """What was sampled in this update, by place in the data and ids."""
@@ -89,8 +79,7 @@ class TRLTrainer(Closable):
 
     def train(self) -> Outcome:
         run, updates = self.run, self.settings.updates
-        critics = *self.reward_function.asked, *self.held_out_reward.asked
-        with closing(self), run.working(self.state, updates), self.spending.of(run, *critics):
+        with closing(self), run.working(self.state, updates), self.judges.counted(run):
             if run.done == 0 and not run.over:
                 run.log({"update": 0, **self.evaluate(0)[0]})
             if run.over:
@@ -107,7 +96,7 @@ class TRLTrainer(Closable):
         if new := [key for key in dict.fromkeys(keys) if key not in self.judged]:
             completions = [completion_of(self.tokenizer, key[1]) for key in new]
             cut = [not key[1] or key[1][-1] not in ends for key in new]
-            said = self.reward_function([self.stream_at(key[0]) for key in new], completions, truncated=cut)
+            said = self.judges.training([self.stream_at(key[0]) for key in new], completions, truncated=cut)
             self.judged |= dict(zip(new, said, strict=True))
         return [self.judged[key] for key in keys]
 
@@ -123,8 +112,7 @@ class TRLTrainer(Closable):
     def close(self) -> None:
         """Let go of the run folder and of the critics; `train` does so by itself."""
         self.run.close()
-        self.reward_function.close()
-        self.held_out_reward.close()
+        self.judges.close()
 
     def _write(self, path: Path) -> None:
         with disk_errors():
@@ -264,7 +252,7 @@ def _callback(ours: TRLTrainer) -> Any:
             if step % settings.evaluation.every == 0 or step == settings.updates:
                 measured, held_out = ours.evaluate(step)
                 metrics |= measured
-            run.log(metrics | ours.spending.metrics(run), rollouts[: settings.log.rollouts], held_out)
+            run.log(metrics | ours.judges.spending.metrics(run), rollouts[: settings.log.rollouts], held_out)
             ours.judged, ours.sampled = {}, []
             control.should_training_stop = next(steps, None) is None
             began = time.perf_counter()
@@ -286,7 +274,7 @@ class _State(TrainingState):
             kept = dict(average.shadow_weights)
         else:
             kept = dict(teacher.state_dict()) if teacher is not None and teacher is not self.trainer.model else {}
-        trained = {name: weight.detach() for name, weight in self._weights().items()}
+        trained = {name: weight.detach() for name, weight in self.ours.policy.trainable().items()}
         return {"weights": trained, "optimizer": self.trainer.optimizer.state_dict(), "teacher": kept}
 
     def restore(self, collected: Mapping[str, Any]) -> None:
@@ -297,7 +285,7 @@ class _State(TrainingState):
         """Once TRL's trainer is there: it takes its reference from the adapter that it is given, which is the first."""
         if self._found is None:
             return
-        for name, weight in self._weights().items():
+        for name, weight in self.ours.policy.trainable().items():
             weight.copy_(self._found["weights"][name])
         if self.trainer is None:  # the run was over
             return
@@ -310,9 +298,6 @@ class _State(TrainingState):
             set_peft_model_state_dict(self.trainer.model, kept, adapter_name=average.teacher_adapter_name)
         elif kept:
             self.trainer.teacher_model.load_state_dict(kept)
-
-    def _weights(self) -> dict[str, Any]:
-        return {name: weight for name, weight in self.ours.policy.named_parameters() if weight.requires_grad}
 
     def _average(self) -> Any:
         """TRL's callback that keeps the teacher's adapter; None where there is none."""

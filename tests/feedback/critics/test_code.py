@@ -19,7 +19,7 @@ from text2grad.feedback.critics.code import CodeCritic, _job
 from text2grad.feedback.critics.source import find
 from text2grad.feedback.rows import Row
 from text2grad.feedback.settings import CodeSettings
-from text2grad.sandbox import Frame, TestResult
+from text2grad.sandbox import TestResult
 from text2grad.types import Critique, Message
 
 ADD = ["assert add(2, 3) == 5", "assert add(0, 0) == 0", "assert add(4, 1) == 5"]
@@ -100,10 +100,11 @@ class TestWhatItSays:
 
     def test_trials_of_a_program_that_is_right_or_cannot_be_read_are_not_made(self, trying: CodeCritic) -> None:
         asked: list[Any] = []
-        trying.sandbox.try_many, kept = lambda jobs: asked.extend(jobs) or [], trying.sandbox.try_many  # type: ignore
+        kept = trying.sandbox.try_variants
+        trying.sandbox.try_variants = lambda *given: asked.append(given) or []  # type: ignore
         said(trying, "def add(a, b):\n    return a + b\n")
         said(trying, "def add(a, b:\n    return a + b\n")
-        trying.sandbox.try_many = kept  # type: ignore[method-assign]
+        trying.sandbox.try_variants = kept  # type: ignore[method-assign]
         assert asked == []
 
     def test_a_syntax_error(self, critic: CodeCritic) -> None:
@@ -497,7 +498,7 @@ RESULTS = st.builds(
         "said: WANTED",
         "WANTED",
         "2",
-        tuple(Frame(n, "f") for n in frames),
+        tuple(frames),
         lines,
     ),
     st.sampled_from(["passed", *KINDS]),
@@ -597,7 +598,7 @@ def test_published_solutions_pass(critic: CodeCritic) -> None:
     ],
 )
 def test_a_setup_that_is_no_text_rejects_its_row(columns: dict[str, Any], named: str) -> None:
-    job = _job(columns["tests"], None, columns.get("test_setup"))
+    job = _job(columns["tests"], columns)
     assert isinstance(job, str) and job.startswith(f"{named} should be a text or a list of texts, got ")
 
 
@@ -623,11 +624,11 @@ class TestInTheBackground:
         for place in (0, 2, 3):
             critic.begin("p", texts[place], tests=tests[place], other=1)
         asked: list[int] = []
-        inner = critic._judged
-        critic._judged = lambda p, c, columns: asked.append(len(c)) or inner(p, c, columns)  # type: ignore
+        inner = critic._judge
+        critic._judge = lambda *given: asked.append(1) or inner(*given)  # type: ignore
         found = critic(["p"] * 4, texts, tests=tests, other=[1] * 4)
         assert (list(found), found.reasons) == (list(wanted), wanted.reasons)
-        assert asked[-1] == 1, "one was left to judge"
+        assert asked == [1], "one was left to judge"
         assert critic._begun == {}
 
     def test_what_nobody_asks_about_is_forgotten(self) -> None:

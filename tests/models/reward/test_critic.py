@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.models.reward.made import rows, untrained
-from text2grad.errors import CriticError, ModelError
+from text2grad.errors import ConfigError, CriticError
 from text2grad.feedback.critics.learned import digest_of, is_checkpoint
 from text2grad.feedback.critics.named import critic_named, sources_of
 from text2grad.feedback.critics.protocol import Critiques, ask
@@ -208,7 +208,7 @@ def test_names_that_lead_nowhere(checkpoint: Path, tmp_path: Path) -> None:
     with pytest.raises(CriticError, match="is a folder, but not"):
         critic_named(str(checkpoint.parent), CriticSettings(), open_critic)
     assert not is_checkpoint("\0") and not is_checkpoint("x" * 5000)
-    with pytest.raises(ModelError, match="warp"):
+    with pytest.raises(ConfigError, match="warp"):
         RewardCritic(checkpoint, LearnedSettings(device="warp"))
 
 

@@ -189,8 +189,6 @@ class Budget:
     def _over(self, most: Cost) -> tuple[str, float, float, float] | None:
         """The limit that one more request might pass: (name, spent, limit, what this one may take)."""
         limits = self.limits
-        if limits.requests is None and limits.tokens is None and limits.money is None:
-            return None
         inflow = sum(cost.tokens_in for cost in self._aside.values())
         outflow = sum(cost.tokens_out for cost in self._aside.values())
         money = Cost(inflow, outflow).money(limits)
@@ -208,12 +206,8 @@ class Budget:
         before = f", {self.earlier:,} requests of earlier runs included" if self.earlier else ""
         setting = f"critics.openai.budget.{name}"
         told = f"{spent:,.6g} of {limit:,.6g} {name}{before}, and the next request may take {wanted:,.6g}"
+        then = f"What arrived is kept; to resume, raise {setting} to at least {spent + wanted:,.6g}"
         if self._journal is None:
             # Nothing is written down that could be resumed; but replies are remembered.
-            then = f"Replies that arrived are remembered and free: raise {setting} and run the same command again"
-        else:
-            then = (
-                f"What arrived is kept; to resume, raise {setting} to at least {spent + wanted:,.6g} and run the same "
-                f"command again"
-            )
-        return f"the budget is spent: {told}. {then}"
+            then = f"Replies that arrived are remembered and free: raise {setting}"
+        return f"the budget is spent: {told}. {then} and run the same command again"

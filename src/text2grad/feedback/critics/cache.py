@@ -20,8 +20,7 @@ _LEAST_SPACE = 1 << 16
 
 
 class ResponseCache(Closable):
-    """A content-addressed store.
-
+    """
     >>> import tempfile, pathlib
     >>> with ResponseCache(pathlib.Path(tempfile.mkdtemp()) / "replies.sqlite") as cache:
     ...     cache.put(key_of({"model": "m"}), {"text": "Fine."})

@@ -7,13 +7,11 @@ that raises or never ends, or those that failing tests run and passing ones do n
 lacks its end; no words of it are to blame for that. Rows without usable tests are not scored. Knows nothing of
 processes: see `sandbox`.
 
-The score is (the lesser of the shares of visible and of hidden tests that pass) ** `partial`. So a table of the visible
-tests earns nothing, nor does a constant that is right by luck. Hidden tests are the column's, or a part of `tests` that
-is held back. A critique counts them and quotes what they show to be wrong; their inputs and values stay unsaid.
-
-A program that passes everything is praised without a quote: every line had a part in it, and none more than another.
-Counts of tests, values and messages are no words about lines: a critique says `quotes_only`, and its `verdict` is
-`in_process` as soon as one test shared a process with the program.
+The score is (the lesser of the shares of visible and of hidden tests that pass) ** `partial`. Hidden tests are the
+column's, or a part of `tests` that is held back. A critique counts them and quotes what they show to be wrong; their
+inputs and values stay unsaid. A program that passes everything is praised without a quote. Counts of tests, values and
+messages are no words about lines: a critique says `quotes_only`, and its `verdict` is `in_process` as soon as one test
+shared a process with the program.
 """
 
 import re
@@ -25,12 +23,10 @@ from hashlib import sha256
 from typing import Any
 
 from text2grad._checked import shorten
-from text2grad.feedback.critics.blame import Tried, ranked, weighed
+from text2grad.feedback.critics.faults import Repairs, Suspect, blamed, ranked, trials, weighed
 from text2grad.feedback.critics.lint import syntax_error, undefined_names, unfinished
 from text2grad.feedback.critics.protocol import Critiques, Prompt
 from text2grad.feedback.critics.source import Place, Source, find
-from text2grad.feedback.critics.spectrum import Suspect, blamed
-from text2grad.feedback.critics.trials import Trial, trials
 from text2grad.feedback.critics.words import prompt_text
 from text2grad.feedback.settings import CodeSettings
 from text2grad.runs.tables import nearest
@@ -69,112 +65,77 @@ class _Remarks:
 
 
 class CodeCritic:
-    """`CodeCritic(settings)(prompts, completions, tests=[…])`; a sandbox of one's own can be handed in."""
+    """`CodeCritic(settings)(prompts, completions, tests=[…])`."""
 
-    def __init__(self, settings: CodeSettings | None = None, sandbox: Sandbox | None = None) -> None:
-        self.settings = settings or CodeSettings()
-        chosen = self.settings
-        self.sandbox = sandbox or Sandbox(
+    def __init__(self, settings: CodeSettings | None = None) -> None:
+        self.settings = chosen = settings or CodeSettings()
+        self.sandbox = Sandbox(
             Limits(seconds=chosen.seconds, wall=chosen.wall, memory=chosen.memory << 20),
             packages=chosen.packages,
             workers=chosen.workers or None,
             unsafe=chosen.unsafe,
             in_process=chosen.in_process,
         )
-        self._begun: dict[str, Future[Critiques]] = {}
+        self._begun: dict[str, Future[tuple[Critique | None, str]]] = {}
         self._pool: ThreadPoolExecutor | None = None
 
     def begin(self, prompt: Prompt, completion: str, **row: Any) -> None:
         """Judge one completion in the background, while others are still written; the next call takes what came out.
         `row`: its columns."""
         self._pool = self._pool or ThreadPoolExecutor(self.sandbox.workers, thread_name_prefix="code")
-        columns = {name: [value] for name, value in row.items() if name in _COLUMNS}
         key = _key(prompt, completion, row)
         if key not in self._begun:
-            self._begun[key] = self._pool.submit(lambda: self._judged([prompt], [completion], columns))
+            self._begun[key] = self._pool.submit(self._judge, prompt, completion, row)
 
     def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]) -> Critiques:
+        known = {name: values for name, values in columns.items() if name not in ("prompt", "completion")}
+        rows = [{name: values[place] for name, values in known.items()} for place in range(len(completions))]
+        items = list(zip(prompts, completions, rows, strict=True))
+        for prompt, completion, row in items:
+            self.begin(prompt, completion, **row)
         begun, self._begun = self._begun, {}
-        rows = [{name: columns[name][place] for name in columns} for place in range(len(completions))]
-        texts = zip(prompts, completions, rows, strict=True)
-        ready = {i: begun[key] for i, given in enumerate(texts) if (key := _key(*given)) in begun} if begun else {}
-        left = [place for place in range(len(completions)) if place not in ready]
-        some = {name: [values[place] for place in left] for name, values in columns.items()}
-        found = self._judged([prompts[i] for i in left], [completions[i] for i in left], some)
-        critiques = Critiques([None] * len(completions))
-        for place, (said, at) in {
-            **{place: (future.result(), 0) for place, future in ready.items()},
-            **{place: (found, at) for at, place in enumerate(left)},
-        }.items():
-            critiques[place] = said[at]
-            if at in said.reasons:
-                critiques.reasons[place] = said.reasons[at]
+        critiques = Critiques()
+        for item in items:
+            critiques.add(*begun[_key(*item)].result())
         return critiques
 
-    def _judged(
-        self, prompts: Sequence[Prompt], completions: Sequence[str], columns: Mapping[str, Sequence[Any]]
-    ) -> Critiques:
-        empty = [None] * len(completions)
-        tests, secrets = columns.get("tests", empty), columns.get("hidden_tests", empty)
-        entries, setups = columns.get("entry_point", empty), columns.get("test_setup", empty)
-        critiques = Critiques([None] * len(completions))
-        jobs: dict[tuple[int, bool], Job] = {}
-        found: dict[int, tuple[Source, Plan | None, set[str]]] = {}
-        for index, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
-            job = _job(tests[index], entries[index], setups[index])
-            secret = _job(secrets[index], entries[index], setups[index]) if secrets[index] else None
-            if isinstance(job, str) or isinstance(secret, str):
-                why = job if isinstance(job, str) else f"hidden_tests: {secret}"
-                critiques.reasons[index] = f"{why}; {nearest('tests', columns)}" if tests is empty else why
-                continue
-            parts, names = _planned(job), set[str]()
-            source = find(prompt, completion, parts.wanted if parts else ())
-            if secret is not None and parts is not None and (joined := _joined(job, secret, parts)) is not None:
-                (job, names), secret = joined, None
-            found[index] = source, parts, names
-            jobs[index, False] = replace(job, program=source.text)
-            if secret is not None:
-                jobs[index, True] = replace(secret, program=source.text)
-        reports = dict(zip(jobs, self.sandbox.run_many(jobs.values()), strict=True))
-        tried = self._tried({index: source for index, (source, _, _) in found.items()}, jobs, reports)
-        for index, (source, parts, names) in found.items():
-            report, other = reports[index, False], reports.get((index, True))
-            if parts is None or not report.results:
-                critiques.reasons[index] = _why_not(report)
-                continue
-            visible, hidden = report.results, other.results if other else ()
-            if other is None:
-                names = names or self._held_back({unit.name for unit in parts.units}, prompt_text(prompts[index]))
-                hidden = tuple(result for result in visible if result.name in names)
-                visible = tuple(result for result in visible if result.name not in names)
-            if secrets[index] and not hidden:
-                critiques.reasons[index] = f"hidden_tests: {_why_not(other or report)}"
-                continue
-            if not visible:
-                visible, hidden = hidden, ()
-            critiques[index] = self.critique(source, visible, hidden, parts.wanted, tried.get(index))
-        return critiques
+    def _judge(self, prompt: Prompt, completion: str, row: Mapping[str, Any]) -> tuple[Critique | None, str]:
+        """A critique, or None and why."""
+        job = _job(row.get("tests"), row)
+        secret = _job(row["hidden_tests"], row) if row.get("hidden_tests") else None
+        if isinstance(job, str):
+            return None, job if "tests" in row else f"{job}; {nearest('tests', row)}"
+        if isinstance(secret, str):
+            return None, f"hidden_tests: {secret}"
+        parts, names = _planned(job), set[str]()
+        source = find(prompt, completion, parts.wanted if parts else ())
+        if secret is not None and parts is not None and (joined := _joined(job, secret, parts)) is not None:
+            (job, names), secret = joined, None
+        jobs = [replace(each, program=source.text) for each in (job, secret) if each is not None]
+        reports = [self.sandbox.execute(each) for each in jobs]
+        if parts is None or not reports[0].results:
+            return None, _why_not(reports[0])
+        visible, hidden = reports[0].results, reports[-1].results
+        if secret is None:
+            names = names or self._held_back({unit.name for unit in parts.units}, prompt_text(prompt))
+            hidden = tuple(result for result in visible if result.name in names)
+            visible = tuple(result for result in visible if result.name not in names)
+        if row.get("hidden_tests") and not hidden:
+            return None, f"hidden_tests: {_why_not(reports[-1])}"
+        if not visible:
+            visible, hidden = hidden, ()
+        return self.critique(source, visible, hidden, parts.wanted, self._repairs(source, jobs, reports)), ""
 
-    def _tried(
-        self,
-        sources: Mapping[int, Source],
-        jobs: Mapping[tuple[int, bool], Job],
-        reports: Mapping[tuple[int, bool], Report],
-    ) -> dict[int, Tried]:
-        """Small changes of the programs that fail a test with a wrong result; hidden tests are asked where the others
-        say nothing."""
-        chosen: dict[int, tuple[tuple[int, bool], list[Trial]]] = {}
-        for key, report in reports.items() if self.settings.trials else ():
-            source, wrong = sources[key[0]], [result for result in report.results if _went_wrong(result)]
-            if wrong and key[0] not in chosen and syntax_error(source.text) is None:
+    def _repairs(self, source: Source, jobs: Iterable[Job], reports: Iterable[Report]) -> Repairs:
+        """Small changes of a program that fails a test with a wrong result; hidden tests are asked where the others say
+        nothing."""
+        for job, report in zip(jobs, reports, strict=True) if self.settings.trials else ():
+            if any(map(_went_wrong, report.results)) and syntax_error(source.text) is None:
                 lines = [each.line for each in ranked(source.text, report.results) if source.statement(each.line)]
-                chosen[key[0]] = key, trials(source.text, lines, self.settings.trials)
-        asked = [(jobs[key], [trial.source for trial in made]) for key, made in chosen.values()]
-        passed = self.sandbox.try_many(asked)
-        return {
-            index: weighed(zip(made, names, strict=True), reports[key].results)
-            for (index, (key, made)), names in zip(chosen.items(), passed, strict=True)
-        }
+                made = trials(source.text, lines, self.settings.trials)
+                passed = self.sandbox.try_variants(job, [trial.source for trial in made])
+                return weighed(zip(made, passed, strict=True), report.results)
+        return {}
 
     def _held_back(self, names: Collection[str], prompt: str) -> set[str]:
         """Which of these tests to hide: a share of them, by their text alone, whatever the program."""
@@ -188,12 +149,13 @@ class CodeCritic:
         visible: Sequence[TestResult],
         hidden: Sequence[TestResult] = (),
         wanted: Sequence[str] = (),
-        tried: Tried | None = None,
+        repairs: Repairs | None = None,
     ) -> Critique:
-        """Words for results. `wanted`: the names that the tests use; `tried`: what small changes did."""
+        """Words for results. `wanted`: the names that the tests use; `repairs`: what small changes did."""
         results = [*visible, *_sealed(hidden)]
         failed = [result for result in results if not result.passed]
-        score = min(_share_passed(part) for part in (visible, hidden) if part) ** self.settings.partial
+        shares = [sum(result.passed for result in part) / len(part) for part in (visible, hidden) if part]
+        score = min(shares) ** self.settings.partial
         shared = sum(result.isolation == "in_process" for result in results)
         isolation: Isolation = "in_process" if shared else "isolated"
         if not failed:
@@ -206,10 +168,10 @@ class CodeCritic:
         omissions: tuple[str, ...] = ()
         if (fault := syntax_error(source.text)) is None:
             explained = _undefined(remarks, failed) | _misnamed(remarks, failed, wanted) | _miscalled(remarks, failed)
-            if not (tried and _repaired(remarks, tried, failed, self.settings.most_suspects)):
+            if not (repairs and _repaired(remarks, repairs, failed, self.settings.most_suspects)):
                 explained |= _raised(remarks, [result for result in failed if result.name not in explained])
                 left = [result for result in failed if result.name not in explained]
-                _suspected(remarks, results, left, self.settings.most_suspects, tried)
+                _suspected(remarks, results, left, self.settings.most_suspects, repairs)
         elif source.ends_the_completion and unfinished(source.text):
             # Perhaps cut off at the length limit; if it stopped by itself, stopping was the mistake.
             omissions = ("the end of the program",)
@@ -220,10 +182,6 @@ class CodeCritic:
             remarks.sentences.append(f"Python cannot read the program: {fault.words}.")
         feedback, quotes = " ".join(remarks.sentences), tuple(remarks.quotes)
         return Critique(feedback, quotes, omissions, score=score, verdict=isolation, quotes_only=True)
-
-
-def _share_passed(results: Sequence[TestResult]) -> float:
-    return sum(result.passed for result in results) / len(results)
 
 
 def alike(text: str) -> str:
@@ -251,26 +209,29 @@ def _why_not(report: Report) -> str:
     return f"its tests cannot be used: {report.unusable}"
 
 
-def _job(tests: Any, entry_point: Any, setup: Any) -> Job | str:
+def _job(tests: Any, row: Mapping[str, Any]) -> Job | str:
     """A row's tests, or why there are none to speak of. A mapping is a row as MBPP or HumanEval publish it."""
-    given = {"test_setup": setup}
+    given, entry_point = {"test_setup": row.get("test_setup")}, row.get("entry_point")
     if isinstance(tests, Mapping):
         given |= {name: tests.get(name) for name in ("test_imports", "test_setup_code")}
         entry_point = entry_point or tests.get("entry_point")
         tests = tests.get("test_list") or tests.get("test")
-    if not isinstance(tests, str) and not (
-        isinstance(tests, Sequence) and all(isinstance(test, str) for test in tests)
-    ):
-        return "it has no tests" if tests is None else f"tests should be texts, got {shorten(tests)}"
-    if not tests:
+    if not tests and (tests is None or isinstance(tests, str | Sequence)):
         return "it has no tests"
+    if _texts(tests) is None:
+        return f"tests should be texts, got {shorten(tests)}"
     parts: list[str] = []
     for name, value in given.items():
-        lines = [value] if isinstance(value, str) else [] if value is None else value
-        if not isinstance(lines, Sequence) or not all(isinstance(line, str) for line in lines):
+        if (lines := _texts([] if value is None else value)) is None:
             return f"{name} should be a text or a list of texts, got {shorten(value)}"
         parts += lines
     return Job("", tests, "\n".join(parts), entry_point if isinstance(entry_point, str) else None)
+
+
+def _texts(value: Any) -> Sequence[str] | None:
+    """A text, or several; None if it is something else."""
+    lines = [value] if isinstance(value, str) else value
+    return lines if isinstance(lines, Sequence) and all(isinstance(line, str) for line in lines) else None
 
 
 def _key(prompt: Prompt, completion: str, row: Mapping[str, Any]) -> str:
@@ -350,9 +311,9 @@ def _raised(remarks: _Remarks, failed: Iterable[TestResult]) -> set[str]:
     """Statements that raise or do not end; the tests that they explain."""
     groups: dict[tuple[int, bool, str], list[TestResult]] = {}
     for result in failed:
-        frames = [frame for frame in result.frames if remarks.source.line(frame.line) is not None] or result.frames
-        if result.kind in ("error", "load", "timeout") and frames:
-            line = remarks.source.owner(frames[-1].line) or frames[-1].line
+        lines = [line for line in result.frames if remarks.source.line(line) is not None] or result.frames
+        if result.kind in ("error", "load", "timeout") and lines:
+            line = remarks.source.owner(lines[-1]) or lines[-1]
             if late := result.kind == "timeout":
                 line = remarks.source.loop(line) or line
             groups.setdefault((line, late, result.message.partition(":")[0]), []).append(result)
@@ -364,9 +325,10 @@ def _raised(remarks: _Remarks, failed: Iterable[TestResult]) -> set[str]:
     return {result.name for results in groups.values() for result in results}
 
 
-def _repaired(remarks: _Remarks, tried: Tried, failed: Sequence[TestResult], most: int) -> bool:
+def _repaired(remarks: _Remarks, repairs: Repairs, failed: Sequence[TestResult], most: int) -> bool:
     """Statements of which one small change makes every test pass; False where there are none, or too many to choose."""
-    found = {line: trial for line, trial in tried.complete.items() if remarks.source.statement(line) is not None}
+    complete = {line: trial for line, (trial, gain) in repairs.items() if gain == 1.0}
+    found = {line: trial for line, trial in complete.items() if remarks.source.statement(line) is not None}
     if not 0 < len(found) <= most:
         return False
     told = not any(result.name.startswith(_HIDDEN) for result in failed)  # a number that is right may be a test's own
@@ -379,7 +341,7 @@ def _repaired(remarks: _Remarks, tried: Tried, failed: Sequence[TestResult], mos
 
 
 def _suspected(
-    remarks: _Remarks, results: Sequence[TestResult], failed: Sequence[TestResult], most: int, tried: Tried | None
+    remarks: _Remarks, results: Sequence[TestResult], failed: Sequence[TestResult], most: int, repairs: Repairs | None
 ) -> None:
     """Statements that failing tests run and passing ones do not, or, where the tests run all the same, the one that the
     rest of the evidence is against; tests that failed for a known reason are left out."""
@@ -390,21 +352,18 @@ def _suspected(
         return
     names = {result.name for result in failed}
     judged = [result for result in results if result.lines and (result.passed or result.name in names)]
-    judged = [replace(result, lines=frozenset(_quotable(remarks.source, result.lines))) for result in judged]
+    statement = remarks.source.statement
+    judged = [replace(result, lines=frozenset(filter(statement, result.lines))) for result in judged]
     runs = [(result.lines, result.passed) for result in judged]
     chosen = [(suspect, suspect.suspicion) for suspect in blamed(runs, most)]
     if not chosen and all(map(_went_wrong, failed)):
-        chosen = [(suspect, _GUESS) for suspect in ranked(remarks.source.text, judged, tried)[:1]]
+        chosen = [(suspect, _GUESS) for suspect in ranked(remarks.source.text, judged, repairs)[:1]]
     for suspect, severity in chosen:
         example = next(result for result in judged if not result.passed and suspect.line in result.lines)
         sentence = f"{{}} runs in {_counted(suspect, len(failed), runs)}: {_wrong(example)}."
-        remarks.add(remarks.source.statement(suspect.line), sentence, severity=round(severity, 3))
+        remarks.add(statement(suspect.line), sentence, severity=round(severity, 3))
     if not remarks.quotes:
         remarks.sentences.append(f"`{failed[0].name}` fails: {_wrong(failed[0])}.")
-
-
-def _quotable(source: Source, lines: Iterable[int]) -> set[int]:
-    return {line for line in lines if source.statement(line) is not None}
 
 
 def _counted(suspect: Suspect, failed: int, runs: Sequence[tuple[Any, bool]]) -> str:

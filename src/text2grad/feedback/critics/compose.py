@@ -6,7 +6,7 @@ none of them scores is not scored, and the reason is that of each.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from text2grad.errors import CriticError
@@ -85,7 +85,7 @@ class Weighted:
         total = sum(weight for _, weight in scored)
         return Critique(
             "\n".join(critique.feedback for critique, _ in pairs),
-            _without_doubles([_scaled(quote, weight / heaviest) for c, weight in pairs for quote in c.quotes]),
+            _without_doubles([(quote, weight / heaviest) for c, weight in pairs for quote in c.quotes]),
             tuple(dict.fromkeys(omission for critique, _ in pairs for omission in critique.omissions)),
             sum(score * weight for score, weight in scored) / total if scored else None,
             revision=next((critique.revision for critique, _ in pairs if critique.revision), None),
@@ -104,17 +104,12 @@ def _reason(before: str, critic: Critic, reason: str | None) -> str:
     return "; ".join(filter(None, (before, f"{name_of(critic)}: {reason or 'gives no reason'}")))
 
 
-def _scaled(quote: Quote, share: float) -> Quote:
-    if share == 1.0:
-        return quote
-    return Quote(quote.text, quote.verdict, (quote.severity or 1.0) * share, quote.comment, quote.start)
-
-
-def _without_doubles(quotes: list[Quote]) -> tuple[Quote, ...]:
-    """The same words with the same verdict count once, as severe as the severest says."""
+def _without_doubles(quotes: list[tuple[Quote, float]]) -> tuple[Quote, ...]:
+    """Quotes, as severe as their critics' share of the weight allows. The same words with the same verdict count once,
+    as severe as the severest says."""
     kept: dict[tuple[object, ...], Quote] = {}
-    for quote in quotes:
-        place = (quote.text, quote.start, quote.verdict)
-        if place not in kept or (quote.severity or 1.0) > (kept[place].severity or 1.0):
-            kept[place] = quote
+    for quote, share in quotes:
+        place, severity = (quote.text, quote.start, quote.verdict), (quote.severity or 1.0) * share
+        if place not in kept or severity > (kept[place].severity or 1.0):
+            kept[place] = quote if share == 1.0 else replace(quote, severity=severity)
     return tuple(kept.values())

@@ -15,6 +15,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -30,10 +31,7 @@ from text2grad.feedback.critics.people import people
 from text2grad.feedback.critics.protocol import DEBUG, Critic, described
 from text2grad.feedback.critics.reference import ReferenceCritic
 from text2grad.feedback.critics.support import SupportCritic
-from text2grad.feedback.settings import (
-    CriticSettings,
-    LearnedSettings,
-)
+from text2grad.feedback.settings import CriticSettings, LearnedSettings
 from text2grad.plugins import import_object
 
 CRITICS: dict[str, Callable[[CriticSettings], Critic]] = {
@@ -193,20 +191,12 @@ def _imported(name: str) -> Critic:
             f"{name}: should be a function or an object that can be called as critic(prompts, completions, "
             f"**columns), got {came}"
         )
-    if not _takes_two(critic):
-        raise CriticError(
-            f"{name}: should be called as critic(prompts, completions, **columns), but takes "
-            f"{inspect.signature(critic)}"
-        )
+    with suppress(ValueError):  # what does not say what it takes is taken as it is
+        signature = inspect.signature(critic)
+        try:
+            signature.bind_partial([], [])
+        except TypeError:
+            raise CriticError(
+                f"{name}: should be called as critic(prompts, completions, **columns), but takes {signature}"
+            ) from None
     return critic  # type: ignore[no-any-return]
-
-
-def _takes_two(critic: Any) -> bool:
-    """Whether something can be given prompts and completions, as far as it says what it takes."""
-    try:
-        inspect.signature(critic).bind_partial([], [])
-    except ValueError:
-        return True
-    except TypeError:
-        return False
-    return True

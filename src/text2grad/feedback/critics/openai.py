@@ -31,6 +31,13 @@ from text2grad.secrets import hidden, remember, without_password
 T = TypeVar("T")
 PASSING = {408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529}
 """Statuses of failures that may pass."""
+_CHECK = {
+    401: "Check OPENAI_API_KEY, or critics.openai.api_key",
+    403: "Check OPENAI_API_KEY, or critics.openai.api_key: it may not use this model",
+    404: "Check the model's name, and that critics.openai.base_url or OPENAI_BASE_URL ends in /v1",
+}
+"""What to look at, by the status of a refusal of everything."""
+_CHECK_ALL = "Check the model's name, critics.openai.base_url or OPENAI_BASE_URL, and OPENAI_API_KEY"
 _CUT = ("length", "max_tokens", "content_filter", "error", "abort")
 """What servers say of a reply that is not whole."""
 
@@ -123,8 +130,9 @@ class OpenAICritic:
     async def answers(self, chats: Sequence[list[dict[str, str]]]) -> list[str | None]:
         """What the model replies to these conversations, as it is; None where the server refuses one of several."""
         replies = await self.replies(chats)
-        if (spent := next((reply for reply in replies if isinstance(reply, BudgetSpent)), None)) is not None:
-            raise spent
+        for reply in replies:
+            if isinstance(reply, BudgetSpent):
+                raise reply
         return [None if isinstance(reply, CriticError) else str(reply["text"]) for reply in replies]
 
     async def replies(self, chats: Sequence[list[dict[str, str]]]) -> list[dict[str, Any] | CriticError]:
@@ -152,16 +160,13 @@ class OpenAICritic:
         """The results of all, in order; the first failure ends the rest, and what is under way is waited for."""
         tasks = [asyncio.create_task(each) for each in work]
         try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION) if tasks else ((), ())
-            if (problem := next(filter(None, (task.exception() for task in done)), None)) is not None:
-                raise problem
-            return [task.result() for task in tasks]
+            return await asyncio.gather(*tasks)
         finally:
             await _stop(tasks)
             await self._drain()
 
     def estimate(self, characters: int, items: int) -> str:
-        """In words, what so many items with so many characters in all will cost at most."""
+        """`most`, in words."""
         return self.budget.estimate(items, self.most(characters, items))
 
     def most(self, characters: int, items: int) -> Cost:
@@ -177,12 +182,7 @@ class OpenAICritic:
             "server": server_of(options),
             "model": self.model,
             "messages": words.messages_for(
-                options.instruction or options.task,
-                prompt,
-                completion,
-                extras,
-                options.most_quotes,
-                options.rubric,
+                options.instruction or options.task, prompt, completion, extras, options.most_quotes, options.rubric
             ),
             "temperature": options.temperature,
             "max_tokens": options.max_tokens,
@@ -260,8 +260,8 @@ class OpenAICritic:
                     continue
                 if problem.status_code not in PASSING:
                     status, said = problem.status_code, self._safe(problem)
-                    raise (CriticError if status in (401, 403, 404) else _Refused)(
-                        f"{self.__name__}: {self._address} refused ({said}). {_check(status)}"
+                    raise (CriticError if status in _CHECK else _Refused)(
+                        f"{self.__name__}: {self._address} refused ({said}). {_CHECK.get(status, _CHECK_ALL)}"
                     ) from None
                 failed: Exception = problem
             except BudgetSpent:
@@ -341,15 +341,6 @@ class OpenAICritic:
         return hidden(f"{type(problem).__name__}: {problem}", message=True)[:300]
 
 
-def _check(status: int) -> str:
-    """What to look at, by the status of a refusal."""
-    return {
-        401: "Check OPENAI_API_KEY, or critics.openai.api_key",
-        403: "Check OPENAI_API_KEY, or critics.openai.api_key: it may not use this model",
-        404: "Check the model's name, and that critics.openai.base_url or OPENAI_BASE_URL ends in /v1",
-    }.get(status, "Check the model's name, critics.openai.base_url or OPENAI_BASE_URL, and OPENAI_API_KEY")
-
-
 class _Refused(CriticError):
     """The server will not answer this question; it may answer others."""
 
@@ -417,19 +408,14 @@ def _contents(body: Any) -> dict[str, Any]:
     except (LookupError, TypeError, AttributeError):
         shown = hidden(repr(body), message=True)[:80]
         raise CriticError(f"the reply should hold choices[0].message.content, got {shown}") from None
-    usage = body.get("usage") if isinstance(body, dict) else None
+    usage = body.get("usage")
     counts = usage if isinstance(usage, dict) else {}
-    return {
-        "text": hidden(str(text)),
-        "cut": finish in _CUT,
-        "tokens_in": _count(counts.get("prompt_tokens")),
-        "tokens_out": _count(counts.get("completion_tokens")),
-    }
-
-
-def _count(value: object) -> int | None:
-    """A server's count of tokens, where it gives one that makes sense."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    # None where the server does not count, or what it gives makes no sense.
+    sent, received = (
+        count if type(count := counts.get(f"{name}_tokens")) is int and count >= 0 else None
+        for name in ("prompt", "completion")
+    )
+    return {"text": hidden(str(text)), "cut": finish in _CUT, "tokens_in": sent, "tokens_out": received}
 
 
 def _may_be_paid(problem: BaseException) -> bool:

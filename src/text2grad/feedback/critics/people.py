@@ -10,7 +10,7 @@ from text2grad.types import Critique
 
 
 def people(
-    prompts: Sequence[Prompt],
+    prompts: Sequence[Prompt],  # noqa: ARG001
     completions: Sequence[str],
     critique: Sequence[Any] | None = None,
     revision: Sequence[Any] | None = None,
@@ -20,10 +20,9 @@ def people(
     """Rows without critique, correction and spans are not scored; neither are rows whose critique cannot be read."""
     critiques = Critiques()
     nothing = [None] * len(completions)
-    rows = zip(prompts, critique or nothing, revision or nothing, spans or nothing, strict=True)
-    for _, words, corrected, marked in rows:
+    for row in zip(critique or nothing, revision or nothing, spans or nothing, strict=True):
         try:
-            critiques.add(_critique(words, corrected, marked), "the row has no critique, no revision and no spans")
+            critiques.add(_critique(*row), "the row has no critique, no revision and no spans")
         except InvalidData as problem:
             critiques.add(None, f"its critique cannot be read: {problem}")
     critiques.brought = {index for index, critique in enumerate(critiques) if critique is not None}

@@ -9,7 +9,7 @@ a list that carries the reasons.
 import asyncio
 import inspect
 import traceback
-from collections.abc import Awaitable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
@@ -131,36 +131,28 @@ def ask_now(
 
 
 class OwnLoop(Closable):
-    """An event loop for callers that are not async: the client of a model lives in the loop that it started in."""
+    """An event loop for callers that are not async: the client of a model lives in the loop that it started in. Closed,
+    it can be used again: it is another loop then."""
 
     def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        self._loop = self._loop or asyncio.new_event_loop()
+        # Not by `Runner.run`: it would make Ctrl-C wait until a critic that is not async returns.
+        return self._apart(lambda: self._runner.get_loop().run_until_complete(work))
+
+    def close(self) -> None:
+        runner, self._runner = self._runner, asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self._apart(runner.close)
+
+    def _apart(self, work: Callable[[], T]) -> T:
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            return self._loop.run_until_complete(work)
+            return work()
         # Called from async code, as in a notebook: our loop runs in a thread of its own for as long as it takes.
         with ThreadPoolExecutor(1) as thread:
-            return thread.submit(self._loop.run_until_complete, work).result()
-
-    def close(self) -> None:
-        if self._loop is not None:
-            # Work that failed or was interrupted may leave tasks behind: end them here, quietly.
-            self.run(_cancelled(asyncio.all_tasks(self._loop)))
-            self.run(self._loop.shutdown_asyncgens())
-            self._loop.close()
-            self._loop = None
-
-
-async def _cancelled(tasks: Collection["asyncio.Task[Any]"]) -> None:
-    # `all_tasks` of a loop that runs contains the task that runs this.
-    others = [task for task in tasks if task is not asyncio.current_task()]
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
+            return thread.submit(work).result()
 
 
 DEBUG = "TEXT2GRAD_DEBUG"

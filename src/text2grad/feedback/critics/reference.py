@@ -4,11 +4,8 @@ Enters: `reference`, a text or several (then the nearest one counts); optionally
 is the source. Leaves: a `Critique` whose score is Q(completion) and whose `quality` is Q at 0, at the ends of its
 sentences and at the boundaries of its quotes, so that rewards can be cut there. No reference, no score: None.
 
-Q is the mean of two F-measures, over words and over pairs of neighbouring words, stemmed and clipped: a word counts as
-often as the reference has it, so saying it again lowers precision. That is ROUGE-1 and ROUGE-2 with stems, and with a
-lower weight for function words, which every text shares with every other. The empty completion has 0, the least there
-is, and a copied source loses precision. Q cannot see that "mutiny" means "revolt", nor that right words are in a wrong
-order beyond their neighbours; a negation that is left out costs one word.
+Q is the mean of two F-measures, over words and over pairs of neighbouring words, stemmed and clipped: ROUGE-1 and
+ROUGE-2, with a lower weight for function words. What it cannot see: docs/critics.md.
 """
 
 from collections import Counter
@@ -116,12 +113,9 @@ class ReferenceCritic:
         judge_source = len(from_source) >= self.settings.thin
         labels: list[str | None] = []
         for word in words:
-            if left[word.stem] > 0:
-                left[word.stem] -= 1
-                labels.append("captured")
-            else:
-                foreign = judge_source and word.content and word.stem not in known
-                labels.append("unsupported" if foreign else None)
+            foreign = judge_source and word.content and word.stem not in known
+            labels.append("captured" if left[word.stem] > 0 else "unsupported" if foreign else None)
+            left[word.stem] -= 1
         for index in repeated(raw, words, self.settings.repeat, reference):
             labels[index] = "repeated"
         return labels
@@ -190,7 +184,6 @@ def stems_of(text: str) -> frozenset[str]:
 
 
 def _why_not(completion: str, references: Sequence[str]) -> str:
-    """Why `judge` has nothing to say, where it has nothing."""
     if not encodable(completion, *references):
         return UNENCODABLE
     return "its reference holds no word" if any(references) else "it has no reference"

@@ -8,9 +8,11 @@ as given. Nothing is stripped or rewritten; a statement that stands in the promp
 import ast
 import re
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
+from typing import Any
 
 from rapidfuzz import fuzz
 
@@ -28,7 +30,6 @@ _STARTS = re.compile(r"main$|tests?(?:_|$)", re.IGNORECASE)
 _NAME_PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 _ALIKE = 0.6
 """Names of which so much is the same are taken for one name."""
-_UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,14 @@ class Source:
         """Where each line begins, as Python counts lines."""
         return [0, *(match.end() for match in _LINE.finditer(self.text))]
 
+    def _line(self, number: int) -> Place:
+        return self.starts[number - 1], self.starts[number] if number < len(self.starts) else len(self.text)
+
     @cached_property
     def tree(self) -> ast.Module | None:
-        return parsed(self.text)
+        with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+            return ast.parse(self.text)
+        return None
 
     @cached_property
     def statements(self) -> dict[int, list[ast.stmt]]:
@@ -60,11 +66,7 @@ class Source:
 
     def line(self, number: int) -> Place | None:
         """The characters of a line without the white space around it, in the completion."""
-        if not 1 <= number <= len(self.starts):
-            return None
-        start = self.starts[number - 1]
-        end = self.starts[number] if number < len(self.starts) else len(self.text)
-        return self.place(start, end)
+        return self.place(*self._line(number)) if 1 <= number <= len(self.starts) else None
 
     def statement(self, number: int) -> Place | None:
         """The statement that begins on this line: all of a simple one, the header of one that has a body."""
@@ -137,22 +139,16 @@ class Source:
 
     def loop(self, number: int) -> int | None:
         """The first line of the innermost loop around a line."""
-        loops = [
-            node.lineno
-            for node in ast.walk(self.tree or ast.Module([], []))
-            if isinstance(node, ast.For | ast.While) and node.lineno <= number <= (node.end_lineno or 0)
-        ]
-        return max(loops, default=None)
+        return self._innermost(number, ast.For | ast.While)
 
     def owner(self, number: int) -> int | None:
         """The first line of the statement that a line belongs to: tracebacks name lines inside long statements."""
-        before = [
-            node.lineno
-            for nodes in self.statements.values()
-            for node in nodes
-            if node.lineno <= number <= (node.end_lineno or node.lineno)
-        ]
-        return max(before, default=None)
+        return self._innermost(number, ast.stmt)
+
+    def _innermost(self, number: int, kind: Any) -> int | None:
+        nodes = [node for nodes in self.statements.values() for node in nodes if isinstance(node, kind)]
+        around = [node.lineno for node in nodes if node.lineno <= number <= (node.end_lineno or node.lineno)]
+        return max(around, default=None)
 
     def place(self, start: int, end: int) -> Place | None:
         """Positions of the program as positions of the completion; white space at the ends does not belong."""
@@ -165,8 +161,7 @@ class Source:
 
     def _at(self, number: int, column: int) -> int:
         """Python counts columns in bytes of UTF-8."""
-        start = self.starts[number - 1]
-        end = self.starts[number] if number < len(self.starts) else len(self.text)
+        start, end = self._line(number)
         return start + len(self.text[start:end].encode("utf-8", "surrogatepass")[:column].decode("utf-8", "ignore"))
 
 
@@ -180,13 +175,6 @@ def _likeness(one: str, other: str) -> float:
     return max(fuzz.ratio(a, b), fuzz.token_sort_ratio(a, b)) / 100
 
 
-def parsed(text: str) -> ast.Module | None:
-    try:
-        return ast.parse(text)
-    except _UNPARSABLE:
-        return None
-
-
 def find(prompt: str | Sequence[Message], completion: str, wanted: Sequence[str] = ()) -> Source:
     """The program in a completion: the reading that parses and defines what the tests want, else that parses, else the
     likeliest one, so that its syntax error can be named.
@@ -196,14 +184,12 @@ def find(prompt: str | Sequence[Message], completion: str, wanted: Sequence[str]
     >>> find("Write f.", "Sure:\\n```python\\ndef f(x): return x\\n```\\n").text
     'def f(x): return x\\n'
     """
-    readings = list(_readings(prompt, completion))
-    ranked = []
-    for order, source in enumerate(readings):
-        tree = source.tree
-        defined = _defined(tree) if tree is not None else set()
-        missing = sum(name not in defined for name in wanted)
-        ranked.append((tree is None, missing, not defined, order))
-    return readings[min(ranked)[3]]
+
+    def rank(source: Source) -> tuple[bool, int, bool]:
+        defined = _defined(source.tree) if source.tree is not None else set()
+        return source.tree is None, sum(name not in defined for name in wanted), not defined
+
+    return min(_readings(prompt, completion), key=rank)
 
 
 def _readings(prompt: str | Sequence[Message], completion: str) -> Iterator[Source]:

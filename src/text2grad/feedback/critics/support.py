@@ -9,8 +9,7 @@ The score is the F-measure of two shares, from 0 to 1. Precision: of the content
 writer's own; an invented name or number counts as four. Coverage: of what matters, what is said in such words.
 So an empty text, a copied one and a list of names have 0, the least there is.
 
-It compares words, not meanings. It cannot see a right name in a wrong role, a negation, or a paraphrase: "mutiny" for
-"revolt" is called unsupported. How often people agree: docs/critics.md.
+It compares words, not meanings; what it cannot see, and how often people agree: docs/critics.md.
 """
 
 import re
@@ -110,7 +109,6 @@ class SupportCritic:
         return critiques
 
     def _why_not(self, completion: str, passages: Sequence[str], references: Sequence[str]) -> str:
-        """Why `judge` has nothing to say, where it has nothing."""
         if not encodable(completion, *passages, *references):
             return UNENCODABLE
         if passages:
@@ -133,7 +131,8 @@ class SupportCritic:
         wanted, enough = _wanted(source, references, own)
         covered = wanted.keys() & own
         coverage = min(1.0, len(covered) / enough) if enough else 0.0
-        score = _f_measure(text.precision, coverage)
+        precision = text.precision
+        score = 2 * precision * coverage / (precision + coverage) if precision and coverage else 0.0
         text.label((i for i, word in enumerate(text.words) if _key(word) in covered), "wanted", free_only=True)
         left = [written for key, written in wanted.items() if key not in covered] if coverage < 1 else []
         omissions = tuple(dict.fromkeys(left))[:_ENOUGH]
@@ -141,9 +140,7 @@ class SupportCritic:
         runs = list(runs_of(completion, text.words, text.labels, ("fact", "word")))
         said = sentences_about(completion, runs, remarks) or ["The completion says nothing."]
         if omissions:
-            said.append(
-                f"It should say, in its own words, something about {listed([cite(each) for each in omissions])}."
-            )
+            said.append(f"It should say, in its own words, something about {listed([*map(cite, omissions)])}.")
         quotes = quotes_of(completion, runs, remarks)
         return Critique(" ".join(said), quotes=quotes, omissions=omissions, score=score, quotes_only=True)
 
@@ -172,9 +169,8 @@ class SupportCritic:
             factor = 2 if unspaced(text.raw) else 1
             longest = self.settings.copied * factor
             told = {word.stem for word in reference}
-            allowed = {
-                length: set(ngrams(reference, length)) for length in range(_COPIED_SENTENCE * factor, longest + 1)
-            }
+            lengths = range(_COPIED_SENTENCE * factor, longest + 1)
+            allowed = {length: set(ngrams(reference, length)) for length in lengths}
             for index, stretch in enumerate(ngrams(text.words, longest)):
                 if stretch in source.ngrams(longest) and stretch not in allowed[longest]:
                     text.label(range(index, index + longest), "copied")
@@ -252,9 +248,8 @@ class Labelled:
     def _verb_like(self, index: int, end: int) -> bool:
         word = self._lower(index)
         followed = index + 1 < end and self.raw[self.words[index].end : self.words[index + 1].start].isspace()
-        return word.endswith(("ed", "ing")) or (
-            followed and word.endswith("s") and self._lower(index + 1) not in _BETWEEN_THINGS
-        )
+        third_person = followed and word.endswith("s") and self._lower(index + 1) not in _BETWEEN_THINGS
+        return third_person or word.endswith(("ed", "ing"))
 
     def _lower(self, index: int) -> str:
         return self.raw[self.words[index].start : self.words[index].end].lower()
@@ -398,10 +393,6 @@ def _wanted(source: Source, references: Sequence[str], own: set[str]) -> tuple[d
         return source.topics, min(_ENOUGH, len(source.topics))
     nearest = max(filter(None, told), key=lambda wanted: len(wanted.keys() & own) / len(wanted))
     return dict(reversed(nearest.items())), (len(nearest) + 1) // 2
-
-
-def _f_measure(precision: float, coverage: float) -> float:
-    return 2 * precision * coverage / (precision + coverage) if precision and coverage else 0.0
 
 
 support = SupportCritic()

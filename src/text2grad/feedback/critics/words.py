@@ -133,16 +133,11 @@ class Remark(NamedTuple):
 
 def quotes_of(raw: str, runs: Sequence[Run], remarks: Mapping[str, Remark]) -> tuple[Quote, ...]:
     """Each stretch as a quote, with its remark as the comment."""
-    return tuple(
-        Quote(
-            text := raw[start:end],
-            remarks[label].verdict,
-            remarks[label].severity,
-            f"{cite(text)} {remarks[label].singular}.",
-            start,
-        )
-        for label, start, end in runs
-    )
+    quotes = []
+    for label, start, end in runs:
+        said, text = remarks[label], raw[start:end]
+        quotes.append(Quote(text, said.verdict, said.severity, f"{cite(text)} {said.singular}.", start))
+    return tuple(quotes)
 
 
 def sentences_about(raw: str, runs: Sequence[Run], remarks: Mapping[str, Remark]) -> list[str]:
@@ -175,11 +170,8 @@ def texts_in(value: Any, column: str, item: int) -> list[str]:
         return []
     if isinstance(value, str):
         return [value]
-    if isinstance(value, Sequence) and all(isinstance(part, str) for part in value):
-        return list(value)
     if isinstance(value, Sequence):
-        joined = [texts_in(part, column, item) for part in value]
-        return ["\n".join(parts) for parts in joined]
+        return ["\n".join(texts_in(part, column, item)) for part in value]
     raise InvalidData(
         f"item {item}: {column} should be a text, a list of texts or a list of such lists, got {shorten(value)}"
     )

@@ -2,9 +2,8 @@
 
 A response becomes one row. Argilla's spans have no text of their own and no comments. Its API counts characters; its
 browser page counts UTF-16 units (argilla-io/argilla issue 5729, closed without a fix), but leaves the offsets of a
-suggestion that is accepted as they are. So what a response has in common with our suggestion is in characters; for the
-rest, `offsets.py` finds out or asks. Of a row, id, prompt, completion, critique text, revision and spans travel; join
-the rest by id.
+suggestion that is accepted as they are. Of a row, id, prompt, completion, critique text, revision and spans travel;
+join the rest by id.
 """
 
 import json
@@ -43,26 +42,27 @@ def _record(row: Mapping[str, Any], people: bool) -> dict[str, Any]:
     prompt = as_text(row.get("prompt"))
     spans = [{"start": span["start"], "end": span["end"], "label": span["verdict"]} for span in row["spans"]]
     values = {"spans": spans, "critique": row["critique"], "revision": row.get("revision")}
+    said = {name: value for name, value in values.items() if value}
+    known = {name: row[name] for name in ("annotator", "score") if people and row.get(name) is not None}
+    user = user_of(str(row.get("annotator")))
+    suggestions = {name: {"value": value, "score": None, "agent": AGENT} for name, value in said.items()}
+    responses = {name: [{"value": value, "user_id": user}] for name, value in said.items()}
     return {
         "id": str(row["id"]),
         "fields": ({"prompt": prompt} if prompt else {}) | {"completion": row["completion"]},
-        "metadata": {ID: json.dumps(row["id"])}
-        | ({name: row[name] for name in ("annotator", "score") if row.get(name) is not None} if people else {}),
-        "suggestions": {}
-        if people
-        else {name: {"value": value, "score": None, "agent": AGENT} for name, value in values.items() if value},
-        "responses": {
-            name: [{"value": value, "user_id": user_of(str(row.get("annotator")))}]
-            for name, value in values.items()
-            if value and people
-        },
+        "metadata": {ID: json.dumps(row["id"])} | known,
+        "suggestions": {} if people else suggestions,
+        "responses": responses if people else {},
         "vectors": {},
     }
 
 
+def _metadata(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    return known if isinstance(known := item.get("metadata"), Mapping) else {}
+
+
 def _own_id(item: Mapping[str, Any]) -> Any:
-    metadata = item.get("metadata")
-    own = metadata.get(ID) if isinstance(metadata, Mapping) else None
+    own = _metadata(item).get(ID)
     # Argilla's ids and terms are texts; as JSON, a number comes back as a number.
     with suppress(ValueError, TypeError):
         own = json.loads(own)  # type: ignore[arg-type]
@@ -100,10 +100,8 @@ def _answers(item: Mapping[str, Any], suggestions: bool) -> dict[str, dict[str, 
 
 def _author(item: Mapping[str, Any]) -> tuple[str | None, Any]:
     """Who wrote what this package exported as a person's, and their score."""
-    metadata = item.get("metadata")
-    known = metadata if isinstance(metadata, Mapping) else {}
-    name = known.get("annotator")
-    return name if isinstance(name, str) else None, known.get("score")
+    name = _metadata(item).get("annotator")
+    return name if isinstance(name, str) else None, _metadata(item).get("score")
 
 
 def _read(values: Mapping[str, Any], spans: str) -> Answer:

@@ -170,23 +170,19 @@ def _row(
     row["completion"] = completion
     said = {theirs["critique"]: "critique", theirs["revision"]: "revision", "score": "score"}
     row |= {said[key]: value for key, value in answer.texts.items() if key in said}
-    regions = [_region(mark) for mark in answer.marks]
+    for mark in answer.marks:
+        if type(mark.get("start")) is not int or type(mark.get("end")) is not int:
+            raise InvalidData(f"a region should have whole numbers for start and end, got {shorten(mark)}")
+    texts_of = [mark["text"] if isinstance(mark.get("text"), str) else None for mark in answer.marks]
+    regions = [Region(mark["start"], mark["end"], text) for mark, text in zip(answer.marks, texts_of, strict=True)]
+    places = to_characters(completion, regions, settings.units, ours)
     row["spans"] = [
         {"start": start, "end": end, "verdict": _verdict_of(mark.get("label"), settings.labels)}
         | {name: mark[name] for name in ("severity", "comment") if mark.get(name) not in (None, "")}
-        for (start, end), mark in zip(
-            to_characters(completion, regions, settings.units, ours), answer.marks, strict=True
-        )
+        for (start, end), mark in zip(places, answer.marks, strict=True)
     ]
     unread = sorted(key for key, value in answer.texts.items() if key not in said and value is not None)
     return row | ({"unread": unread} if unread else {})
-
-
-def _region(mark: Mapping[str, Any]) -> Region:
-    start, end, text = mark.get("start"), mark.get("end"), mark.get("text")
-    if type(start) is not int or type(end) is not int:
-        raise InvalidData(f"a region should have whole numbers for start and end, got {shorten(dict(mark))}")
-    return Region(start, end, text if isinstance(text, str) else None)
 
 
 def objects(value: Any, where: str) -> list[Mapping[str, Any]]:
@@ -230,9 +226,8 @@ def checked_rows(rows: Iterable[Mapping[str, Any]]) -> Iterable[dict[str, Any]]:
         critique = row.get("critique")
         feedback = critique.get("feedback") if isinstance(critique, Mapping) else critique
         score = critique.get("score") if isinstance(critique, Mapping) else None
-        yield {**row, "completion": completion, "spans": spans, "critique": feedback} | (
-            {} if score is None else {"score": score}
-        )
+        shown = {**row, "completion": completion, "spans": spans, "critique": feedback}
+        yield shown if score is None else shown | {"score": score}
 
 
 def as_text(prompt: Any) -> str:

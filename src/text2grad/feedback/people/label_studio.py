@@ -71,9 +71,11 @@ def _task(row: Mapping[str, Any], people: bool) -> dict[str, Any]:
         control = {"id": "score", "from_name": "score", "to_name": "completion", "type": "number"}
         result.append({**control, "value": {"number": score}})
     task: dict[str, Any] = {"data": {ID: row["id"], **data, SHOWN: as_text(row.get("prompt"))}}
-    if people and result:
-        return task | {"annotations": [{"result": result}]}
-    return task | ({"predictions": [{"model_version": AGENT, "result": result}]} if result else {})
+    if result and people:
+        task["annotations"] = [{"result": result}]
+    elif result:
+        task["predictions"] = [{"model_version": AGENT, "result": result}]
+    return task
 
 
 def _answers(item: Mapping[str, Any], suggestions: bool) -> dict[str, Mapping[str, Any]]:
@@ -134,8 +136,7 @@ def _read(annotation: Mapping[str, Any], _spans: str) -> Answer:
 
 
 def _ours(item: Mapping[str, Any]) -> list[Any]:
-    """The regions that `write_label_studio` predicted: a version of the tool that does not count characters leaves
-    those that nobody touches as they are."""
+    """The regions that `write_label_studio` predicted."""
     copies = [each.get("prediction") for each in _objects_in(item.get("annotations"))]
     predictions = _objects_in([*_objects_in(item.get("predictions")), *copies])
     results = (_objects_in(each.get("result")) for each in predictions if each.get("model_version") == AGENT)

@@ -1,10 +1,8 @@
-"""What a labelling tool's offsets count. Enters: a text, and regions in somebody's units. Leaves: places in characters,
-or the reason why they cannot be told.
+"""What a labelling tool's offsets count: code points, as Python does, or UTF-16 units, as browsers do.
 
-Python counts code points, browsers UTF-16 units, where characters beyond U+FFFF are two; Label Studio has done both.
-What this package wrote counts characters, and a region that has the very offsets of one that it suggested is that one,
-untouched. The others are read so that each gives its own text, where it carries one. If both readings do, and differ,
-nobody knows, and that is said: a guess may be wrong in silence.
+Enters: a text, and regions in somebody's units. Leaves: places in characters, or the reason why they cannot be told.
+Label Studio has counted both ways. Each region is read so that it gives its own text, where it carries one. If both
+readings do, and differ, nobody knows, and that is said: a guess may be wrong in silence.
 """
 
 import re
@@ -28,9 +26,9 @@ class Region(NamedTuple):
 
 
 def to_characters(text: str, regions: Sequence[Region], units: Units, ours: Collection[Place] = ()) -> list[Place]:
-    """All regions of one person in one text: they count alike, but for those with the offsets of `ours`, what this
-    package suggested there: they count characters, whatever `units` says of the rest. A reading that gives the regions'
-    texts exactly goes before one that gives them but for white space.
+    """All regions of one person in one text: they count alike, but for those with the very offsets of `ours`, what this
+    package suggested: nobody touched them, and they count characters. A reading that gives the regions' texts exactly
+    goes before one that gives them but for white space.
 
     >>> to_characters("🦩 ab", [Region(3, 5, "ab")], "auto"), to_characters("🦩 ab", [Region(2, 4, "ab")], "auto")
     ([(2, 4)], [(2, 4)])

@@ -4,10 +4,12 @@ Enters: a tester, the imported test file, which functions are wanted. Leaves: ea
 tester. A function with several parameter rows passes if all its rows pass.
 """
 
+import io
 import os
 import types
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,16 +21,64 @@ if TYPE_CHECKING:
     from text2grad.sandbox.inside.tester import Tester
 
 _OPTIONS = ["-q", "-s", "--assert=plain", "-c", "/dev/null", "--rootdir=.", "-p", "no:cacheprovider"]
-_OPTIONS += [word for name in ("faulthandler", "doctest", "junitxml", "pastebin") for word in ("-p", f"no:{name}")]
+_LEFT_OUT = (
+    *("faulthandler", "doctest", "junitxml", "pastebin", "unraisableexception", "threadexception"),
+    *("setuponly", "setupplan", "stepwise", "legacypath"),
+)
+_OPTIONS += [word for name in _LEFT_OUT for word in ("-p", f"no:{name}")]
+
+
+class _Pytest:
+    """The file of the tests is a module that is at hand. `wait`: called once, where pytest would collect tests."""
+
+    def __init__(self, module: types.ModuleType, wait: Callable[[], None] | None = None) -> None:
+        self.module, self.wait = module, wait
+        self.config: pytest.Config | None = None
+        os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+
+    def main(self, *plugins: object) -> None:
+        Path(FILE).touch()
+        if self.config is None:
+            pytest.main([*_OPTIONS, FILE], plugins=[self, *plugins])
+            return
+        for plugin in plugins:
+            self.config.pluginmanager.register(plugin)
+        self.config.hook.pytest_cmdline_main(config=self.config)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_cmdline_main(self, config: pytest.Config) -> int | None:
+        if self.wait is None:
+            return None
+        wait, self.wait, self.config = self.wait, None, config
+        wait()
+        return 0
+
+    def pytest_pycollect_makemodule(self, module_path: Path, parent: Any) -> Any:
+        made = type("Tests", (pytest.Module,), {"_getobj": lambda _: self.module})
+        return made.from_parent(parent, path=module_path)  # type: ignore[attr-defined]
+
+
+_WARM: list[_Pytest] = []
+
+
+def started(wait: Callable[[], None]) -> None:
+    """Let pytest run a test that nobody wrote, start it again, and wait where it would collect the next. So a process
+    that is forked while it waits has imported everything, and goes on from there."""
+    module = types.ModuleType("tests")
+    module.__dict__["test_nothing"] = pytest.mark.usefixtures("tmp_path", "monkeypatch")(lambda: None)
+    with redirect_stdout(io.StringIO()):
+        _Pytest(module).main()
+    _WARM.append(_Pytest(module, wait))
+    _WARM[0].main()
 
 
 def run(tester: "Tester", module: types.ModuleType, functions: dict[str, int], asked: int) -> bool:
     """Run the functions, given by name with the index of their unit; `asked`: how often the import of the test file
     asked the program. False: pytest was interrupted, and some functions are left."""
-    Path(FILE).touch()
-    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    plugin = _Plugin(tester, module, functions, asked)
-    pytest.main([*_OPTIONS, FILE], plugins=[plugin])
+    plugin = _Plugin(tester, functions, asked)
+    warm = _WARM.pop() if _WARM else _Pytest(module)
+    warm.module = module
+    warm.main(plugin)
     if not (tester.over or plugin.interrupted):
         for index in {*functions.values()} - plugin.told:
             if asked:
@@ -39,9 +89,8 @@ def run(tester: "Tester", module: types.ModuleType, functions: dict[str, int], a
 
 
 class _Plugin:
-    def __init__(self, tester: "Tester", module: types.ModuleType, functions: dict[str, int], asked: int) -> None:
+    def __init__(self, tester: "Tester", functions: dict[str, int], asked: int) -> None:
         self.tester, self.functions = tester, functions
-        self.module_class = type("Tests", (pytest.Module,), {"_getobj": lambda _: module})
         self.asked = asked
         """How often the program was asked by what may serve several tests: the test file, set-ups, fixtures."""
         self.told: set[int] = set()
@@ -53,9 +102,6 @@ class _Plugin:
         self.uncollected = "pytest does not collect it"
         self.problem: BaseException | None = None
         self.interrupted = False
-
-    def pytest_pycollect_makemodule(self, module_path: Path, parent: Any) -> Any:
-        return self.module_class.from_parent(parent, path=module_path)  # type: ignore[attr-defined]
 
     def pytest_collectreport(self, report: Any) -> None:
         if report.failed:

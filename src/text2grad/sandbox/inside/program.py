@@ -19,7 +19,7 @@ class Stop(BaseException):
     """This test cannot go on; `kind` and `message` are its result. Not an `Exception`: `except Exception` in a program
     or a test does not swallow it."""
 
-    def __init__(self, kind: str, message: str, frames: list[list[Any]] | None = None) -> None:
+    def __init__(self, kind: str, message: str, frames: list[int] | None = None) -> None:
         super().__init__(message)
         self.kind, self.message, self.frames = kind, message, frames or []
 
@@ -82,12 +82,11 @@ def out_of_time(_signal: int, frame: FrameType | None) -> None:
         frame = frame.f_back
 
 
-def frames(traceback: TracebackType | None) -> list[list[Any]]:
-    """[line, function] of each frame in the program's own file, outermost first; deep recursion keeps both ends."""
-    places: list[list[Any]] = []
+def frames(traceback: TracebackType | None) -> list[int]:
+    """The line of each frame in the program's own file, outermost first; deep recursion keeps both ends."""
+    lines = []
     while traceback is not None:
-        code = traceback.tb_frame.f_code
-        if code.co_filename == FILE:
-            places.append([traceback.tb_lineno, code.co_name])
+        if traceback.tb_frame.f_code.co_filename == FILE:
+            lines.append(traceback.tb_lineno)
         traceback = traceback.tb_next
-    return places if len(places) <= 20 else places[:10] + places[-10:]
+    return lines if len(lines) <= 20 else lines[:10] + lines[-10:]

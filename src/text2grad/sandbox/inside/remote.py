@@ -210,7 +210,7 @@ class Remote:
         if "syntax" in reply:
             parts = reply["syntax"] if type(reply["syntax"]) is list else []
             name, message, line = (*parts, None, None, None)[:3]
-            raise self._stop("syntax", f"{name}: {message}"[:300], [[line, ""]] if type(line) is int else [])
+            raise self._stop("syntax", f"{name}: {message}"[:300], [line] if type(line) is int else [])
         if "error" in reply:
             self.asked += 1
             problem = _rebuilt(reply["error"])
@@ -224,7 +224,7 @@ class Remote:
         self.need = self.need or NeedsObjects(message, by_test)
         return self.need
 
-    def _stop(self, kind: str, message: str, frames: list[list[Any]] | None = None) -> Stop:
+    def _stop(self, kind: str, message: str, frames: list[int] | None = None) -> Stop:
         """The first one counts: whatever is asked of a program that is gone, how it went stays the reason."""
         self.fault = self.fault or Stop(kind, message, frames)
         return self.fault
@@ -246,8 +246,6 @@ def _rebuilt(error: Any) -> BaseException:
     return made  # type: ignore[no-any-return]
 
 
-def _frames(pairs: Any) -> list[list[Any]]:
-    if type(pairs) is not list:
-        return []
-    pairs = [pair for pair in pairs[:DEEPEST] if type(pair) is list and len(pair) == 2]
-    return [[line, str(name)[:100]] for line, name in pairs if type(line) is int and line > 0]
+def _frames(lines: Any) -> list[int]:
+    given = lines[:DEEPEST] if type(lines) is list else []
+    return [line for line in given if type(line) is int and line > 0]

@@ -1,14 +1,26 @@
-"""Small changes of one line, to try out on a program that fails: another sign, a number that is one more or less.
+"""Which statements of a failing program are wrong: from what its tests ran, and from small changes that are tried out.
 
-Enters: source. Leaves: `Trial`s, each the source with one word of one statement replaced. A change that makes failing
-tests pass shows which statement is wrong, and what is wrong with it. Knows nothing of running.
+Enters: source, results of tests, and which tests each trial passes. Leaves: suspects, the likeliest first. Knows
+nothing of running. The spectrum (Ochiai's measure: Abreu, Zoeteweij, van Gemund 2007) suspects lines that failing tests
+run and passing tests do not. A handful of tests runs nearly every line, so it ties. What breaks ties, from strong to
+weak:
+
+1. a trial: with one small change of this statement, failing tests pass and passing ones still do
+2. the statement raised
+3. how much there is in a statement to be wrong: signs, numbers and names
 """
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from math import sqrt
 from typing import NamedTuple
 
+from text2grad.sandbox import TestResult
+
+_TRIED, _RAISED, _PART = 1.0, 0.003, 0.001
+"""Ochiai is in (0, 1]: a part or an exception decides between equals only, a trial against everything."""
+_PARTS = (ast.BinOp, ast.Compare, ast.BoolOp, ast.UnaryOp, ast.AugAssign, ast.Constant, ast.Slice, ast.Name)
 _SIGNS: dict[type[ast.AST], str] = {ast.And: "and", ast.Or: "or"}
 _SIGNS |= {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**"}
 _SIGNS |= {ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.LShift: "<<", ast.RShift: ">>"}
@@ -20,6 +32,66 @@ _INSTEAD |= {"<": "<= > >=", "<=": "< >= >", ">": ">= < <=", ">=": "> <= <", "==
 """Sign → what to try for it, the likeliest first."""
 _WORDS = {"in": ("not in",), "not in": ("in",), "is": ("is not",), "is not": ("is",)}
 _INNER = ("body", "orelse", "finalbody", "handlers", "cases")
+
+
+class Suspect(NamedTuple):
+    line: int
+    suspicion: float
+    """Ochiai, in (0, 1]."""
+    failing: int
+    """Failing tests that run it."""
+    passing: int
+    """Passing tests that run it."""
+    evidence: float = 0.0
+    """What else speaks against it."""
+
+
+def suspects(runs: Sequence[tuple[Collection[int], bool]]) -> list[Suspect]:
+    """Every line that a failing test runs, the most suspicious first.
+
+    >>> [(suspect.line, round(suspect.suspicion, 2)) for suspect in suspects([({1, 2}, False), ({1, 3}, True)])]
+    [(2, 1.0), (1, 0.71)]
+    """
+    failed = sum(not passed for _, passed in runs)
+    ranked = []
+    for line in {line for lines, passed in runs if not passed for line in lines}:
+        failing = sum(line in lines for lines, passed in runs if not passed)
+        passing = sum(line in lines for lines, passed in runs if passed)
+        ranked.append(Suspect(line, failing / sqrt(failed * (failing + passing)), failing, passing))
+    return sorted(ranked, key=lambda suspect: (-suspect.suspicion, suspect.line))
+
+
+def blamed(runs: Sequence[tuple[Collection[int], bool]], most: int) -> list[Suspect]:
+    """The lines to point at: those that share the highest suspicion, if they are at most `most`, and if some line that
+    ran is less suspicious. A tie over everything that ran says nothing, unless that is a single line.
+
+    >>> blamed([({1, 2}, False), ({1, 3}, True)], most=3)
+    [Suspect(line=2, suspicion=1.0, failing=1, passing=0, evidence=0.0)]
+    >>> blamed([({1, 2}, False), ({1, 2}, False)], most=3)
+    []
+    """
+    ranked = suspects(runs)
+    top = [suspect for suspect in ranked if suspect.suspicion == ranked[0].suspicion]
+    everything = {line for lines, _ in runs for line in lines}
+    if len(top) > most or (len(top) == len(everything) and len(top) > 1):
+        return []
+    return top
+
+
+def ranked(source: str, results: Sequence[TestResult], repairs: "Repairs | None" = None) -> list[Suspect]:
+    """Every statement that a failing test ran, the likeliest first."""
+    parts, repairs = own_parts(ast.parse(source)), repairs or {}
+    raised = [result.frames[-1] for result in results if not result.passed and result.frames]
+    found = []
+    for suspect in suspects([(result.lines, result.passed) for result in results]):
+        line = suspect.line
+        evidence = _PART * sum(isinstance(part, _PARTS) for part in parts.get(line, ()))
+        evidence += _RAISED * raised.count(line) + _TRIED * (repairs[line][1] if line in repairs else 0.0)
+        found.append(suspect._replace(evidence=evidence))
+    return sorted(found, key=lambda suspect: (-(suspect.suspicion + suspect.evidence), suspect.line))
+
+
+# --------------------------------------------------------------------------------------------------------------- trials
 
 
 class Trial(NamedTuple):
@@ -40,6 +112,23 @@ class Change(NamedTuple):
     start: int
     end: int
     new: str
+
+
+Repairs = Mapping[int, tuple[Trial, float]]
+"""Line → the change that helped most, and how much: the share of failing tests that it makes pass less the share of
+passing ones that it makes fail. Only what helps."""
+
+
+def weighed(trials: Iterable[tuple[Trial, Collection[str]]], results: Sequence[TestResult]) -> Repairs:
+    """Trials with the names of the tests that each passed."""
+    failed = {result.name for result in results if not result.passed}
+    passed = {result.name for result in results if result.passed}
+    best: dict[int, tuple[Trial, float]] = {}
+    for trial, passes in trials:
+        gain = len(failed & {*passes}) / len(failed) - len(passed - {*passes}) / max(1, len(passed))
+        if gain > best.get(trial.line, (trial, 0.0))[1]:
+            best[trial.line] = trial, gain
+    return best
 
 
 def trials(source: str, lines: Sequence[int], most: int) -> list[Trial]:
