@@ -16,13 +16,13 @@ from studies.words.tables import FACTS, SCORE
 
 def arguments(scratch: Path, **more: Any) -> argparse.Namespace:
     given = {"what": "study", "device": "cpu", "workers": 2, "models": 1, "scratch": scratch, "sizes": list(SIZES)}
-    return argparse.Namespace(**given | {"seeds": None, "updates": 48, "batch": 256, "chunk": 12_800} | more)
+    return argparse.Namespace(**given | {"seeds": None, "updates": 48, "batch": 32, "chunk": 12_800} | more)
 
 
 def test_sizes_of_the_steps() -> None:
     # √1000 = 31.6, √4000 = 63.2, √16000 = 126.5; 5 √64000 = 1265 is beyond the most.
-    assert [updates_for(size) for size in SIZES] == [158, 316, 632, 1200]
-    assert [kept_apart(size) for size in SIZES] == [64, 200, 800, 3200]
+    assert [updates_for(size) for size in SIZES] == [293, 475, 950, 1975]
+    assert [kept_apart(size) for size in SIZES] == [64, 200, 800, 800]
 
 
 def test_steps_wait_for_what_they_need_and_larger_models_hold_the_smaller_ones_critiques(tmp_path: Path) -> None:
