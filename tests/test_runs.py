@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,6 +17,7 @@ from text2grad._checked import Int
 from text2grad.config import settings
 from text2grad.errors import InvalidData, RunError, RunLocked
 from text2grad.runs import Jsonl, RunFolder, encode_row, read_jsonl, write_atomic
+from text2grad.runs.world import World
 
 
 @settings
@@ -359,3 +361,28 @@ def test_a_full_disk_leaves_what_was_there(tmp_path: Path) -> None:
     assert process.returncode == 0, complaint
     assert said.count("the disk is full") == 2
     assert "free some space and run the same command again" in said
+
+
+def test_what_the_main_process_does_or_refuses_is_everybodys() -> None:
+    """Two processes in turn: the second gets what the first has sent."""
+    sent: list[Any] = []
+
+    class Sends(World):
+        def broadcast(self, mine: Any) -> Any:
+            if self.is_main:
+                sent.append(mine)
+            return sent[-1]
+
+    class Listens(Sends):
+        rank = 1
+
+    def never() -> str:
+        raise AssertionError("only the main process does it")
+
+    def refuses() -> str:
+        raise PermissionError("no")
+
+    assert Sends().on_main(lambda: "done") == "done" == Listens().on_main(never)
+    for each, work in ((Sends(), refuses), (Listens(), never)):
+        with pytest.raises(PermissionError, match="no"):
+            each.on_main(work)

@@ -12,9 +12,9 @@ __version__ = "0.2.0"
 def _homes() -> dict[str, str]:
     """Public name → the module it lives in."""
     import ast
-    from pathlib import Path
+    from importlib.resources import files
 
-    stub = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+    stub = ast.parse(files(__name__).joinpath("__init__.pyi").read_text(encoding="utf-8"))
     found = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
     return {alias.name: str(node.module) for node in found for alias in node.names}
 

@@ -46,6 +46,12 @@ def test_a_folder_loads_as_it_was_saved(saved: Path, model: Any, tokenizer: Any)
     assert load_tokenizer(str(saved)).pad_token == its_tokenizer.pad_token == "<|endoftext|>"
 
 
+def test_the_embedded_model_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    loaded, words = load_model("embedded")
+    assert loaded.num_parameters() == 1_180_800 and len(words) == loaded.config.vocab_size
+
+
 def test_dtype_and_device_are_as_asked(saved: Path) -> None:
     assert load_model(str(saved), dtype="bfloat16")[0].dtype == torch.bfloat16
     with pytest.raises(ModelError, match=r"dtype should be one of float32, .* got 'int8'"):

@@ -113,6 +113,12 @@ def test_splits_are_checked() -> None:
         list(task.annotated("train"))
 
 
+def test_annotations_are_rows_or_a_function_that_loads_them() -> None:
+    rows = [Rejected(1, "a", "too long")]
+    assert list(Task("t", {}, annotations={"train": rows}).annotated()) == rows
+    assert list(Task("t", {}, annotations={"train": lambda: rows}).annotated()) == rows
+
+
 def test_every_built_in_task_opens_without_torch_being_asked_for() -> None:
     for name in TASKS:
         assert open_task(name).name == name

@@ -14,11 +14,12 @@ import pytest
 import yaml
 
 from text2grad.cli import main
+from text2grad.models.load import load_model
 from text2grad.models.sampling import SamplingSettings
 from text2grad.models.writer import Loaded, Writer
 from text2grad.tasks.bulletin import bulletins
 from text2grad.tasks.bulletin_critic import FACTS_RIGHT, bulletin
-from text2grad.training.demo import curve, load, settle, verdict
+from text2grad.training.demo import curve, settle, verdict
 from text2grad.training.settings import DemoSettings
 
 SHORT = ["start_updates=1", "updates=2", "evaluate_every=1", "held_out=6", "prompts=2", "completions=2", "--quiet"]
@@ -165,7 +166,7 @@ def test_a_start_of_unknown_making_is_not_used(shown: Path, tmp_path: Path, caps
 def test_the_embedded_model_is_small_fluent_and_often_wrong() -> None:
     folder = Path(str(files("text2grad.models") / "embedded"))
     assert sum(file.stat().st_size for file in folder.iterdir()) < 8_000_000
-    model, tokenizer = load(DemoSettings())
+    model, tokenizer = load_model("embedded")
     examples = bulletins(2, 48, "held_out")
     rollouts = Writer(Loaded(model, model), tokenizer, SamplingSettings(max_new_tokens=40), "plain")(examples)
     assert sum(not rollout.truncated for rollout in rollouts) >= 44

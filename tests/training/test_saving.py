@@ -86,7 +86,7 @@ def test_the_best_weights_are_those_of_the_highest_score(tmp_path: Path) -> None
     made = trainer(tmp_path / "run", "updates=3", held_out=HELD_OUT)
     best = BestWeights(made.policy)
     name, weight = next(iter(made.policy.trainable().items()))
-    for update, score in ((0, 0.1), (1, 0.3), (2, 0.2), (3, 0.3)):
+    for update, score in ((0, 0.1), (1, 0.3), (2, 0.2), (3, 0.25)):
         with torch.no_grad():
             weight.fill_(float(update))
         best.see({"update": update, "held_out/score": score})
@@ -100,6 +100,10 @@ def test_the_best_weights_are_those_of_the_highest_score(tmp_path: Path) -> None
     for update, score in ((0, 0.5), (1, 0.3)):
         worse.see({"update": update, "held_out/score": score})
     assert (worse.update, worse.score) == (1, 0.3)  # the start was better; of the updates, this one is the best
+    equal = BestWeights(made.policy)
+    for update in (1, 2):
+        equal.see({"update": update, "held_out/score": 0.3})
+    assert equal.update == 2  # so no earlier one is called better than the last
     made.close()
 
 

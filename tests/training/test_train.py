@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
@@ -239,8 +238,7 @@ def test_rounding_of_sixteen_bits_is_no_signal_either(tmp_path: Path) -> None:
     def all_zero(_prompts: Any, completions: Sequence[str], **_: Any) -> list[Critique | None]:
         return [Critique("", score=0.0) for _ in completions]
 
-    with as_file(files("text2grad.models") / "embedded") as folder:
-        model, tokenizer = load_model(str(folder))
+    model, tokenizer = load_model("embedded")
     words = ("updates=1", "policy.precision=bfloat16", "kl.coefficient=0.1", "format=plain")
     trainer(tmp_path / "run", *words, critic=all_zero, model=model, tokenizer=tokenizer).train()
     assert not any(any(row["advantages"]) for row in rows_of(tmp_path / "run"))

@@ -41,6 +41,8 @@ from text2grad.models.checks import (
 )
 from text2grad.runs import no_space_named
 
+EMBEDDED = Path(__file__).parent / "embedded"
+"""The model that the package brings, by the name `embedded`: small, for the demo's task and for first tries."""
 _HUB_ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
 ADAPTER = "adapter_config.json"
 DTYPES = ("float32", "bfloat16", "float16", "float64")
@@ -184,7 +186,7 @@ def locate(name: str) -> str:
     if name in ALIASES:
         return str(from_wheel(name, ALIASES[name]))
     try:
-        path = Path(name).expanduser()
+        path = EMBEDDED if name == "embedded" else Path(name).expanduser()
         path.exists()
     except (RuntimeError, OSError, ValueError) as problem:
         raise ModelNotFound(f"{shorten(name)}: cannot be the name of a model: {problem}") from None

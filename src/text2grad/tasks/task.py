@@ -105,8 +105,10 @@ class Task:
     """A critic's name as `text2grad train` takes it, or the critic itself. The setting `critic` replaces it."""
     metrics: tuple[Metric, ...] = ()
     """What is measured beside the critic's score."""
-    annotations: Mapping[str, Callable[[], Iterable[Annotated | Rejected]]] = field(default_factory=dict)
-    """Completions with human feedback, by split."""
+    annotations: Mapping[str, Iterable[Annotated | Rejected] | Callable[[], Iterable[Annotated | Rejected]]] = field(
+        default_factory=dict
+    )
+    """Completions with human feedback, by split: the rows, or a function that loads them."""
 
     def examples(self, split: str = "train") -> list[Example]:
         """The examples of a split; at least one, each with its own id."""
@@ -127,7 +129,8 @@ class Task:
 
     def annotated(self, split: str = "train") -> Iterator[Annotated | Rejected]:
         """Completions with located human feedback; `Rejected` for each one that could not be read, with the reason."""
-        yield from self._of(self.annotations, split, "annotated completions")()
+        source = self._of(self.annotations, split, "annotated completions")
+        yield from source() if callable(source) else source
 
     def _of(self, splits: Mapping[str, Any], split: str, what: str) -> Any:
         if split in splits:

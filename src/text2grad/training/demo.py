@@ -10,7 +10,6 @@ import sys
 import webbrowser
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +132,7 @@ def start(
         policy=_policy(options),
         update=SupervisedSettings(learning_rate=5e-4 if small else 2e-4, warmup=5, beta2=0.99),
     )
-    model, tokenizer = load(options)
+    model, tokenizer = load_model(options.model)
     loop = SFTTrainer(
         settings,
         folder,
@@ -196,14 +195,6 @@ def train_settings(options: DemoSettings, name: str) -> TrainSettings:
         evaluation=EvaluationSettings(every=options.evaluate_every, examples=options.held_out),
         log=LogSettings(rollouts=12, locality=16),
     )
-
-
-def load(options: DemoSettings) -> tuple[Any, Any]:
-    """The embedded model, or another by its name."""
-    if options.model != "embedded":
-        return load_model(options.model)
-    with as_file(files("text2grad.models") / "embedded") as folder:
-        return load_model(str(folder))
 
 
 def summarise(options: DemoSettings, out: Path) -> dict[str, Any]:

@@ -11,6 +11,7 @@ is a critic: `critic=RUN/model`.
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -181,7 +182,7 @@ class RewardModelTrainer(Closable):
     def train(self) -> Outcome:
         """From where the folder stands to the end; once."""
         run, settings, options = self.run, self.settings, self.settings.update
-        with run.working(self.state, self.updates):
+        with closing(self), run.working(self.state, self.updates):
             if run.done == 0 and not run.over:
                 for note in self._notes():
                     run.note(note)

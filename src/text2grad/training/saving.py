@@ -55,10 +55,10 @@ class BestWeights:
         self.weights = {name: weight.detach().to("cpu", copy=True) for name, weight in self.policy.trainable().items()}
 
     def see(self, metrics: Mapping[str, Any]) -> None:
-        """Keep the weights if the held-out score is the highest of the updates so far. The start does not count: its
-        weights are the base's."""
+        """Keep the weights if no update so far has a higher held-out score; of equal ones the last. The start does not
+        count: its weights are the base's."""
         score = metrics.get("held_out/score")
-        if metrics["update"] and score is not None and (self.score is None or score > self.score):
+        if metrics["update"] and score is not None and (self.score is None or score >= self.score):
             self.score = score
             self.keep(metrics["update"])
 

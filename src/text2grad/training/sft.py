@@ -92,7 +92,7 @@ class SFTTrainer(Closable):
             command="sft",
             model=model,
             tokenizer=tokenizer,
-            data=data.digests,
+            data=data.digests | (self.judges.digests if self.judges else {}),
             metrics=METRICS if self.judges is None else METRICS | metric_infos(self.metrics),
             callbacks=[partial(callback, self) for callback in callbacks],
             show=show,

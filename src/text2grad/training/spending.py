@@ -96,23 +96,16 @@ def over_budget(limits: BudgetSettings, requests: int, most: Cost) -> str | None
     return f"over the budget: {stops} {after}; {enough} {'is' if len(shares) == 1 else 'are'} enough"
 
 
-NEEDS = {"code": "tests", "reference": "reference"}
-"""Critic → the column without which it scores nothing."""
-
-
 def check_critic(critic: Critic | str, options: CriticSettings, examples: Sequence[Example]) -> None:
     """Refuse a critic's name that means nothing, and one whose column no example has. Reward models stay closed."""
     if not isinstance(critic, str):
         return
-    parts = names_in(critic)
-    for part in parts:
-        if not is_checkpoint(part):
-            critic_named(part, options)
+    made = [None if is_checkpoint(part) else critic_named(part, options) for part in names_in(critic)]
+    needs = [getattr(part, "needs", None) for part in made]
     columns = columns_of(examples)
-    lacking = [part for part in parts if part in NEEDS and NEEDS[part] not in columns]
-    if len(lacking) == len(parts):
+    if all(need is not None and need not in columns for need in needs):
         there = ", ".join(f"`{name}`" for name in columns) or "none"
-        wanted = " or ".join(dict.fromkeys(f"`{NEEDS[part]}`" for part in lacking))
+        wanted = " or ".join(dict.fromkeys(f"`{need}`" for need in needs))
         raise InvalidData(
             f"the critic {critic} needs the column {wanted}, and the columns that the examples bring it are: {there} "
             f"(columns.OURS=YOURS names another; docs/critics.md)"

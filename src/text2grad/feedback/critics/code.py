@@ -67,6 +67,9 @@ class _Remarks:
 class CodeCritic:
     """`CodeCritic(settings)(prompts, completions, tests=[…])`."""
 
+    needs = "tests"
+    """The column without which nothing is scored."""
+
     def __init__(self, settings: CodeSettings | None = None) -> None:
         self.settings = chosen = settings or CodeSettings()
         self.sandbox = Sandbox(

@@ -59,6 +59,8 @@ class ReferenceCritic:
     """
 
     __name__ = "reference"
+    needs = "reference"
+    """The column without which nothing is scored."""
 
     def __init__(self, settings: ReferenceSettings | None = None) -> None:
         self.settings = settings or ReferenceSettings()
