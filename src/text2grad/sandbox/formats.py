@@ -51,7 +51,9 @@ class Plan:
     setup: str
     """Runs before each unit that is code."""
     module: str
-    """The test file for pytest, which holds the units that are functions."""
+    """The test file, which holds the units that are functions."""
+    by_pytest: bool
+    """Whether its functions need pytest; otherwise they are called."""
     units: tuple[Unit, ...]
     names: tuple[tuple[str, str], ...]
     """(name in the tests, name in the program) of what the tests use without importing it."""
@@ -158,6 +160,7 @@ def _plan(
     return Plan(
         setup=_unparsed([*borrowed, *setup]),
         module=_unparsed([*borrowed, *taken, *module]) if functions else "",
+        by_pytest=_needs_pytest(module),
         units=tuple(units),
         names=tuple(names.items()),
         wanted=tuple(wanted),
@@ -216,6 +219,21 @@ def _test_functions(body: Iterable[ast.stmt]) -> Iterator[tuple[str, list[ast.st
             rest = [inner for inner in node.body if inner not in tests]
             bases: list[ast.stmt] = [ast.Expr(base) for base in node.bases]
             yield from ((f"{node.name}.{test.name}", [test, *rest, *bases]) for test in tests)
+
+
+def _needs_pytest(module: Sequence[ast.stmt]) -> bool:
+    """Whether pytest does more with a test file than to call its functions: arguments, marks, generators, set-up,
+    methods. Also where pytest is named, because its import takes long in an interpreter that has not done it."""
+    for node in module:
+        if isinstance(node, ast.ClassDef) and any(_test_functions([node])):
+            return True
+        if isinstance(node, _FUNCTIONS) and node.name.lower().startswith(("setup", "teardown")):
+            return True
+        if isinstance(node, _FUNCTIONS) and node.name.startswith("test"):
+            odd = isinstance(node, ast.AsyncFunctionDef) or node.decorator_list or ast.unparse(node.args)
+            if odd or any(isinstance(part, ast.Yield | ast.YieldFrom) for part in ast.walk(node)):
+                return True
+    return any(word in _unparsed(module) for word in ("pytest", "__test__"))
 
 
 def _is_main(node: ast.stmt) -> bool:

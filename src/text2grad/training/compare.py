@@ -79,8 +79,8 @@ class CompareSettings:
     critic: str | None = None
     """Who judges the held-out completions of every arm; null: `critic` of the common settings, or the task's own."""
     metrics: tuple[str, ...] = ()
-    """What else is measured on them: rouge, bleu, f1, support, grounded, similarity:MODEL, or your own as
-    package.module:object."""
+    """What else is measured on them: rouge, bleu, f1, support, grounded, code, similarity:MODEL, or your own
+    as package.module:object."""
     primary: str = "score"
     """The metric of the headline and of the large chart."""
     judge: str | None = None

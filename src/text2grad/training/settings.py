@@ -136,7 +136,7 @@ class PolicyRunSettings(RunSettings):
     """How spans become token rewards."""
     metrics: tuple[str, ...] = ()
     """What is measured on held-out completions beside the score and the task's own metrics: rouge, bleu, f1, support,
-    grounded, similarity:MODEL, or your own as package.module:object."""
+    grounded, code, similarity:MODEL, or your own as package.module:object."""
     critics: CriticSettings = field(default_factory=CriticSettings)
     """Settings of the critics."""
     align: AlignSettings = field(default_factory=AlignSettings)
