@@ -365,7 +365,9 @@ def _job(options: CompareSettings, name: str, seed: int, start: Job | None, crit
     if critic is not None:
         own[_asks(name, tree)] = str(critic.model)
     if not kind.measured:
-        common.pop("held_out", None)  # what is reported on may choose nothing, so a part of `data` does
+        # What is reported on may choose nothing, so a part of `data` does, also where the task has its own split.
+        common = {**common, "held_out_by": "prompts"}
+        common.pop("held_out", None)
     chosen = {**common, **_derived(options, tree, kind), **own, "seed": seed}
     model = str(options.settings.get("model", "smollm2-135m")) if start is None else str(start.model)
     model = str(own.get("model", model))
