@@ -424,6 +424,14 @@ def test_functions_that_are_called_have_the_verdicts_of_pytest(in_process: bool)
     assert called.skipped == run.skipped and len(called.results) >= 11
 
 
+@pytest.mark.system("bwrap")
+def test_a_test_function_that_its_file_takes_away_is_skipped() -> None:
+    tests = "from solution import f\ndef test_a():\n    assert f()\ndel test_a\ndef test_b():\n    assert f()\n"
+    report = Sandbox().run("def f(): return 1", tests)
+    assert [result.name for result in report.results if result.passed] == ["test_b"]
+    assert [name for name, _ in report.skipped] == ["test_a"]
+
+
 @pytest.mark.parametrize(
     "test",
     [
