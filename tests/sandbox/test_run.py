@@ -424,6 +424,10 @@ def test_functions_that_are_called_have_the_verdicts_of_pytest(in_process: bool)
     assert called.skipped == run.skipped and len(called.results) >= 11
 
 
+def test_tests_are_read_once_for_all_programs() -> None:
+    assert plan(["assert f(1)"]) is plan(["assert f(1)"]) is not plan(["assert f(1)"], "x = 1")
+
+
 @pytest.mark.system("bwrap")
 def test_a_test_function_that_its_file_takes_away_is_skipped() -> None:
     tests = "from solution import f\ndef test_a():\n    assert f()\ndel test_a\ndef test_b():\n    assert f()\n"

@@ -165,7 +165,7 @@ def test_what_is_left_out_of_kodcode_is_named_and_counted(tmp_path: Path, caplog
     (tmp_path / "in.jsonl").write_text("\n".join(json.dumps(KODCODE | row) for row in rows))
     (example,) = open_task("kodcode", data=str(tmp_path / "in.jsonl")).examples("train")
     assert example.id == "K_1"
-    told = caplog.messages[-1]
+    (told,) = caplog.messages
     assert "5 of 6 rows are left out: 2 × test should be str, got None (line 1, …)" in told
     assert "1 × its tests need live objects: it uses the class `Stack` (line 5)" in told
     assert "its tests cannot be used: the tests assert nothing" in told

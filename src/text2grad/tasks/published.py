@@ -229,15 +229,18 @@ def published_task(
     """The task of a published data set. Where a file holds several splits and `held_out` is empty, they are its own.
     `tolerant`: rows that cannot be used are counted and left out, where `text2grad import` does not do so itself."""
 
+    known: dict[tuple[str, str | None], list[tuple[int, dict[str, Any]]]] = {}
+
     def read(path: str, split: str | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
         if not tolerant or putting_aside():
             yield from strictly(path, split)
             return
-        with leaving_out() as aside:
-            rows = list(strictly(path, split))
-        if aside:
-            log.warning("%s", told_aside(path, len(rows), [*aside.values()]))
-        yield from rows
+        if (path, split) not in known:
+            with leaving_out() as aside:
+                rows = known[path, split] = list(strictly(path, split))
+            if aside:
+                log.warning("%s", told_aside(path, len(rows), [*aside.values()]))
+        yield from known[path, split]
 
     def strictly(path: str, split: str | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
         seen: Counter[str] = Counter()
