@@ -10,7 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from text2grad._checked import shorten
@@ -229,18 +229,16 @@ def published_task(
     """The task of a published data set. Where a file holds several splits and `held_out` is empty, they are its own.
     `tolerant`: rows that cannot be used are counted and left out, where `text2grad import` does not do so itself."""
 
-    known: dict[tuple[str, str | None], list[tuple[int, dict[str, Any]]]] = {}
+    def read(path: str, split: str | None = None) -> Iterable[tuple[int, dict[str, Any]]]:
+        return usable(path, split) if tolerant and not putting_aside() else strictly(path, split)
 
-    def read(path: str, split: str | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
-        if not tolerant or putting_aside():
-            yield from strictly(path, split)
-            return
-        if (path, split) not in known:
-            with leaving_out() as aside:
-                rows = known[path, split] = list(strictly(path, split))
-            if aside:
-                log.warning("%s", told_aside(path, len(rows), [*aside.values()]))
-        yield from known[path, split]
+    @cache
+    def usable(path: str, split: str | None) -> list[tuple[int, dict[str, Any]]]:
+        with leaving_out() as aside:
+            rows = list(strictly(path, split))
+        if aside:
+            log.warning("%s", told_aside(path, len(rows), [*aside.values()]))
+        return rows
 
     def strictly(path: str, split: str | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
         seen: Counter[str] = Counter()
