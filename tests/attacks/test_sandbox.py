@@ -367,7 +367,7 @@ def test_nothing_is_left_running(warm: bool) -> None:
         assert _below(os.getpid()) - before == idle
     assert bool(idle) is warm
     boxed.close()
-    assert _below(os.getpid()) == before
+    assert not _below(os.getpid()) - before, "interpreters of an earlier test may end meanwhile"
 
 
 def _below(pid: int) -> set[int]:

@@ -182,8 +182,24 @@ def test_a_judge_compares_with_another_models_texts(
     read = results(model, "against=other.jsonl", "--judge", "openai:m")
     assert (read["judge"]["win_rate"], read["judge"]["losses"]) == (0.0, 3)
     assert "openai:m, against other.jsonl: wins 0.0%" in capsys.readouterr().out
-    assert main(["evaluate", model, *SMALL, "--judge", "openai:m", "--quiet"]) == 2
-    assert "there is nothing to compare example" in capsys.readouterr().err
+    assert main(["evaluate", "no-such-model", *SMALL, "--judge", "openai:m", "--quiet"]) == 2
+    assert "there is nothing to compare example" in capsys.readouterr().err, "told before the work"
+
+
+@pytest.mark.parametrize("asked", [["--judge", "openai:m", "against=other.jsonl"], ["--grader", "openai:m"]])
+def test_where_the_judge_fails_everything_else_is_written(
+    model: str, asked: list[str], fault_server: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = [{"example": {"id": f"h{n}"}, "completion": {"text": "another"}} for n in range(3)]
+    Path("other.jsonl").write_text("".join(json.dumps(row) + "\n" for row in texts))
+    fault_server("always-500")
+    words = [*SMALL, *asked, "critics.openai.retries=0", "--out", "r.json", "--rollouts", "r.jsonl", "--quiet"]
+    assert main(["evaluate", model, *words]) != 0
+    out, err = capsys.readouterr()
+    assert "Score" in out and "everything else was measured; openai:m: gave up after 1 tr" in err
+    read = json.loads(Path("r.json").read_text())
+    assert "greedy/score" in read["metrics"] and "gave up" in read["failed"] and read["judge"] is read["grades"] is None
+    assert len(list(read_jsonl("r.jsonl"))) == 3
 
 
 def test_a_judge_grades_both_turns_of_a_conversation(

@@ -9,7 +9,7 @@ import pytest
 
 from text2grad.errors import BudgetSpent, ConfigError, CriticError
 from text2grad.evaluation import named
-from text2grad.evaluation.judge import grade, judge_pairs
+from text2grad.evaluation.judge import _read, _read_grade, grade, judge_pairs
 from text2grad.evaluation.metrics import each_of
 from text2grad.evaluation.named import metrics_named, references_of
 from text2grad.feedback.critics.budget import Budget
@@ -181,6 +181,12 @@ def test_grades_by_turn_and_category(fault_server: Start) -> None:
     assert found["error"] == pytest.approx(1.0), "standard deviation √2, over √2"
     assert found["turns"] == {"greedy": 2.0, "turn_2": None}
     assert found["categories"] == {"maths": 3.0, "writing": 1.0}
+
+
+def test_what_a_judge_thinks_aloud_is_no_answer() -> None:
+    assert _read_grade('<think>Perhaps {"grade": 2}.</think>{"grade": 9}') == 9.0
+    assert _read('<think>{"better": "B"}, no:</think>\n{"better": "A"}') == 1.0
+    assert _read('{"better": "A"} after all</think>') is None
 
 
 def test_a_judge_without_a_grade_gives_none(fault_server: Start) -> None:

@@ -336,12 +336,121 @@ class TestRefusals:
 def test_without_pytest_it_says_which_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bubble, "_pytest_files", list)
     sandbox = Sandbox()
-    report = sandbox.run("def f(): return 1", "from solution import f\ndef test_f():\n    assert f() == 1\n")
+    plain = "from solution import f\ndef test_f():\n    assert f() == 1\n"
+    assert sandbox.run("def f(): return 1", plain).score == 1.0
+    report = sandbox.run("def f(): return 1", "import pytest\n" + plain)
     assert (report.score, report.unusable) == (
         None,
         "pytest runs such tests, and it is not installed: `pip install pytest`",
     )
     assert sandbox.run("def f(): return 1", ["assert f() == 1"]).score == 1.0
+
+
+CALLED = """
+from solution import f, g
+KNOWN = f(1)
+
+def shown(x):
+    assert f(x) == x
+
+def test_right():
+    assert f(2) == 2
+
+def test_helper():
+    shown(3)
+
+def test_wrong():
+    assert f(4) == 5
+
+def test_raises():
+    assert g(1) == 1
+
+def test_expects():
+    try:
+        g(1)
+    except ZeroDivisionError:
+        return
+    raise AssertionError("no error")
+
+def test_known():
+    assert KNOWN == 1
+
+def test_checks_nothing():
+    for x in f([]):
+        assert x
+
+def test_never_asks():
+    assert sum([1]) == 1
+
+def test_own_fault():
+    assert nobody == f(1)
+
+def test_exits():
+    assert f(1) == 1
+    raise SystemExit
+
+def test_skips():
+    import unittest
+    raise unittest.SkipTest("not today")
+
+def test_skips_late():
+    import unittest
+    f(1)
+    raise unittest.SkipTest("not today")
+
+def test_ends_the_process():
+    assert f("end") == 1
+
+def test_object():
+    assert f(f) == f
+
+def test_last():
+    assert f(7) == 7
+"""
+
+
+@pytest.mark.system("bwrap")
+@pytest.mark.parametrize("in_process", [False, True])
+def test_functions_that_are_called_have_the_verdicts_of_pytest(in_process: bool) -> None:
+    program = (
+        "import os\ndef f(x):\n    if x == 'end':\n        os._exit(0)\n    return x\ndef g(x):\n    return x / 0\n"
+    )
+    sandbox = Sandbox(Limits(seconds=0.4, wall=8.0), in_process=in_process)
+    called, run = (sandbox.run(program, start + CALLED) for start in ("", "'for pytest'\n"))
+    assert [plan(start + CALLED).by_pytest for start in ("", "'for pytest'\n")] == [False, True]
+    assert [(each.name, each.kind, each.expected, each.got, each.lines) for each in called.results] == [
+        (each.name, each.kind, each.expected, each.got, each.lines) for each in run.results
+    ]
+    assert called.skipped == run.skipped and len(called.results) >= 11
+
+
+def test_tests_are_read_once_for_all_programs() -> None:
+    assert plan(["assert f(1)"]) is plan(["assert f(1)"]) is not plan(["assert f(1)"], "x = 1")
+
+
+@pytest.mark.system("bwrap")
+def test_a_test_function_that_its_file_takes_away_is_skipped() -> None:
+    tests = "from solution import f\ndef test_a():\n    assert f()\ndel test_a\ndef test_b():\n    assert f()\n"
+    report = Sandbox().run("def f(): return 1", tests)
+    assert [result.name for result in report.results if result.passed] == ["test_b"]
+    assert [name for name, _ in report.skipped] == ["test_a"]
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "import pytest\ndef test_f():\n    assert f()",
+        "def setup_function():\n    pass\ndef test_f():\n    assert f()",
+        "def test_f(x):\n    assert f()",
+        "@mark\ndef test_f():\n    assert f()",
+        "def test_f():\n    yield\n    assert f()",
+        "async def test_f():\n    assert f()",
+        "class TestF:\n    def test_f(self):\n        assert f()",
+        "pytestmark = []\ndef test_f():\n    assert f()",
+    ],
+)
+def test_what_pytest_does_more_with_is_left_to_it(test: str) -> None:
+    assert plan(f"from solution import f\n{test}").by_pytest
 
 
 class TestUnsafe:

@@ -251,6 +251,24 @@ def test_an_interpreter_that_died_is_replaced(one: Sandbox) -> None:
     assert interpreters(one) != [before]
 
 
+@pytest.mark.parametrize("role", ["candidate", "tester"])
+def test_an_interpreter_that_somebody_kills_is_not_the_programs_fault(one: Sandbox, role: str) -> None:
+    assert one.run("def f(): return 1", ["assert f() == 1"]).score == 1.0
+    (pid,) = interpreters(one, role)
+    threading.Timer(0.3, os.kill, (pid, 9)).start()
+    report = one.run("import time\ndef f():\n    time.sleep(0.5)\n    return 1", ["assert f() == 1"])
+    assert [(result.passed, result.message) for result in report.results] == [(True, "")]
+    assert interpreters(one, role) not in ([], [pid]) and one.cold is None
+
+
+def test_pytest_is_started_before_the_first_program(one: Sandbox) -> None:
+    """A test is part of the session that the interpreter began; to begin one takes longer than to run three tests."""
+    tests = "from solution import f\ndef test_f(request):\n    plugins = request.config.pluginmanager.get_plugins()\n"
+    tests += "    (ours,) = [vars(each) for each in plugins if type(each).__name__ == '_Pytest']\n"
+    tests += "    assert f() == 1 and id(ours.get('session')) == id(request.session)\n"
+    check(one.run("def f(): return 1", tests))
+
+
 def test_the_thread_that_asked_first_may_end() -> None:
     boxed, scores = Sandbox(), []
     thread = threading.Thread(target=lambda: scores.append(boxed.run("def f(): return 1", ["assert f() == 1"]).score))
@@ -279,7 +297,7 @@ def test_nobody_waits_for_an_interpreter_that_does_not_answer(monkeypatch: pytes
     (warm,) = boxed._processes._pool.idle["candidate"]
     monkeypatch.setattr(warm, "heard", lambda _: False)
     assert boxed.run("def f(): return 1", ["assert f() == 1"]).score == 1.0
-    assert (warm.process.poll() is not None, interpreters(boxed)) == (True, [])
+    assert warm.process.poll() is not None and warm.process.pid not in interpreters(boxed)
     boxed.close()
 
 

@@ -102,6 +102,16 @@ def test_of_mbpp_the_first_assert_is_shown_and_the_others_score(tmp_path: Path) 
     assert row["hidden_tests"] == [*MBPP["test_list"][1:], "assert double(5) == 10"]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [{"test_list": [5, 6]}, {"test_list": ["assert double(1) == 2", " "]}, {"challenge_test_list": "assert double(1)"}],
+)
+def test_tests_of_mbpp_that_are_no_texts_are_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    (tmp_path / "in.jsonl").write_text(json.dumps(MBPP | change))
+    with pytest.raises(InvalidData, match=f"line 1: {next(iter(change))} should be a list of texts"):
+        open_task("mbpp", data=str(tmp_path / "in.jsonl"))
+
+
 @pytest.mark.system("bwrap")
 def test_a_program_that_tables_the_shown_assert_earns_nothing(tmp_path: Path) -> None:
     imported(tmp_path, "mbpp", [MBPP])
@@ -133,12 +143,12 @@ def test_mbpp_is_evaluated_on_another_split_and_on_humaneval_when_asked(tmp_path
 @pytest.mark.parametrize(
     ("change", "prompt"),
     [
-        ({"test_info": None}, "Write a function that doubles a number."),
-        ({"test_info": "not JSON"}, "Write a function that doubles a number."),
-        ({"test_info": [None, 5, {"function_declaration": 7}]}, "Write a function that doubles a number."),
+        ({"test_info": None}, "Write a function that doubles a number.\n\nDefine:\n`double`"),
+        ({"test_info": "not JSON"}, "Define:\n`double`"),
+        ({"test_info": [None, 5, {"function_declaration": 7}]}, "Define:\n`double`"),
         ({"test_info": {"function_declaration": "def double(x):"}}, "def double(x):"),
         ({"test_info": '[{"function_declaration": "def double(x):"}]'}, "def double(x):"),
-        ({"question": [{"role": "user", "content": "Double it."}], "test_info": []}, "Double it."),
+        ({"question": [{"role": "user", "content": "Double it."}], "test_info": []}, "Double it.\n\nDefine:\n`double`"),
         ({"question_id": None, "solution": None, "style": None}, "def double(x):"),
     ],
 )
@@ -155,7 +165,7 @@ def test_what_is_left_out_of_kodcode_is_named_and_counted(tmp_path: Path, caplog
     (tmp_path / "in.jsonl").write_text("\n".join(json.dumps(KODCODE | row) for row in rows))
     (example,) = open_task("kodcode", data=str(tmp_path / "in.jsonl")).examples("train")
     assert example.id == "K_1"
-    told = caplog.messages[-1]
+    (told,) = caplog.messages
     assert "5 of 6 rows are left out: 2 × test should be str, got None (line 1, …)" in told
     assert "1 × its tests need live objects: it uses the class `Stack` (line 5)" in told
     assert "its tests cannot be used: the tests assert nothing" in told

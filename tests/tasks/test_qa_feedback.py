@@ -95,6 +95,10 @@ def test_aligning_a_row_again_changes_nothing(tmp_path: Path) -> None:
         (item(mark("Wrong-Grounding", 40, 60)), "item 0: .*should end within its text"),
         (item(mark("Dull", 0, 2)), "item 0: .*Dull"),
         (item(missing=({"passage_id": 9, "sentence_id": [0]},)), "item 0: IndexError"),
+        (item(mark("Wrong-Grounding", 0, 2) | {"explanation": "{half"}), "item 0: JSONDecodeError"),
+        (item(mark("Wrong-Grounding", 0, 2) | {"explanation": 5}), "item 0: AttributeError"),
+        (item(passages=["a text"]), "passages should be lists of sentences, got 'a text'"),
+        (item(passages=[[5]]), "passages should be lists of sentences, got \\[5\\]"),
     ],
 )
 def test_another_file_is_refused(tmp_path: Path, row: Any, words: str) -> None:

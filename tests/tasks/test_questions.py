@@ -65,6 +65,12 @@ def test_ids_that_cannot_be_read_are_named(tmp_path: Path) -> None:
             open_task("pubmedqa", data=data, options={"test_ids": str(tmp_path / "ids.json")})
 
 
+def test_ids_of_another_file_are_refused(tmp_path: Path) -> None:
+    data, ids = written(tmp_path / "q.json", PUBMED), written(tmp_path / "ids.json", {"7": "yes"})
+    with pytest.raises(ConfigError, match=r"test_ids: .*ids\.json should hold ids of .*q\.json, and names none"):
+        open_task("pubmedqa", data=data, options={"test_ids": ids})
+
+
 def test_both_shapes_of_arc(tmp_path: Path) -> None:
     plain = arc(tmp_path, query="Question: How many?", choices=["Two.", "Three."], gold=1)
     hub = arc(tmp_path, question="How many?", choices={"text": ["Two.", "Three."], "label": ["A", "B"]}, answerKey="B")
@@ -84,3 +90,5 @@ def test_benchmarks_for_judges(tmp_path: Path) -> None:
     (example,) = open_task("mt_bench", data=written(tmp_path / "m.jsonl", [asked])).examples("train")
     assert (example.id, example.prompt, example.reference) == ("81", "1 + 1?", "2")
     assert example.columns["turns"] == ["Twice that?"] and example.columns["turn_references"] == ["4"]
+    with pytest.raises(InvalidData, match="reference should be a list of texts that are not empty, got '2'"):
+        open_task("mt_bench", data=written(tmp_path / "m.jsonl", [asked | {"reference": "2"}])).examples("train")

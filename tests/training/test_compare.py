@@ -247,6 +247,7 @@ def test_a_reward_model_is_trained_for_the_arms_that_name_it(tmp_path: Path) -> 
     assert learned.settings.evaluation.critic == "reference", "the judge of all arms"
     # What the arms are measured on chooses nothing.
     assert (judge.settings.data, judge.settings.held_out) == ("train.jsonl", "")
+    assert judge.settings.held_out_by == "prompts"
     assert baseline_of(chosen) == "words"
     assert next(costs.dry_run(list(jobs.values()))) == "judge: 1 x a reward model, from train.jsonl"
     log, _, outcomes = scheduled(arms, tmp_path, {"judge, seed 0": [(2, "broken")]}, workers=2, memory=0.0)

@@ -172,6 +172,16 @@ def test_a_task_brings_its_rows_and_what_could_not_be_read_is_counted(
     assert f"1 rows of task={__name__}:TASK could not be read and are left out" in capsys.readouterr().err
 
 
+HALVES = Task("halves", {}, annotations={"train": lambda: rows(12)[:9], "validation": lambda: rows(12)[9:]})
+
+
+def test_a_tasks_own_split_is_held_out_unless_policies_are_measured_on_it(tmp_path: Path) -> None:
+    for by, held in (("task", {row.id for row in rows(12)[9:]}), ("prompts", set())):
+        with start(tmp_path / by, settings(task=f"{__name__}:HALVES", held_out_by=by), rows=None) as loop:
+            assert {row.id for row in rows(12)[9:]} & {row.id for row in (*loop.rows, *loop.held_out)} == held
+            assert loop.held_out and len(loop.rows) + len(loop.held_out) == (12 if held else 9)
+
+
 def test_a_held_out_prompt_that_is_learned_from_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = rows(9)
     chat = replace(made[3], prompt=(Message("user", str(made[3].prompt)),))

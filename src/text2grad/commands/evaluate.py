@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from text2grad.commands import launching, parsing
-from text2grad.errors import UsageError
+from text2grad.errors import CriticError, UsageError
 from text2grad.evaluation.settings import EvaluateSettings
 from text2grad.runs import check_target, encode_row, write_atomic
 from text2grad.runs.world import ALONE, World
@@ -60,6 +60,8 @@ def run(args: argparse.Namespace) -> int:
         if args.rollouts:
             rows = [{"part": name, **one.to_json()} for name, part in results.parts.items() for one in part.rollouts]
             write_atomic(args.rollouts, map(encode_row, rows))
+        if results.failed:
+            raise CriticError(f"everything else was measured; {results.failed}")
     return launching.ended(0)
 
 

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from text2grad import config
-from text2grad.errors import ConfigError
+from text2grad.errors import ConfigError, CriticError
 from text2grad.evaluation.choices import choice_metrics, has_choices
 from text2grad.evaluation.evaluator import Evaluation, Evaluator
-from text2grad.evaluation.judge import Grades, Verdicts, against, grade, judge_named
+from text2grad.evaluation.judge import Grades, Verdicts, against, grade, judge_named, texts_against
 from text2grad.evaluation.metrics import check_metrics, each_of, metric_infos
 from text2grad.evaluation.named import metrics_named
 from text2grad.evaluation.settings import EvaluateSettings
@@ -69,6 +69,8 @@ class Results:
     grades: Grades | None = None
     seconds: float = 0.0
     """That writing and judging took."""
+    failed: str = ""
+    """Why the judge or the grader says nothing."""
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -86,6 +88,7 @@ class Results:
             "each": {name: each_of(part.rollouts, self.measures) for name, part in self.parts.items()},
             "judge": None if self.judged is None else self.judged.to_json(),
             "grades": None if self.grades is None else self.grades.to_json(),
+            "failed": self.failed or None,
             "seconds": self.seconds,
             "settings": config.plain(self.settings),
         }
@@ -106,6 +109,7 @@ def evaluate(
         raise ConfigError("best_of_critic picks among samples: set best_of to their number")
     for name in filter(None, (settings.judge, settings.grader)):
         judge_named(name, settings.critics.openai)  # a wrong name or a missing key is told before the work
+    texts = texts_against(settings.against, examples) if settings.judge is not None else {}
     with ExitStack() as stack:
         judge = stack.enter_context(_reward_function(settings.critic or task.critic, settings))
         chooser = None
@@ -129,14 +133,17 @@ def evaluate(
     if world.is_main:
         _complain(parts["greedy"].rollouts, judge.critic, examples)
     infos = {key: info for part in parts for key, info in metric_infos(metrics, part).items()}
-    seconds, said, grades = time.perf_counter() - began, None, None
-    if settings.judge is not None and world.is_main:
-        said = against(settings.judge, settings, parts["greedy"].rollouts)
-    if settings.grader is not None and world.is_main:
-        turns = {name: part.rollouts for name, part in parts.items() if name == "greedy" or name.startswith(TURN)}
-        grades = grade(settings.grader, settings.critics.openai, turns)
+    seconds, said, grades, failed = time.perf_counter() - began, None, None, ""
+    try:
+        if settings.judge is not None and world.is_main:
+            said = against(settings.judge, settings.critics.openai, texts, parts["greedy"].rollouts)
+        if settings.grader is not None and world.is_main:
+            turns = {name: part.rollouts for name, part in parts.items() if name == "greedy" or name.startswith(TURN)}
+            grades = grade(settings.grader, settings.critics.openai, turns)
+    except CriticError as problem:
+        failed = str(problem)
     critic = name_of(judge.critic)
-    return Results(model, split, len(examples), critic, settings, parts, infos, metrics, said, grades, seconds)
+    return Results(model, split, len(examples), critic, settings, parts, infos, metrics, said, grades, seconds, failed)
 
 
 TURN = "turn_"

@@ -22,7 +22,7 @@ from text2grad.feedback.critics.words import prompt_text
 from text2grad.feedback.settings import OpenAISettings
 from text2grad.report.differences import wilson
 from text2grad.runs import read_jsonl
-from text2grad.types import Rollout
+from text2grad.types import Example, Rollout
 
 ASKED = """Two answers to the same request follow. Decide which one is better: more correct, more complete, better put.
 Ignore which one comes first. A longer answer is not better because it is longer.
@@ -136,9 +136,15 @@ def _read_grade(reply: str | None) -> float | None:
     >>> _read_grade('{"grade": 11}'), _read_grade('{"grade": 2} {"grade": 9}')
     (None, None)
     """
-    bare = _BARE_GRADE.fullmatch(reply or "")
-    found = {float(bare[1])} if bare else {float(a or b) for a, b in _GRADE.findall(reply or "")}
+    said = _answer(reply)
+    bare = _BARE_GRADE.fullmatch(said)
+    found = {float(bare[1])} if bare else {float(a or b) for a, b in _GRADE.findall(said)}
     return found.pop() if len(found) == 1 and 1 <= min(found) <= 10 else None
+
+
+def _answer(reply: str | None) -> str:
+    """What comes after a model's reasoning, where the server sends both."""
+    return (reply or "").rpartition("</think>")[2]
 
 
 def judge_named(name: str, options: OpenAISettings, budget: Budget | None = None) -> OpenAICritic:
@@ -183,28 +189,33 @@ def _read(reply: str | None) -> float | None:
     (1.0, 0.0, 0.5, None)
     >>> _read('{"better": "A"} or {"better": "B"}? I cannot say.')
     """
-    bare = _BARE.fullmatch(reply or "")
-    said = {word.lower() for word in ([bare[1]] if bare else _BETTER.findall(reply or ""))}
+    answer = _answer(reply)
+    bare = _BARE.fullmatch(answer)
+    said = {word.lower() for word in ([bare[1]] if bare else _BETTER.findall(answer))}
     return {"a": 1.0, "b": 0.0, "tie": 0.5}[said.pop()] if len(said) == 1 else None
 
 
-def against(name: str, settings: Any, rollouts: Sequence[Rollout]) -> Verdicts:
-    """The judge on these completions and what the settings name: their first references, or another model's texts."""
-    texts = {rollout.example.id: next(iter(references_of(rollout.example)), None) for rollout in rollouts}
-    if settings.against != "reference":
-        rows = [row for row in read_jsonl(settings.against) if row.get("part", "greedy") == "greedy"]
+def texts_against(source: str, examples: Sequence[Example]) -> dict[str, str]:
+    """Example's id → what the judge compares with: its first reference, or another model's text in a file."""
+    if source == "reference":
+        texts: dict[str, Any] = {example.id: next(iter(references_of(example)), None) for example in examples}
+    else:
         try:
+            rows = [row for row in read_jsonl(source) if row.get("part", "greedy") == "greedy"]
             texts = {row["example"]["id"]: row["completion"]["text"] for row in rows}
-        except (LookupError, TypeError):
-            raise InvalidData(f"{settings.against}: should be a file of evaluate --rollouts") from None
-    if lacking := [rollout.example.id for rollout in rollouts if texts.get(rollout.example.id) is None]:
-        raise InvalidData(
-            f"judge: there is nothing to compare example {json.dumps(lacking[0])} with in {settings.against}"
-        )
+        except (LookupError, TypeError, AttributeError):
+            raise InvalidData(f"{source}: should be a file of evaluate --rollouts") from None
+    if lacking := [example.id for example in examples if not isinstance(texts.get(example.id), str)]:
+        raise InvalidData(f"judge: there is nothing to compare example {json.dumps(lacking[0])} with in {source}")
+    return texts
+
+
+def against(name: str, options: OpenAISettings, texts: Mapping[str, str], rollouts: Sequence[Rollout]) -> Verdicts:
+    """The judge on these completions and what they are compared with, by their examples' ids."""
     return judge_pairs(
         name,
-        settings.critics.openai,
+        options,
         [prompt_text(rollout.example.prompt) for rollout in rollouts],
         [rollout.completion.text for rollout in rollouts],
-        [str(texts[rollout.example.id]) for rollout in rollouts],
+        [texts[rollout.example.id] for rollout in rollouts],
     )

@@ -41,8 +41,8 @@ class EvaluateSettings(ModelSettings):
     examples: Annotated[Int, Ge(0)] = 0
     """Evaluate the first so many examples; 0: all."""
     critic: str | None = None
-    """Who scores the completions: reference, support, code, openai:MODEL, module:object, the folder of a reward model;
-    null: the task's own critic."""
+    """Who scores the completions: reference, support, grounded, code, openai:MODEL, module:object, the folder of a
+    reward model; null: the task's own critic."""
     samples: Annotated[Int, Ge(0)] = 0
     """Also sample so many completions of each example, or `best_of` if that is more; 0: only the greedy ones."""
     best_of: Annotated[Int, Ge(0)] = 0
@@ -52,7 +52,7 @@ class EvaluateSettings(ModelSettings):
     reflect: Flag = False
     """Also let the model see each greedy completion with its critique, and write once more."""
     metrics: tuple[str, ...] = ()
-    """What is measured beside the score and the task's own metrics: rouge, bleu, f1, support, grounded,
+    """What is measured beside the score and the task's own metrics: rouge, bleu, f1, support, grounded, code,
     similarity:MODEL, or your own as package.module:object."""
     judge: str | None = None
     """openai:MODEL compares every greedy completion with another text, in both orders; settings: critics.openai."""

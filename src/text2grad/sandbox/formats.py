@@ -11,6 +11,7 @@ import keyword
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from text2grad.sandbox.inside.asserts import is_check, is_failure, mentions
 
@@ -51,7 +52,9 @@ class Plan:
     setup: str
     """Runs before each unit that is code."""
     module: str
-    """The test file for pytest, which holds the units that are functions."""
+    """The test file, which holds the units that are functions."""
+    by_pytest: bool
+    """Whether its functions need pytest; otherwise they are called."""
     units: tuple[Unit, ...]
     names: tuple[tuple[str, str], ...]
     """(name in the tests, name in the program) of what the tests use without importing it."""
@@ -71,6 +74,12 @@ def plan(tests: str | Sequence[str], setup: str = "", entry_point: str | None = 
     >>> [unit.function for unit in plan("from solution import f\\ndef test_f():\\n    assert f(1) == 2").units]
     ['test_f']
     """
+    return _read(tests if isinstance(tests, str) else tuple(tests), setup, entry_point)
+
+
+@lru_cache(maxsize=1024)
+def _read(tests: str | tuple[str, ...], setup: str, entry_point: str | None) -> Plan:
+    """Kept, because the completions of a prompt share it."""
     before = _parsed(setup, "the set-up of the tests").body
     if isinstance(tests, str):
         body = _parsed(tests, "the tests").body
@@ -139,15 +148,16 @@ def _plan(
     program = [*names, *imported]
     units: list[Unit] = []
     skipped: list[tuple[str, str]] = []
+    around = _Around(everything)
     for name, nodes in (functions or {}).items():
-        parts = _reached(nodes, everything)
+        parts = around.reached(nodes)
         if any(is_check(part) or is_failure(part) for part in parts):
             units.append(Unit(name, "", name, _needs_objects(parts, program)))
         else:
             skipped.append((name, _UNCHECKED))
     for lead, shown in steps:
         source, name = _unparsed([*lead, *shown]), _unparsed(shown)[:300]
-        units.append(Unit(name, source, "", _needs_objects(_reached([*lead, *shown], everything), program)))
+        units.append(Unit(name, source, "", _needs_objects(around.reached([*lead, *shown]), program)))
     if not units and skipped:
         raise UnusableTests("no test is left: " + "; ".join(f"{name[:60]}: {reason}" for name, reason in skipped[:5]))
     if not units:
@@ -158,6 +168,7 @@ def _plan(
     return Plan(
         setup=_unparsed([*borrowed, *setup]),
         module=_unparsed([*borrowed, *taken, *module]) if functions else "",
+        by_pytest=_needs_pytest(module),
         units=tuple(units),
         names=tuple(names.items()),
         wanted=tuple(wanted),
@@ -216,6 +227,21 @@ def _test_functions(body: Iterable[ast.stmt]) -> Iterator[tuple[str, list[ast.st
             rest = [inner for inner in node.body if inner not in tests]
             bases: list[ast.stmt] = [ast.Expr(base) for base in node.bases]
             yield from ((f"{node.name}.{test.name}", [test, *rest, *bases]) for test in tests)
+
+
+def _needs_pytest(module: Sequence[ast.stmt]) -> bool:
+    """Whether pytest does more with a test file than to call its functions: arguments, marks, generators, set-up,
+    methods. Also where pytest is named, because its import takes long in an interpreter that has not done it."""
+    for node in module:
+        if isinstance(node, ast.ClassDef) and any(_test_functions([node])):
+            return True
+        if isinstance(node, _FUNCTIONS) and node.name.lower().startswith(("setup", "teardown")):
+            return True
+        if isinstance(node, _FUNCTIONS) and node.name.startswith("test"):
+            odd = isinstance(node, ast.AsyncFunctionDef) or node.decorator_list or ast.unparse(node.args)
+            if odd or any(isinstance(part, ast.Yield | ast.YieldFrom) for part in ast.walk(node)):
+                return True
+    return any(word in _unparsed(module) for word in ("pytest", "__test__"))
 
 
 def _is_main(node: ast.stmt) -> bool:
@@ -280,24 +306,29 @@ def _imported(body: Iterable[ast.stmt]) -> list[str]:
 # What the text does not show, the tester finds out while the test runs (`inside/remote.py`).
 
 
-def _reached(test: Sequence[ast.stmt], around: Iterable[ast.stmt]) -> list[ast.AST]:
-    """All nodes of a test and of what the tests define and the test names: helpers, classes, fixtures (an argument may
-    name one), and functions that run before every test."""
-    around = [*around]
-    parts = [part for node in around for part in ast.walk(node)]
-    defined = {part.name: part for part in parts if isinstance(part, _FUNCTIONS | ast.ClassDef)}
-    functions = [node for node in around if isinstance(node, _FUNCTIONS)]
-    left: list[ast.AST] = [*test, *(node for node in functions if node.name in _FOR_ALL or _autouse(node))]
-    seen: dict[int, ast.AST] = {}
-    while left:
-        for part in ast.walk(left.pop()):
-            if id(part) in seen:
-                continue
-            seen[id(part)] = part
-            name = _name(part)
-            if name in defined and not name.startswith("test"):
-                left.append(defined[name])
-    return list(seen.values())
+class _Around:
+    """What stands around a test."""
+
+    def __init__(self, body: Sequence[ast.stmt]) -> None:
+        parts = [part for node in body for part in ast.walk(node)]
+        self.defined = {part.name: part for part in parts if isinstance(part, _DEFINITIONS)}
+        functions = [node for node in body if isinstance(node, _FUNCTIONS)]
+        self.for_all = [node for node in functions if node.name in _FOR_ALL or _autouse(node)]
+
+    def reached(self, test: Sequence[ast.stmt]) -> list[ast.AST]:
+        """All nodes of a test and of what the tests define and the test names: helpers, classes, fixtures (an argument
+        may name one), and functions that run before every test."""
+        left: list[ast.AST] = [*test, *self.for_all]
+        seen: dict[int, ast.AST] = {}
+        while left:
+            for part in ast.walk(left.pop()):
+                if id(part) in seen:
+                    continue
+                seen[id(part)] = part
+                name = _name(part)
+                if name in self.defined and not name.startswith("test"):
+                    left.append(self.defined[name])
+        return list(seen.values())
 
 
 def _name(node: ast.AST) -> str:

@@ -65,6 +65,10 @@ class _Round:
     """Whether the tester came up; before that the program has no part in what happens."""
     done: bool = False
     late: bool = False
+    lost: bool = False
+    """Whether somebody else ended an interpreter of it, as the kernel does for lack of memory."""
+    problem: str = ""
+    """Why the tester did not come up."""
 
     def hear(self, line: bytes) -> None:
         """One event. Whatever is not exactly one is ignored: a program that shares the process can write here."""
@@ -192,7 +196,7 @@ class _Execution:
                 message = "not run: too many tests before it did not end or ended the process"
                 self.results |= {i: TestResult(name, False, "not_run", isolation, message) for i, name in names.items()}
                 return
-            ended = self._round(_Round(isolation, names), [self.program], self.limits.seconds)
+            ended = self._round(isolation, names, [self.program], self.limits.seconds)
             self.results |= ended.results
             self.skipped |= ended.skipped
             self.objects |= ended.objects if isolation == "isolated" else {}
@@ -205,11 +209,20 @@ class _Execution:
         if not names:
             return [frozenset()] * len(variants)
         self.chances, self.deadline = 1, min(self.deadline, time.monotonic() + _TRIALS)
-        results = self._round(_Round("isolated", names), variants, min(self.limits.seconds, _TRIAL)).results
+        results = self._round("isolated", names, variants, min(self.limits.seconds, _TRIAL)).results
         passed = [index for index, result in results.items() if result.passed]
         return [frozenset(names[i] for i in passed if i // count == number) for number in range(len(variants))]
 
-    def _round(self, heard: _Round, programs: Sequence[str], seconds: float) -> _Round:
+    def _round(self, isolation: Isolation, names: dict[int, str], programs: Sequence[str], seconds: float) -> _Round:
+        """One round; a second one where an interpreter was lost in the first, which is not the program's doing."""
+        heard = self._heard(_Round(isolation, names), programs, seconds)
+        if heard.lost:
+            heard = self._heard(_Round(isolation, names), programs, seconds)
+        if not heard.ready:
+            raise SandboxError(f"a process of the sandbox did not come up: {heard.problem}")
+        return heard
+
+    def _heard(self, heard: _Round, programs: Sequence[str], seconds: float) -> _Round:
         """Start the processes, hand over the job, listen until the end or the deadline, leave nothing running. The
         tests of the second program are counted on from those of the first."""
         parts = self.parts
@@ -223,6 +236,7 @@ class _Execution:
             "count": len(parts.units),
             "setup": parts.setup,
             "module": parts.module,
+            "by_pytest": parts.by_pytest,
             "names": dict(parts.names),
             "wanted": parts.wanted,
             "units": units,
@@ -230,18 +244,20 @@ class _Execution:
             "chances": self.chances,
             "wall": min(self.limits.wall / 2, max(0.1, self.deadline - time.monotonic())),
         }
+        processes: list[Process] = []
         with ExitStack() as stack:
             wire: list[FileIO] = []
             if heard.isolation == "isolated":
                 (requests_out, requests_in), (replies_out, replies_in) = _pipe(stack), _pipe(stack)
-                self._start(stack, "candidate", [requests_out, replies_in])
+                processes.append(self._start(stack, "candidate", [requests_out, replies_in]))
                 wire = [replies_out, requests_in]
             given, (events_out, events_in) = _readable(stack, json.dumps(job).encode()), _pipe(stack)
-            role = "functions" if any(unit["function"] for unit in units) else "tester"
-            tester = self._start(stack, role, [given, events_in, *wire])
+            role = "functions" if parts.by_pytest and any(unit["function"] for unit in units) else "tester"
+            processes.append(self._start(stack, role, [given, events_in, *wire]))
             _listen(heard, events_out, self.deadline)
             if not heard.ready:
-                raise SandboxError(f"a process of the sandbox did not come up: {tester.last_words()}")
+                heard.problem = processes[-1].last_words()
+        heard.lost = any(process.lost for process in processes)
         heard.settle()
         return heard
 

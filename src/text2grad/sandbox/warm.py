@@ -23,25 +23,31 @@ _PATIENCE = 30.0
 
 
 class Process:
-    """A process of its own."""
+    """A process of its own. `lost`: at its end, the interpreter that forked it was gone, which no program can bring
+    about."""
+
+    lost = False
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
 
     def end(self) -> None:
         """Kill it and whatever it started: its group, and its pid namespace, which dies with its first process."""
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        self._kill()
         self.process.wait()
         if self.process.stderr is not None:
             self.process.stderr.close()
 
     def last_words(self) -> str:
         """Why it did not come up; it is ended, too."""
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        self._kill()
         _, words = self.process.communicate()
         return words.decode(errors="replace").strip()[-500:] or f"exit status {self.process.returncode}, no message"
+
+    def _kill(self) -> None:
+        if self.process.returncode is None:  # once it is waited for, its number may be another's
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
 
 
 class _Warm(Process):
@@ -84,6 +90,7 @@ class _Forked(Process):
         if self.warm.heard(b"ended"):
             self.idle.append(self.warm)
         else:
+            self.lost = True
             self.warm.end()
 
 

@@ -10,7 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from text2grad._checked import shorten
@@ -34,8 +34,8 @@ Rows = Callable[[dict[str, Any], int], Iterable[dict[str, Any]]]
 def mbpp(row: dict[str, Any], _: int) -> Iterator[dict[str, Any]]:
     """google-research-datasets/mbpp, full or sanitized. The prompt shows the first test, which names the function; the
     others are hidden, and a program that is right about the first alone has no score."""
-    tests, number = get(row, list, "test_list"), get(row, int, "task_id")
-    hidden = [*tests[1:], *(row.get("challenge_test_list") or [])]
+    tests, number = texts(get(row, list, "test_list"), "test_list"), get(row, int, "task_id")
+    hidden = [*tests[1:], *texts(row.get("challenge_test_list") or [], "challenge_test_list")]
     yield {
         "id": f"mbpp-{number}",
         "prompt": f"{get(row, str, 'text', 'prompt')}\nYour code should pass this test:\n{tests[0]}",
@@ -63,21 +63,22 @@ def humaneval(row: dict[str, Any], _: int) -> Iterator[dict[str, Any]]:
 
 def kodcode(row: dict[str, Any], number: int) -> Iterator[dict[str, Any]]:
     """KodCode: pytest functions that import from `solution`. The prompt names the functions that they call. Rows
-    differ: `test_info` is a list, an object, JSON text or missing; a question may be a conversation, and an id is not
-    always there. Rows whose tests cannot be used are left out."""
+    differ: `test_info`, which declares the functions, is a list, an object, JSON text or missing; a question may be a
+    conversation, and an id is not always there. Rows whose tests cannot be used are left out."""
     question, tests = get(row, str | list, "question", "conversations", "prompt"), get(row, str, "test")
     if isinstance(question, list):
         first = next((turn for turn in question if isinstance(turn, Mapping)), {})
         question = get(first, str, "content", "value")
     try:
-        units = plan(tests).units
+        parts = plan(tests)
     except UnusableTests as problem:
         raise InvalidData(f"its tests cannot be used: {problem}") from None
-    if all(unit.objects for unit in units):
-        raise InvalidData(f"its tests need live objects: {units[0].objects}")
+    if all(unit.objects for unit in parts.units):
+        raise InvalidData(f"its tests need live objects: {parts.units[0].objects}")
     infos = _infos(row.get("test_info"))
     declared = [text for info in infos if isinstance(text := info.get("function_declaration"), str)]
-    named = "\n\nDefine:\n" + "\n".join(declared) if declared else ""
+    wanted = declared or [f"`{name}`" for name in parts.wanted]
+    named = "\n\nDefine:\n" + "\n".join(wanted) if wanted else ""
     solution = row.get("solution")
     yield {
         "id": str(row.get("question_id") or row.get("conversation_id") or number),
@@ -215,21 +216,29 @@ def get(row: Mapping[str, Any], kind: Any, *names: str) -> Any:
     raise InvalidData(f"should have {' or '.join(names)}, as published; {listed(row)}")
 
 
+def texts(value: Any, name: str) -> list[str]:
+    """A list of texts that are not empty."""
+    if not isinstance(value, list) or not all(isinstance(text, str) and text.strip() for text in value):
+        raise InvalidData(f"{name} should be a list of texts that are not empty, got {shorten(value)}")
+    return value
+
+
 def published_task(
     name: str, rows_of: Rows, critic: str, data: str = "", held_out: str = "", tolerant: bool = False
 ) -> Task:
     """The task of a published data set. Where a file holds several splits and `held_out` is empty, they are its own.
     `tolerant`: rows that cannot be used are counted and left out, where `text2grad import` does not do so itself."""
 
-    def read(path: str, split: str | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
-        if not tolerant or putting_aside():
-            yield from strictly(path, split)
-            return
+    def read(path: str, split: str | None = None) -> Iterable[tuple[int, dict[str, Any]]]:
+        return usable(path, split) if tolerant and not putting_aside() else strictly(path, split)
+
+    @cache
+    def usable(path: str, split: str | None) -> list[tuple[int, dict[str, Any]]]:
         with leaving_out() as aside:
             rows = list(strictly(path, split))
         if aside:
             log.warning("%s", told_aside(path, len(rows), [*aside.values()]))
-        yield from rows
+        return rows
 
     def strictly(path: str, split: str | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
         seen: Counter[str] = Counter()

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from text2grad._checked import shorten
 from text2grad.errors import InvalidData
 from text2grad.feedback.critics.words import cite
 from text2grad.tasks.annotated import Annotated, fields, group_of, marked_row, read_each
@@ -42,7 +43,7 @@ def read_qa_feedback(path: str | Path, half: Half | None = None) -> Iterator[dic
         fields(row["feedback"], {"errors": list, "missing-info": list}, f"item {index}, feedback: ")
         try:
             return _read(row, index)
-        except (InvalidData, LookupError, TypeError) as problem:
+        except (InvalidData, LookupError, TypeError, ValueError, AttributeError) as problem:
             raise InvalidData(f"item {index}: {type(problem).__name__}: {problem}") from None
 
     return _items(path, half, read)
@@ -88,6 +89,9 @@ def _items(path: str | Path, half: Half | None, read: Callable[[dict[str, Any], 
 
 
 def _passages(row: dict[str, Any]) -> list[str]:
+    for passage in row["passages"]:
+        if not isinstance(passage, list) or not all(isinstance(sentence, str) for sentence in passage):
+            raise InvalidData(f"passages should be lists of sentences, got {shorten(passage)}")
     return ["\n".join(passage) for passage in row["passages"]]
 
 

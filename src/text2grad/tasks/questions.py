@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from text2grad.errors import ConfigError, InvalidData
-from text2grad.tasks.published import get, published_task, pubmedqa
+from text2grad.tasks.published import get, published_task, pubmedqa, texts
 from text2grad.tasks.task import Metric, Task, mean_of
 from text2grad.types import Example, Rollout
 
@@ -69,6 +69,8 @@ def pubmedqa_task(data: str = "", held_out: str = "", test_ids: str = "", decide
             yield each
 
     task = published_task("pubmedqa", rows, "grounded", data, held_out)
+    if tested and data and not held_out and "test" not in task.splits:
+        raise ConfigError(f"task_options.test_ids: {test_ids} should hold ids of {data}, and names none of its rows")
     return replace(task, metrics=DECISIONS) if decide else task
 
 
@@ -115,10 +117,7 @@ def alpaca_eval(row: dict[str, Any], number: int) -> Iterator[dict[str, Any]]:
 
 def mt_bench(row: dict[str, Any], number: int) -> Iterator[dict[str, Any]]:
     """MT-Bench's questions: a first turn, further turns, for some a reference per turn. A judge grades (`grader=`)."""
-    turns = get(row, list, "turns")
-    if not all(isinstance(turn, str) and turn.strip() for turn in turns):
-        raise InvalidData("turns should be texts that are not empty")
-    references = row.get("reference") or []
+    turns, references = texts(get(row, list, "turns"), "turns"), texts(row.get("reference") or [], "reference")
     yield {
         "id": str(row.get("question_id", number)),
         "prompt": turns[0],

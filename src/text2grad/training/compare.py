@@ -79,8 +79,8 @@ class CompareSettings:
     critic: str | None = None
     """Who judges the held-out completions of every arm; null: `critic` of the common settings, or the task's own."""
     metrics: tuple[str, ...] = ()
-    """What else is measured on them: rouge, bleu, f1, support, grounded, similarity:MODEL, or your own as
-    package.module:object."""
+    """What else is measured on them: rouge, bleu, f1, support, grounded, code, similarity:MODEL, or your own
+    as package.module:object."""
     primary: str = "score"
     """The metric of the headline and of the large chart."""
     judge: str | None = None
@@ -365,7 +365,9 @@ def _job(options: CompareSettings, name: str, seed: int, start: Job | None, crit
     if critic is not None:
         own[_asks(name, tree)] = str(critic.model)
     if not kind.measured:
-        common.pop("held_out", None)  # what is reported on may choose nothing, so a part of `data` does
+        # What is reported on may choose nothing, so a part of `data` does, also where the task has its own split.
+        common = {**common, "held_out_by": "prompts"}
+        common.pop("held_out", None)
     chosen = {**common, **_derived(options, tree, kind), **own, "seed": seed}
     model = str(options.settings.get("model", "smollm2-135m")) if start is None else str(start.model)
     model = str(own.get("model", model))

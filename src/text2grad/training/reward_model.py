@@ -296,7 +296,8 @@ class RewardModelTrainer(Closable):
             raise InvalidData("`rows` should hold at least one annotated completion, got none")
         if held_out is not None:
             return given, list(held_out)
-        if task is not None and "validation" in task.annotations:
+        own = settings.held_out_by == "task" or bool(settings.held_out)
+        if task is not None and "validation" in task.annotations and own:
             return given, self._load(task, "validation")
         return split_by_prompt(given, settings.validation, settings.seed)
 

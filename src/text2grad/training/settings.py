@@ -136,7 +136,7 @@ class PolicyRunSettings(RunSettings):
     """How spans become token rewards."""
     metrics: tuple[str, ...] = ()
     """What is measured on held-out completions beside the score and the task's own metrics: rouge, bleu, f1, support,
-    grounded, similarity:MODEL, or your own as package.module:object."""
+    grounded, code, similarity:MODEL, or your own as package.module:object."""
     critics: CriticSettings = field(default_factory=CriticSettings)
     """Settings of the critics."""
     align: AlignSettings = field(default_factory=AlignSettings)
@@ -325,6 +325,9 @@ class RewardModelSettings(RunSettings):
     task brings its own."""
     validation: Annotated[Real, Gt(0), Lt(1)] = 0.1
     """Share of the prompts that is held out of `data`, each with all its completions, if `held_out` is empty."""
+    held_out_by: Literal["task", "prompts"] = "task"
+    """What is held out if `held_out` is empty. task: its own validation split, where it has one. prompts: `validation`
+    of the prompts, also where it has one: a split that policies are measured on should not choose their critic."""
     updates: Annotated[Int, Gt(0)] | None = None
     """Optimizer steps; null: as many as `epochs` takes."""
     epochs: Annotated[Real, Gt(0)] = 3.0

@@ -325,6 +325,10 @@ class TestWhereTheProgramIs:
         completion += "```python\ndef add(a, b):\n    return a + b"
         assert said(critic, completion).score == 1.0
 
+    def test_a_fence_in_a_docstring_ends_nothing(self, critic: CodeCritic) -> None:
+        completion = 'Here:\n```python\ndef add(a, b):\n    """\n    ```\n    add(2, 3)\n    ```\n    """\n'
+        assert said(critic, completion + "    return a + b\n```\nDone.").score == 1.0
+
     def test_windows_line_ends_and_wide_characters(self, critic: CodeCritic) -> None:
         completion = "def add(a, b):\r\n    s = '漢字🙂'; return a - b\r\n"
         assert quoted(said(critic, completion, ADD[:1])) == ["s = '漢字🙂'; return a - b"]
@@ -451,6 +455,28 @@ class TestHiddenTests:
         critique = self.score(program, hidden=SQUARES[2:])
         assert "raises ValueError in 4 tests, first in `hidden test 1`." in critique.feedback
         assert not any(number in critique.feedback for number in ("5", "25", "49", "121"))
+
+    @pytest.mark.parametrize("error", ["NameError(f'given {n}')", "TypeError(f'square() takes {n}')"])
+    def test_a_program_does_not_say_what_a_hidden_test_gives_it(self, error: str) -> None:
+        program = f"def square(n):\n    if n > 3:\n        raise {error}\n    return n * n\n"
+        critique = self.score(program, hidden=SQUARES[2:])
+        assert f"raises {error.partition('(')[0]} in 4 tests, first in `hidden test 1`." in critique.feedback
+
+    def test_where_no_visible_test_counts_hidden_ones_stay_unsaid(self) -> None:
+        needs_objects = ["assert square(print) is square"]
+        critique = self.score("def square(n):\n    return n * n - 1\n", needs_objects, hidden=SQUARES[2:])
+        assert critique.feedback.startswith("All 4 hidden tests fail. ") and critique.score == 0.0
+        assert not any(word in critique.feedback for word in ("25", "24", "instead of"))
+
+    def test_a_hidden_test_that_begins_as_a_visible_one_stays_unsaid(self) -> None:
+        many = list(range(120))
+        tests, hidden = (
+            [f"assert square({many}, 0) == 0"],
+            [f"assert square({many}, 7) == 777", "assert square(5) == 0"],
+        )
+        critique = self.score("def square(n, k=0):\n    return 0\n", tests, hidden=hidden)
+        assert critique.feedback.startswith("What it can see, it passes (1 test). 1 of 2 hidden tests fails.")
+        assert "777" not in critique.feedback and critique.score == 0.125
 
     def test_a_number_that_sets_hidden_tests_right_is_not_said(self) -> None:
         program = "def square(n):\n    if n == 5:\n        return 24\n    return n * n\n"

@@ -43,6 +43,7 @@ _GUESS = 0.3
 """Severity of the likeliest statement where the tests tell none from another: so often it is the one."""
 _ARITY = re.compile(r"TypeError: (?:\w+\.)*(\w+)\(\) (?:takes|missing|got an unexpected|got multiple|got some)\b")
 """The function, in Python's words about a call that its parameters do not take."""
+_UNDEFINED = re.compile(r"NameError: name '\w+' is not defined")
 
 
 @dataclass(slots=True)
@@ -125,8 +126,6 @@ class CodeCritic:
             visible = tuple(result for result in visible if result.name not in names)
         if row.get("hidden_tests") and not hidden:
             return None, f"hidden_tests: {_why_not(reports[-1])}"
-        if not visible:
-            visible, hidden = hidden, ()
         return self.critique(source, visible, hidden, parts.wanted, self._repairs(source, jobs, reports)), ""
 
     def _repairs(self, source: Source, jobs: Iterable[Job], reports: Iterable[Report]) -> Repairs:
@@ -193,12 +192,12 @@ def alike(text: str) -> str:
 
 
 def _sealed(results: Iterable[TestResult]) -> list[TestResult]:
-    """Results without what their tests put in and expect. Of an exception its type is left, and what is about names and
-    signatures."""
+    """Results without what their tests put in and expect. Of an exception its type is left, and Python's own words
+    about names and signatures: a program that raises may say what it was given."""
     sealed = []
     for number, result in enumerate(results, 1):
         kind, said = result.kind, result.message
-        if not (said.startswith("NameError: ") or _ARITY.match(said)):
+        if not (_UNDEFINED.fullmatch(said) or (_ARITY.match(said) and not result.frames)):
             said = _UNSAID.get(kind, said.partition(":")[0] if kind in ("error", "load", "syntax") else "")
         sealed.append(replace(result, name=f"{_HIDDEN} {number}", message=said, expected=None, got=None))
     return sealed
@@ -246,7 +245,10 @@ def _joined(job: Job, secret: Job, shown: Plan) -> tuple[Job, set[str]] | None:
     hidden = _planned(secret)
     if isinstance(job.tests, str) or isinstance(secret.tests, str) or hidden is None:
         return None
-    names = {unit.name for unit in hidden.units} - {unit.name for unit in shown.units}
+    known = {unit.name: unit.source for unit in shown.units}
+    if any(known.get(unit.name, unit.source) != unit.source for unit in hidden.units):
+        return None  # a name is the beginning of a test, and here two tests begin alike
+    names = {unit.name for unit in hidden.units} - {*known}
     both = replace(job, tests=[*job.tests, *secret.tests])
     return (both, names) if names and _planned(both) is not None else None
 
@@ -385,12 +387,10 @@ def _opening(visible: Sequence[TestResult], hidden: Sequence[TestResult]) -> str
     failed, unseen = (sum(not result.passed for result in part) for part in (visible, hidden))
     if not hidden:
         return _failing(failed, len(visible))
-    first = (
-        _failing(failed, len(visible), "visible ")
-        if failed
-        else f"What it can see, it passes ({_some(len(visible), 'test')})."
-    )
-    return f"{first} {_failing(unseen, len(hidden), 'hidden ')}" if unseen else first
+    said = [_failing(failed, len(visible), "visible ")] if failed else []
+    if visible and not failed:
+        said = [f"What it can see, it passes ({_some(len(visible), 'test')})."]
+    return " ".join([*said, _failing(unseen, len(hidden), "hidden ")] if unseen else said)
 
 
 def _failing(failed: int, total: int, which: str = "") -> str:

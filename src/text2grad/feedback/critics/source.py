@@ -20,8 +20,10 @@ from text2grad.types import Message
 
 Place = tuple[int, int]
 _FENCE = re.compile(
-    r"^[ \t]*```[ \t]*(?P<language>[\w+-]*)[^\n]*\n(?P<code>.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE
+    r"^(?P<indent>[ \t]*)```[ \t]*(?P<language>[\w+-]*)[^\n]*\n(?P<code>.*?)(?:^(?:(?P=indent)| {0,3})```|\Z)",
+    re.DOTALL | re.MULTILINE,
 )
+"""Up to a fence that is indented as the first one or by less than a block of code: one in a docstring ends nothing."""
 _PYTHON = {"", "py", "python", "python3", "py3"}
 _LINE = re.compile(r"\r\n|\r|\n")
 _HEADER = re.compile(r":\s*(?:#[^\r\n]*\s*)*\Z")

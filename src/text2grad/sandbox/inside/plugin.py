@@ -9,7 +9,7 @@ import os
 import types
 from collections import Counter
 from collections.abc import Callable, Generator
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from text2grad.sandbox.inside.remote import FILE
 if TYPE_CHECKING:
     from text2grad.sandbox.inside.tester import Tester
 
-_OPTIONS = ["-q", "-s", "--assert=plain", "-c", "/dev/null", "--rootdir=.", "-p", "no:cacheprovider"]
+_OPTIONS = ["-q", "-s", "--assert=plain", "-c", "/dev/null", "--rootdir=.", "--confcutdir=.", "-p", "no:cacheprovider"]
 _LEFT_OUT = (
     *("faulthandler", "doctest", "junitxml", "pastebin", "unraisableexception", "threadexception"),
     *("setuponly", "setupplan", "stepwise", "legacypath"),
@@ -33,25 +33,27 @@ class _Pytest:
 
     def __init__(self, module: types.ModuleType, wait: Callable[[], None] | None = None) -> None:
         self.module, self.wait = module, wait
-        self.config: pytest.Config | None = None
+        self.session: pytest.Session | None = None
         os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
 
     def main(self, *plugins: object) -> None:
         Path(FILE).touch()
-        if self.config is None:
+        if self.session is None:
             pytest.main([*_OPTIONS, FILE], plugins=[self, *plugins])
             return
         for plugin in plugins:
-            self.config.pluginmanager.register(plugin)
-        self.config.hook.pytest_cmdline_main(config=self.config)
+            self.session.config.pluginmanager.register(plugin)
+        with suppress(BaseException):  # whatever a test raises ends pytest, as it does in `pytest.main`
+            self.session.config.hook.pytest_collection(session=self.session)
+            self.session.config.hook.pytest_runtestloop(session=self.session)
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_cmdline_main(self, config: pytest.Config) -> int | None:
+    def pytest_collection(self, session: pytest.Session) -> bool | None:
         if self.wait is None:
             return None
-        wait, self.wait, self.config = self.wait, None, config
+        wait, self.wait, self.session = self.wait, None, session
         wait()
-        return 0
+        return True
 
     def pytest_pycollect_makemodule(self, module_path: Path, parent: Any) -> Any:
         made = type("Tests", (pytest.Module,), {"_getobj": lambda _: self.module})
@@ -62,8 +64,8 @@ _WARM: list[_Pytest] = []
 
 
 def started(wait: Callable[[], None]) -> None:
-    """Let pytest run a test that nobody wrote, start it again, and wait where it would collect the next. So a process
-    that is forked while it waits has imported everything, and goes on from there."""
+    """Let pytest run a test that nobody wrote, start a second session, and wait where it would collect tests. A process
+    that is forked while it waits goes on from there."""
     module = types.ModuleType("tests")
     module.__dict__["test_nothing"] = pytest.mark.usefixtures("tmp_path", "monkeypatch")(lambda: None)
     with redirect_stdout(io.StringIO()):

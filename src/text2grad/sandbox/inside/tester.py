@@ -1,8 +1,9 @@
 """The tests' side: runs each test against the program and reports what happened.
 
 Enters: a job as JSON on stdin (programs, tests), and the wire to the candidate process. Leaves: one line of JSON per
-event: a test starts, has a result, is skipped, or needs the program's objects. Asserts are run one by one; test
-functions are run by pytest, on the same program. Without a wire, program and tests share this process (`in_process`).
+event: a test starts, has a result, is skipped, or needs the program's objects. Asserts are run one by one, and test
+functions are called or run by pytest, on the same program. Without a wire, program and tests share this process
+(`in_process`).
 
 One rule separates the tests' faults from the program's: a test that ends before it asked the program says nothing about
 it, and is skipped. From the first question on, whatever happens is a result.
@@ -119,7 +120,7 @@ class Tester:
         exec(self.compiled(source), names)
 
     def _functions(self, functions: dict[str, int]) -> None:
-        """Import the test file, and let pytest run its functions."""
+        """Import the test file, and call its functions, or let pytest run them."""
         indexes = [*functions.values()]
         self.say(start=indexes[0])
         module = types.ModuleType("tests")
@@ -130,6 +131,12 @@ class Tester:
             self._tell(indexes, problem, True)
             return
         asked = self.program.asked
+        if not self.job["by_pytest"]:
+            for name, index in functions.items():
+                if not self.over:
+                    self.say(start=index)
+                    self._tell([index], *self._tried(vars(module).get(name)), asked)
+            return
         try:
             from text2grad.sandbox.inside.plugin import run
         except ModuleNotFoundError:
@@ -138,7 +145,7 @@ class Tester:
             return
         self.cut = not run(self, module, functions, asked)
 
-    def _tried(self, work: Callable[..., object], *args: Any) -> tuple[BaseException | None, bool]:
+    def _tried(self, work: Any, *args: Any) -> tuple[BaseException | None, bool]:
         """(what it raised, whether it checked anything)."""
         before = self.checks.count
         try:
@@ -148,9 +155,9 @@ class Tester:
             return problem, self.checks.count > before
         return None, self.checks.count > before
 
-    def _tell(self, indexes: Iterable[int], problem: BaseException | None, checked: bool) -> None:
-        """Tests that ended together, and what they say."""
-        kind, words = self.outcome(problem, checked, self.program.asked)
+    def _tell(self, indexes: Iterable[int], problem: BaseException | None, checked: bool, asked: int = 0) -> None:
+        """Tests that ended together, and what they say. `asked`: how often the program was asked before they began."""
+        kind, words = self.outcome(problem, checked, asked + self.program.asked)
         for index in indexes:
             self.say(**{kind: index, **words})
 
