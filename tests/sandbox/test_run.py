@@ -424,6 +424,14 @@ def test_functions_that_are_called_have_the_verdicts_of_pytest(in_process: bool)
     assert called.skipped == run.skipped and len(called.results) >= 11
 
 
+@pytest.mark.system("bwrap")
+@pytest.mark.parametrize("name", ["capsys", "capfd", "caplog", "monkeypatch", "recwarn", "tmp_path", "tmpdir"])
+def test_every_fixture_of_pytest_is_there(name: str) -> None:
+    tests = f"from solution import f\ndef test_a({name}, tmp_path_factory, tmpdir_factory):\n    assert f() == 1\n"
+    report = Sandbox(in_process=True).run("def f(): return 1", tests)
+    assert [(result.passed, result.isolation) for result in report.results] == [(True, "in_process")]
+
+
 def test_tests_are_read_once_for_all_programs() -> None:
     assert plan(["assert f(1)"]) is plan(["assert f(1)"]) is not plan(["assert f(1)"], "x = 1")
 

@@ -27,7 +27,7 @@ _SHARED = {"open", "tempfile", "Path", "pathlib", "shutil", "os", "asyncio", "mo
 _SHARED |= {"threading", "weakref", "gc", "warnings", "logging", "builtins", "stdout", "stderr", "stdin", "environ"}
 _SHARED |= {"redirect_stdout", "redirect_stderr", "warns", "deprecated_call", "catch_warnings", "recwarn"}
 _SHARED |= {"assertWarns", "assertWarnsRegex", "assertLogs", "assertNoLogs"}
-_SHARED |= {"capsys", "capfd", "caplog", "monkeypatch", "tmp_path", "tmpdir", "tmp_path_factory"}
+_SHARED |= {"capsys", "capfd", "caplog", "monkeypatch", "tmp_path", "tmp_path_factory", "tmpdir", "tmpdir_factory"}
 _SHARED |= {"StopIteration", "StopAsyncIteration"}
 """By these a test shares files, streams, warnings, event loops, patches or the ends of iterators with the program."""
 

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import os
+import signal
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from text2grad.errors import ConfigError, SandboxError
 from text2grad.feedback.align import AlignSettings, align
 from text2grad.feedback.annotation import annotate
-from text2grad.feedback.critics import ask_now
+from text2grad.feedback.critics import ask, ask_now
 from text2grad.feedback.critics.code import CodeCritic, _job
 from text2grad.feedback.critics.source import find
 from text2grad.feedback.rows import Row
@@ -662,3 +664,21 @@ class TestInTheBackground:
         critic.begin("p", self.ROWS[0][0], tests=ADD)
         assert critic(["p"], ["x"], tests=[ADD])[0] is not None
         assert critic._begun == {}
+
+
+def test_ctrl_c_is_heard_while_programs_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred programs in one call; those that have not begun never do."""
+    begun: list[str] = []
+
+    def slow(_self: CodeCritic, _prompt: Any, completion: str, _row: Any) -> tuple[None, str]:
+        begun.append(completion)
+        if len(begun) == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.3)
+        return None, ""
+
+    monkeypatch.setattr(CodeCritic, "_judge", slow)
+    programs = [f"def f(): return {k}" for k in range(100)]
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(ask(CodeCritic(CodeSettings(workers=2)), [""] * 100, programs, {"tests": [["assert f()"]] * 100}))
+    assert 3 <= len(begun) < 20

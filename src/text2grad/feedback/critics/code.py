@@ -15,8 +15,9 @@ shared a process with the program.
 """
 
 import re
+from asyncio import CancelledError
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import sha256
@@ -25,7 +26,7 @@ from typing import Any
 from text2grad._checked import shorten
 from text2grad.feedback.critics.faults import Repairs, Suspect, blamed, ranked, trials, weighed
 from text2grad.feedback.critics.lint import syntax_error, undefined_names, unfinished
-from text2grad.feedback.critics.protocol import Critiques, Prompt
+from text2grad.feedback.critics.protocol import Critiques, Prompt, is_cancelled
 from text2grad.feedback.critics.source import Place, Source, find
 from text2grad.feedback.critics.words import prompt_text
 from text2grad.feedback.settings import CodeSettings
@@ -37,6 +38,8 @@ _WITHOUT_RESULT = {"died", "not_run", "timeout", "load", "syntax"}
 """Kinds of failure after which there is no value to compare."""
 _UNSAID = {"timeout": "it did not end in time", "died": "it ended its own process", "not_run": "it was not run"}
 """What a hidden test says of them: the words of a report may come from the program, which saw the test's values."""
+STOPS_WITHIN = 0.2
+"""Seconds until Ctrl-C is heard while programs run."""
 _COLUMNS = ("tests", "hidden_tests", "entry_point", "test_setup")
 _HIDDEN = "hidden test"
 _GUESS = 0.3
@@ -99,8 +102,17 @@ class CodeCritic:
             self.begin(prompt, completion, **row)
         begun, self._begun = self._begun, {}
         critiques = Critiques()
-        for item in items:
-            critiques.add(*begun[_key(*item)].result())
+        try:
+            for item in items:
+                future = begun[_key(*item)]
+                while not wait([future], STOPS_WITHIN).done:
+                    if is_cancelled():
+                        raise CancelledError
+                critiques.add(*future.result())
+        finally:
+            # Where that was interrupted, no more programs are begun.
+            for future in begun.values():
+                future.cancel()
         return critiques
 
     def _judge(self, prompt: Prompt, completion: str, row: Mapping[str, Any]) -> tuple[Critique | None, str]:

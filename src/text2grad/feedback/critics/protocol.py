@@ -98,11 +98,19 @@ def _wrong_with(critique: Any, completion: str) -> str | None:
     return None
 
 
+def is_cancelled() -> bool:
+    """Whether what asks a critic is to end, by Ctrl-C for one. A critic that is not async does not hear of it."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # nobody async asks
+        return False
+    return task is not None and task.cancelling() > 0
+
+
 def _is_ours(problem: BaseException) -> bool:
     """Whether an exception stops the run, and is not the critic's own: Ctrl-C, or the end of the task it runs in."""
     if isinstance(problem, asyncio.CancelledError):
-        task = asyncio.current_task()
-        return task is not None and task.cancelling() > 0
+        return is_cancelled()
     return isinstance(problem, KeyboardInterrupt | GeneratorExit)
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _OPTIONS = ["-q", "-s", "--assert=plain", "-c", "/dev/null", "--rootdir=.", "--confcutdir=.", "-p", "no:cacheprovider"]
 _LEFT_OUT = (
     *("faulthandler", "doctest", "junitxml", "pastebin", "unraisableexception", "threadexception"),
-    *("setuponly", "setupplan", "stepwise", "legacypath"),
+    *("setuponly", "setupplan", "stepwise"),
 )
 _OPTIONS += [word for name in _LEFT_OUT for word in ("-p", f"no:{name}")]
 
