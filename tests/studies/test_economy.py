@@ -21,7 +21,7 @@ def arguments(scratch: Path, **more: Any) -> argparse.Namespace:
 
 def test_sizes_of_the_steps() -> None:
     # √1000 = 31.6, √4000 = 63.2, √16000 = 126.5; 5 √64000 = 1265 is beyond the most.
-    assert [updates_for(size) for size in SIZES] == [293, 475, 950, 1975]
+    assert [updates_for(size) for size in SIZES] == [293, 950, 950, 1975]
     assert [kept_apart(size) for size in SIZES] == [64, 200, 800, 800]
 
 
