@@ -42,7 +42,7 @@ surer of itself or has left where it began."""
 CHUNK = 16_000
 """Bulletins that one process writes, and has criticised and aligned."""
 EPOCHS = {1000: 10, 4000: 4, 16000: 2, 64000: 1}
-"""Of a reward model, by the critiques that it sees. More were not tried: minutes of two CPU cores are what there was."""
+"""Of a reward model, by the critiques that it sees. More were not tried: there were minutes of two CPU cores."""
 REWARD_MODEL = (
     *("policy.lora.rank=0", "update.learning_rate=2e-3", "update.schedule=cosine", "update.warmup=30"),
     *("update.beta2=0.99", "loss.language=0", "template.max_tokens=512", "template.critique_tokens=160"),

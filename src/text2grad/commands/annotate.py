@@ -26,7 +26,7 @@ from text2grad.errors import CriticError, InvalidData, UsageError
 from text2grad.feedback.align.helpers import Helpers
 from text2grad.feedback.align.locator import Locator, locator_of
 from text2grad.feedback.align.settings import AlignSettings
-from text2grad.feedback.annotation import Fields, Read, annotate_file, digest_of, identity_of, read_items, rereadable
+from text2grad.feedback.annotation import Fields, Read, annotate_file, identity_of, input_digest, read_items, rereadable
 from text2grad.feedback.critics.budget import Budget
 from text2grad.feedback.critics.named import critic_named, models_in, sources_of
 from text2grad.feedback.critics.openai import OpenAICritic, server_of
@@ -157,7 +157,7 @@ def _annotate(source: Path | None, target: Path, options: AnnotateSettings) -> i
     depends_on = identity_of(options, FREE, sources_of(options.critic))
     if ":" in options.task:
         # Whatever it reads: an edited task, or one that reads another file, makes another annotation.
-        depends_on["task_sha256"] = digest_of(read)
+        depends_on["task_sha256"] = input_digest(read)
     if models_in(critic) or locator is not None:
         # Wherever the address comes from: another server's critiques are another annotation.
         depends_on["settings"]["critics"]["openai"]["base_url"] = server_of(options.critics.openai)

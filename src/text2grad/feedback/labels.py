@@ -31,7 +31,7 @@ from text2grad.feedback.rewards import empty_quality, kind_of, quality_at, total
 from text2grad.feedback.text import FUNCTION_WORDS
 from text2grad.types import Alignment, Critique, Quote, Verdict
 
-Kind = Literal["score", "verdicts"]
+LabelKind = Literal["score", "verdicts"]
 Numbers = NDArray[np.float64]
 Integers = NDArray[np.int64]
 VERDICTS: tuple[Verdict, ...] = ("poor", "neutral", "good")
@@ -78,7 +78,7 @@ class Calibration:
 
 
 def label_tokens(
-    critique: Critique, alignment: Alignment, offsets: Integers, kind: Kind, scale: float = 0.0
+    critique: Critique, alignment: Alignment, offsets: Integers, kind: LabelKind, scale: float = 0.0
 ) -> TokenLabels:
     """The labels of a completion. `scale`: the reward of a verdict where there is a score and no Q.
 
@@ -110,7 +110,7 @@ def label_tokens(
     return TokenLabels((signs + 1).astype(np.int64), np.append(np.append(earned, 0.0)[owner_T], stop), start)
 
 
-def kind_for(critiques: Sequence[Critique]) -> Kind:
+def kind_for(critiques: Sequence[Critique]) -> LabelKind:
     """The kind of labels that all of these critiques can give."""
     return "score" if critiques and all(kind_of(critique) != "verdicts" for critique in critiques) else "verdicts"
 

@@ -19,7 +19,7 @@ from text2grad import __version__, config
 from text2grad.errors import RunError
 from text2grad.models.load import fingerprint, load_model, published_dtype
 from text2grad.models.modes import memory_named
-from text2grad.models.parallel import Processes, whole_weights
+from text2grad.models.parallel import AccelerateWorld, whole_weights
 from text2grad.models.policy import Policy
 from text2grad.report.arms import arms_of
 from text2grad.report.folders import read_runs
@@ -89,7 +89,7 @@ class BestWeights:
 def writers_of(
     policy: Any,
     tokenizer: Any,
-    world: Processes,
+    world: AccelerateWorld,
     card: str = "",
     save: Save = "merged",
     best: BestWeights | None = None,
@@ -144,7 +144,7 @@ def export(folder: Path, checkpoint: Path, settings: Any, stage: str, target: Pa
     if not same_model(json.loads((folder / "run.json").read_bytes()).get("model"), fingerprint(model, tokenizer)):
         raise RunError(f"{folder} was started from another model than {settings.model} is now; put that one back")
     model.saves_as = published_dtype(settings.model)
-    world = Processes("cpu")
+    world = AccelerateWorld("cpu")
     policy = Policy(model, settings.policy, value_head=False)
     parameters = policy.trainable()
     found = trained_weights(checkpoint, parameters)

@@ -18,7 +18,7 @@ from text2grad.feedback.critics.protocol import Critiques, Prompt
 from text2grad.feedback.critics.words import (
     UNENCODABLE,
     Remark,
-    Run,
+    Stretch,
     Word,
     cite,
     column_at,
@@ -27,9 +27,9 @@ from text2grad.feedback.critics.words import (
     prompt_text,
     quotes_of,
     repeated,
-    runs_of,
     sentences_about,
     sentences_of,
+    stretches_of,
     texts_in,
     words_of,
 )
@@ -83,12 +83,12 @@ class ReferenceCritic:
         words = words_of(text)
         qualities, best = self._qualities(words, [reference for _, reference in wanted])
         labels = self._labels(text.raw, words, wanted[best][1], source)
-        runs = list(runs_of(completion, words, labels, ("unsupported",)))
+        found = list(stretches_of(completion, words, labels, ("unsupported",)))
         omissions = tuple(_omitted(wanted[best][0], wanted[best][1], words))
-        cuts = {0, len(completion), *(end for _, end in sentences_of(text)), *(cut for _, *ab in runs for cut in ab)}
+        cuts = {0, len(completion), *(end for _, end in sentences_of(text)), *(cut for _, *ab in found for cut in ab)}
         return Critique(
-            _feedback(completion, runs, omissions, bool(words)),
-            quotes=quotes_of(completion, runs, _REMARKS),
+            _feedback(completion, found, omissions, bool(words)),
+            quotes=quotes_of(completion, found, _REMARKS),
             omissions=omissions,
             score=qualities[-1],
             quality=tuple(_at(words, qualities, sorted(cuts))),
@@ -196,7 +196,7 @@ def _omitted(text: Text, reference: Sequence[Word], words: Sequence[Word]) -> It
     for word in reference:
         labels.append(None if there[word.stem] > 0 else "unsupported")
         there[word.stem] -= 1
-    for _, start, end in runs_of(text.raw, reference, labels, ("unsupported",)):
+    for _, start, end in stretches_of(text.raw, reference, labels, ("unsupported",)):
         yield text.raw[start:end]
 
 
@@ -208,8 +208,8 @@ def _at(words: Sequence[Word], qualities: Sequence[float], cuts: Sequence[int]) 
         yield cut, qualities[done]
 
 
-def _feedback(raw: str, runs: Sequence[Run], omissions: Sequence[str], any_words: bool) -> str:
-    sentences = sentences_about(raw, runs, _REMARKS)
+def _feedback(raw: str, stretches: Sequence[Stretch], omissions: Sequence[str], any_words: bool) -> str:
+    sentences = sentences_about(raw, stretches, _REMARKS)
     if not any_words:
         sentences.append("The completion says nothing.")
     if omissions:

@@ -94,7 +94,7 @@ def repeated(raw: str, words: Sequence[Word], length: int, reference: Sequence[W
             yield index
 
 
-class Run(NamedTuple):
+class Stretch(NamedTuple):
     """A stretch of words with one label."""
 
     label: str
@@ -102,7 +102,9 @@ class Run(NamedTuple):
     end: int
 
 
-def runs_of(raw: str, words: Sequence[Word], labels: Sequence[str | None], bridged: Collection[str]) -> Iterator[Run]:
+def stretches_of(
+    raw: str, words: Sequence[Word], labels: Sequence[str | None], bridged: Collection[str]
+) -> Iterator[Stretch]:
     """Stretches of words with one label, from content word to content word. A function word between two words with a
     `bridged` label goes with them; a sentence end goes with nothing."""
     first = last = -1
@@ -112,14 +114,14 @@ def runs_of(raw: str, words: Sequence[Word], labels: Sequence[str | None], bridg
         ends = index > 0 and _BREAK.search(raw, words[index - 1].end, word.start)
         bridge = current in bridged and not word.content and label != "repeated"
         if current is not None and (ends or (label != current and not bridge)):
-            yield Run(current, words[first].start, words[last].end)
+            yield Stretch(current, words[first].start, words[last].end)
             current = None
         if current is None and label is not None and word.content:
             current, first = label, index
         if current is not None and word.content:
             last = index
     if current is not None:
-        yield Run(current, words[first].start, words[last].end)
+        yield Stretch(current, words[first].start, words[last].end)
 
 
 class Remark(NamedTuple):
@@ -131,19 +133,19 @@ class Remark(NamedTuple):
     severity: float | None = None
 
 
-def quotes_of(raw: str, runs: Sequence[Run], remarks: Mapping[str, Remark]) -> tuple[Quote, ...]:
+def quotes_of(raw: str, stretches: Sequence[Stretch], remarks: Mapping[str, Remark]) -> tuple[Quote, ...]:
     """Each stretch as a quote, with its remark as the comment."""
     quotes = []
-    for label, start, end in runs:
+    for label, start, end in stretches:
         said, text = remarks[label], raw[start:end]
         quotes.append(Quote(text, said.verdict, said.severity, f"{cite(text)} {said.singular}.", start))
     return tuple(quotes)
 
 
-def sentences_about(raw: str, runs: Sequence[Run], remarks: Mapping[str, Remark]) -> list[str]:
+def sentences_about(raw: str, stretches: Sequence[Stretch], remarks: Mapping[str, Remark]) -> list[str]:
     """One sentence for each label that occurs."""
     cited: dict[str, list[str]] = {label: [] for label in remarks}
-    for label, start, end in runs:
+    for label, start, end in stretches:
         cited[label].append(cite(raw[start:end]))
     return [
         f"{listed(texts)} {remarks[label].singular if len(texts) == 1 else remarks[label].plural}."

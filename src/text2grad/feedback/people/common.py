@@ -16,7 +16,7 @@ from text2grad.feedback.people.offsets import Place, Region, Units, to_character
 from text2grad.feedback.rows import Rejected, Row, check_writable, identity, spans_in
 from text2grad.types import Verdict
 
-Kind = Literal["auto", "label_studio", "argilla"]
+ToolKind = Literal["auto", "label_studio", "argilla"]
 
 CORRECTED = "There is a corrected version."
 """The critique of a person who only corrects; it quotes nothing, so nothing is located by it."""
@@ -33,7 +33,7 @@ class PeopleSettings:
     """How files from people are read."""
 
     RENAMED: ClassVar = {"delimiter": None, "kind": Renamed("kind", {"rows": "auto", "csv": "auto"})}
-    kind: Kind = "auto"
+    kind: ToolKind = "auto"
     """Whose items the file holds; `auto` looks at them, and takes what is no labelling tool's for rows."""
     labels: Mapping[str, Verdict] = field(
         default_factory=lambda: {"good": "good", "poor": "poor", "neutral": "neutral"}
@@ -110,7 +110,7 @@ class Tool:
     """Texts that are no part of the row."""
 
 
-def rows_of(
+def rows_by_person(
     tool: Tool,
     number: int,
     item: Mapping[str, Any],
