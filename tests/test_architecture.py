@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "text2grad"
 
 LAYERS = [
-    {"errors", "secrets"},
+    {"errors", "secrets", "writing"},
     {"_checked", "plugins"},
     {"types", "config"},
     {"runs", "sandbox"},

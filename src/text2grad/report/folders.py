@@ -1,8 +1,8 @@
 """Run folders as the report needs them.
 
 Enters: paths. Leaves: `LoggedRun`s: settings, facts about the machine, metrics by update, what the metrics mean, and a
-list of what is missing or unreadable, for the page to say. A run that was killed, or that is still being written, is a run;
-a folder that was never one is refused. Knows nothing of charts, and does not read the rollouts: they may be large.
+list of what is missing or unreadable, for the page to say. A run that was killed, or that is still being written, is a
+run; a folder that was never one is refused. Knows nothing of charts, and does not read the rollouts: they may be large.
 """
 
 import math

@@ -1,8 +1,8 @@
 """The page: one HTML file with everything in it, which needs no network.
 
 Enters: `LoggedRun`s. Leaves: bytes. Text reaches the page in two ways only, both escaped: through the template, and as
-JSON that the script turns into text nodes. The page's own policy allows its one script and its one style sheet, by their
-hashes, and nothing from outside.
+JSON that the script turns into text nodes. The page's own policy allows its one script and its one style sheet, by
+their hashes, and nothing from outside.
 """
 
 import base64

@@ -28,7 +28,7 @@ from typing import Any, Literal, NamedTuple
 
 from text2grad.feedback.critics.protocol import Critiques, Prompt
 from text2grad.feedback.critics.support import Labelled, Sentence, source_of
-from text2grad.feedback.critics.words import UNENCODABLE, Word, cite, column_at, encodable, prompt_text, texts_in
+from text2grad.feedback.critics.words import UNENCODABLE, Column, Word, cite, encodable, judge_items
 from text2grad.feedback.settings import GroundedSettings
 from text2grad.types import Critique, Quote
 
@@ -132,17 +132,13 @@ class GroundedCritic:
         self.settings = settings or GroundedSettings()
 
     def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]) -> Critiques:
-        critiques = Critiques()
-        for item, completion in enumerate(completions):
-            given = {
-                name: texts_in(column_at(columns, name, item), name, item)
-                for name in ("passages", "source", "question", "reference")
-            }
-            passages = given["passages"] or given["source"]
-            asked = given["question"][0] if given["question"] else question_in(prompt_text(prompts[item]))
-            critique = self.judge(completion, passages, asked, given["reference"])
-            critiques.add(critique, _why_not(completion, passages, given["reference"]))
-        return critiques
+        return judge_items(prompts, completions, columns, self._judge_item)
+
+    def _judge_item(self, completion: str, prompt: str, column: Column) -> tuple[Critique | None, str]:
+        passages, references = column("passages") or column("source"), column("reference")
+        question = next(iter(column("question")), None)
+        asked = question_in(prompt) if question is None else question
+        return self.judge(completion, passages, asked, references), _why_not(completion, passages, references)
 
     def judge(
         self, completion: str, passages: Sequence[str], question: str = "", references: Sequence[str] = ()

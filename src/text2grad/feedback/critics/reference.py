@@ -17,20 +17,19 @@ from typing import Any
 from text2grad.feedback.critics.protocol import Critiques, Prompt
 from text2grad.feedback.critics.words import (
     UNENCODABLE,
+    Column,
     Remark,
     Stretch,
     Word,
     cite,
-    column_at,
     encodable,
+    judge_items,
     listed,
-    prompt_text,
     quotes_of,
     repeated,
     sentences_about,
     sentences_of,
     stretches_of,
-    texts_in,
     words_of,
 )
 from text2grad.feedback.settings import ReferenceSettings
@@ -64,14 +63,12 @@ class ReferenceCritic:
         self.settings = settings or ReferenceSettings()
 
     def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]) -> Critiques:
-        critiques = Critiques()
-        for item, completion in enumerate(completions):
-            references = texts_in(column_at(columns, "reference", item), "reference", item)
-            source = [
-                text for name in ("source", "passages") for text in texts_in(column_at(columns, name, item), name, item)
-            ] or [prompt_text(prompts[item])]
-            critiques.add(self.judge(completion, references, "\n".join(source)), _why_not(completion, references))
-        return critiques
+        return judge_items(prompts, completions, columns, self._judge_item)
+
+    def _judge_item(self, completion: str, prompt: str, column: Column) -> tuple[Critique | None, str]:
+        references = column("reference")
+        source = column("source") + column("passages") or [prompt]
+        return self.judge(completion, references, "\n".join(source)), _why_not(completion, references)
 
     def judge(self, completion: str, references: Sequence[str], source: str = "") -> Critique | None:
         """One completion against its references; None where there is none with a word in it."""

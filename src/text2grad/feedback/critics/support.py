@@ -24,20 +24,19 @@ from text2grad.feedback.critics.facts import Number, numbers_of, same_value
 from text2grad.feedback.critics.protocol import Critiques, Prompt
 from text2grad.feedback.critics.words import (
     UNENCODABLE,
+    Column,
     Remark,
     Word,
     cite,
-    column_at,
     encodable,
+    judge_items,
     listed,
     ngrams,
-    prompt_text,
     quotes_of,
     repeated,
     sentences_about,
     sentences_of,
     stretches_of,
-    texts_in,
     unspaced,
     words_of,
 )
@@ -95,18 +94,14 @@ class SupportCritic:
         self.settings = settings or SupportSettings()
 
     def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]) -> Critiques:
-        critiques = Critiques()
-        for item, completion in enumerate(completions):
-            prompt = prompt_text(prompts[item])
-            passages = texts_in(column_at(columns, "passages", item), "passages", item)
-            passages = passages or texts_in(column_at(columns, "source", item), "source", item)
-            if not passages and len(prompt.split()) >= self.settings.thin:
-                passages, prompt = [prompt], ""
-            references = texts_in(column_at(columns, "reference", item), "reference", item)
-            critiques.add(
-                self.judge(completion, passages, prompt, references), self._why_not(completion, passages, references)
-            )
-        return critiques
+        return judge_items(prompts, completions, columns, self._judge_item)
+
+    def _judge_item(self, completion: str, prompt: str, column: Column) -> tuple[Critique | None, str]:
+        passages, references = column("passages") or column("source"), column("reference")
+        if not passages and len(prompt.split()) >= self.settings.thin:
+            passages, prompt = [prompt], ""
+        critique = self.judge(completion, passages, prompt, references)
+        return critique, self._why_not(completion, passages, references)
 
     def _why_not(self, completion: str, passages: Sequence[str], references: Sequence[str]) -> str:
         if not encodable(completion, *passages, *references):

@@ -7,21 +7,18 @@ written without spaces are compared character by character.
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 from text2grad._checked import shorten
 from text2grad.errors import InvalidData
-from text2grad.feedback import text as language
-from text2grad.feedback.critics.protocol import Prompt
+from text2grad.feedback.critics.protocol import Critiques, Prompt
 from text2grad.feedback.text import FUNCTION_WORDS, Text, stem
-from text2grad.types import Quote, Verdict
+from text2grad.types import Critique, Quote, Verdict
+from text2grad.writing import ONE_UNSPACED, UNSPACED
 
-UNSPACED = f"[{language.UNSPACED}]"
-"""A character of a script without spaces between words, for a regular expression."""
-_UNSPACED = re.compile(UNSPACED)
-_PIECE = re.compile(f"{UNSPACED}|[^{language.UNSPACED}]+")
+_PIECE = re.compile(f"[{UNSPACED}]|[^{UNSPACED}]+")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _BREAK = re.compile(r"[.!?…:;。！？；\n]")
 """Between two words: what a quote does not reach across."""
@@ -44,7 +41,7 @@ def words_of(text: Text) -> list[Word]:
     words: list[Word] = []
     ascii_only = text.raw.isascii()
     for start, end, word in text.words:
-        if ascii_only or not _UNSPACED.search(text.raw, start, end):
+        if ascii_only or not ONE_UNSPACED.search(text.raw, start, end):
             words.append(Word(start, end, stem(word), word not in FUNCTION_WORDS))
         else:
             pieces = ((match.span(), match[0].lower()) for match in _PIECE.finditer(text.raw, start, end))
@@ -54,7 +51,7 @@ def words_of(text: Text) -> list[Word]:
 
 def unspaced(raw: str) -> bool:
     """Whether most of a text is in a script without spaces, so that a "word" of it is a character."""
-    return not raw.isascii() and 2 * len(_UNSPACED.findall(raw)) > len(raw)
+    return not raw.isascii() and 2 * len(ONE_UNSPACED.findall(raw)) > len(raw)
 
 
 def sentences_of(text: Text) -> list[tuple[int, int]]:
@@ -177,6 +174,27 @@ def texts_in(value: Any, column: str, item: int) -> list[str]:
     raise InvalidData(
         f"item {item}: {column} should be a text, a list of texts or a list of such lists, got {shorten(value)}"
     )
+
+
+Column = Callable[[str], list[str]]
+"""Name of a column → the texts that an item has there."""
+
+
+def judge_items(
+    prompts: Sequence[Prompt],
+    completions: Sequence[str],
+    columns: dict[str, Sequence[Any]],
+    judge: Callable[[str, str, Column], tuple[Critique | None, str]],
+) -> Critiques:
+    """`judge`: completion, prompt, what the item's columns hold → critique, and the reason if that is None."""
+    critiques = Critiques()
+    for item, completion in enumerate(completions):
+
+        def column(name: str, item: int = item) -> list[str]:
+            return texts_in(column_at(columns, name, item), name, item)
+
+        critiques.add(*judge(completion, prompt_text(prompts[item]), column))
+    return critiques
 
 
 def prompt_text(prompt: Prompt) -> str:
