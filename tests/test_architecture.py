@@ -135,6 +135,17 @@ def test_every_module_says_what_it_is() -> None:
     assert silent == []
 
 
+def test_a_class_name_has_one_meaning() -> None:
+    """Private names aside. `Stop` of sandbox/inside is met by nobody outside the sandbox."""
+    places: dict[str, list[str]] = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(str(path.relative_to(SOURCE)))
+    shared = {name: where for name, where in places.items() if len(where) > 1}
+    assert shared.keys() <= {"Stop", "CodeSettings"}, shared
+
+
 def test_the_readme_draws_every_room() -> None:
     drawn = set(re.findall(r"^  (\w+(?:\.py|/)) ", (ROOT / "README.md").read_text(), re.MULTILINE))
     files = {path.name for path in SOURCE.glob("*.py")} | {

@@ -56,15 +56,15 @@ class AnnotateSettings:
     RENAMED: ClassVar = {"people.columns": "columns"}
     task: str = "jsonl"
     """jsonl: the input is a file of rows, or of people. defacto, qa_feedback, slf5k, ultrafeedback: a data set's file
-    as published, whose feedback the critic `people` takes over. Or your own task as package.module:object; leave IN out
-    if it reads no file."""
+    as published; the critic `people` uses its feedback. Or your own task as package.module:object; leave IN out if it
+    reads no file."""
     task_options: dict[str, Any] = field(default_factory=dict)
     """Options of the task, as task_options.NAME=value."""
     critic: str = "people"
-    """Who writes the critiques: people, reference, support, code, openai:MODEL, module:object, the folder of a reward
-    model, or first(…), merge(…), weighted(0.7*a, 0.3*b) of these."""
+    """Who writes the critiques: people, reference, support, grounded, code, openai:MODEL, module:object, the folder
+    of a reward model, or first(…), merge(…), weighted(0.7*a, 0.3*b) of these."""
     batch: Annotated[Int, Gt(0)] = 256
-    """Lines that are read, judged and written together; memory grows with it, and with nothing else."""
+    """Lines that are read, judged and written together. Memory depends on this alone."""
     critics: CriticSettings = field(default_factory=CriticSettings)
     """Settings of the critics."""
     columns: dict[str, str] = field(default_factory=dict)

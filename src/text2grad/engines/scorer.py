@@ -22,8 +22,8 @@ from text2grad.runs import Closable
 from text2grad.tasks.examples import example_of
 from text2grad.types import Completion, Example, Rollout
 
-Rows = Sequence[Mapping[str, Any]]
-Ids = Sequence[Sequence[int]]
+EngineRows = Sequence[Mapping[str, Any]]
+BatchIds = Sequence[Sequence[int]]
 
 
 class Scorer(Closable):
@@ -44,13 +44,17 @@ class Scorer(Closable):
         self._is_async = inspect.iscoroutinefunction(made) or inspect.iscoroutinefunction(type(made).__call__)
         self._thread: ThreadPoolExecutor | None = None
 
-    def __call__(self, rows: Rows, ids: Ids, masks: Ids = (), truncated: Sequence[bool] = ()) -> list[Rollout]:
+    def __call__(
+        self, rows: EngineRows, ids: BatchIds, masks: BatchIds = (), truncated: Sequence[bool] = ()
+    ) -> list[Rollout]:
         """`rows`: the data set's, with `prompt` and whatever the critic takes by name. `masks`: rewards outside of them
         go to the last token inside; a row without any token inside becomes unscored."""
         examples, completions = self._asked(rows, ids)
         return _inside(self.reward_function(examples, completions, truncated=truncated), masks)
 
-    async def later(self, rows: Rows, ids: Ids, masks: Ids = (), truncated: Sequence[bool] = ()) -> list[Rollout]:
+    async def later(
+        self, rows: EngineRows, ids: BatchIds, masks: BatchIds = (), truncated: Sequence[bool] = ()
+    ) -> list[Rollout]:
         """The same without holding up an event loop. A critic that is not async works in one thread of its own."""
         if not self._is_async:
             self._thread = self._thread or ThreadPoolExecutor(1)
@@ -66,12 +70,12 @@ class Scorer(Closable):
             self._thread = None
         self.reward_function.close()
 
-    def _asked(self, rows: Rows, ids: Ids) -> tuple[list[Example], list[Completion]]:
+    def _asked(self, rows: EngineRows, ids: BatchIds) -> tuple[list[Example], list[Completion]]:
         examples = [example_of(dict(row), f"row-{place}") for place, row in enumerate(rows)]
         return examples, [completion_of(self.tokenizer, each) for each in ids]
 
 
-def _inside(rollouts: list[Rollout], masks: Ids) -> list[Rollout]:
+def _inside(rollouts: list[Rollout], masks: BatchIds) -> list[Rollout]:
     return [masked(rollout, mask) for rollout, mask in zip(rollouts, masks, strict=True)] if masks else rollouts
 
 

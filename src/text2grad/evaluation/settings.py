@@ -41,8 +41,8 @@ class EvaluateSettings(ModelSettings):
     examples: Annotated[Int, Ge(0)] = 0
     """Evaluate the first so many examples; 0: all."""
     critic: str | None = None
-    """Who scores the completions: reference, support, code, openai:MODEL, module:object, the folder of a reward model;
-    null: the task's own critic."""
+    """Who scores the completions: reference, support, grounded, code, openai:MODEL, module:object, the folder of a
+    reward model; null: the task's own critic."""
     samples: Annotated[Int, Ge(0)] = 0
     """Also sample so many completions of each example, or `best_of` if that is more; 0: only the greedy ones."""
     best_of: Annotated[Int, Ge(0)] = 0

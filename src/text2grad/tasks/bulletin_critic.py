@@ -34,7 +34,7 @@ from text2grad.tasks.bulletin import (
     SITES,
     STATES,
     THINGS,
-    State,
+    PersonState,
     article,
     bulletins,
     capital,
@@ -66,7 +66,7 @@ _HOLES = {f"{{{hole}}}": code for hole, (code, _) in _CLASSES.items()} | _NUMBER
 """A hole of the templates → its class."""
 _FIRST_OWN = 0x100
 """Words of the templates themselves get characters from here on."""
-_STATES: dict[str, State] = {state: state for state in STATES} | {"dead": "killed", "injured": "hurt"}
+_STATES: dict[str, PersonState] = {state: state for state in STATES} | {"dead": "killed", "injured": "hurt"}
 
 
 def _own_code(word: str) -> str:

@@ -248,7 +248,7 @@ def critic_digests(*critics: Critic | str | None) -> dict[str, str]:
 
 
 class RewardFunctions(Closable):
-    """Who judges in a run: what is learned from, and what is held out; and what both may spend together."""
+    """The critics of a run: one for training, one for evaluation, one budget."""
 
     def __init__(self, settings: Any, critic: Critic | str, other: str | None, *, scalar: bool = False) -> None:
         """`other`: judges held-out completions; None: the same critic."""

@@ -34,15 +34,15 @@ class PeopleSettings:
 
     RENAMED: ClassVar = {"delimiter": None, "kind": Renamed("kind", {"rows": "auto", "csv": "auto"})}
     kind: ToolKind = "auto"
-    """Whose items the file holds; `auto` looks at them, and takes what is no labelling tool's for rows."""
+    """Which labelling tool wrote the file. `auto` looks at its items; anything else is read as rows."""
     labels: Mapping[str, Verdict] = field(
         default_factory=lambda: {"good": "good", "poor": "poor", "neutral": "neutral"}
     )
     """Label → verdict; case does not matter. An item with another label is rejected and says so."""
     units: Units = "auto"
-    """What offsets of labelling tools count: `characters` (Unicode code points) or `utf16` units, as browsers do, where
-    an emoji is two. `auto` finds out from the region's own text, then from which reading is possible; an item that
-    leaves it open is rejected. What this package suggested, and nobody changed, is in characters always."""
+    """Unit of a labelling tool's offsets: `characters` (Unicode code points), or `utf16` units as in browsers, where an
+    emoji counts as two. `auto` compares with the region's own text, then takes the only unit that is possible. If both
+    are, the item is rejected. Unchanged suggestions of this package are always in characters."""
     suggestions: bool = False
     """Where nobody has annotated an item, take what was suggested to them (a tool's predictions) for an annotation."""
     encoding: str = "utf-8"
