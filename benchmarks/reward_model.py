@@ -42,7 +42,7 @@ from text2grad.feedback.settings import LearnedSettings
 from text2grad.models.load import load_model
 from text2grad.models.reward.critic import RewardCritic
 from text2grad.models.reward.model import RewardModel
-from text2grad.models.reward.template import Encoded, written
+from text2grad.models.reward.template import FilledTemplate, written
 from text2grad.models.sampling import ModelSampler, SamplingSettings
 from text2grad.models.settings import LoraSettings, PolicySettings, Template
 from text2grad.types import Alignment, Critique, Span
@@ -55,7 +55,7 @@ Items = Sequence[tuple[str, str]]
 
 
 class Judgement(NamedTuple):
-    encoded: Encoded
+    encoded: FilledTemplate
     probs: Any
     """(T + 1, 3)"""
     critique: Critique
@@ -121,7 +121,7 @@ class TimedCritic(RewardCritic):
         self.clock.append(time.perf_counter())
         return self.encoded
 
-    def predict(self, encoded: Sequence[Encoded | None]) -> Any:
+    def predict(self, encoded: Sequence[FilledTemplate | None]) -> Any:
         self.predictions = super().predict(encoded)
         self.clock.append(time.perf_counter())
         return self.predictions

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "text2grad"
 
 LAYERS = [
-    {"errors", "secrets"},
+    {"errors", "secrets", "writing"},
     {"_checked", "plugins"},
     {"types", "config"},
     {"runs", "sandbox"},
@@ -133,6 +133,17 @@ def test_functions_fit_in_a_head() -> None:
 def test_every_module_says_what_it_is() -> None:
     silent = [path for path in SOURCE.rglob("*.py") if not ast.get_docstring(ast.parse(path.read_text()))]
     assert silent == []
+
+
+def test_a_class_name_has_one_meaning() -> None:
+    """Private names aside. `Stop` of sandbox/inside is met by nobody outside the sandbox."""
+    places: dict[str, list[str]] = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(str(path.relative_to(SOURCE)))
+    shared = {name: where for name, where in places.items() if len(where) > 1}
+    assert shared.keys() <= {"Stop", "CodeSettings"}, shared
 
 
 def test_the_readme_draws_every_room() -> None:

@@ -61,14 +61,16 @@ def test_the_critic_of_the_readme_trains_as_the_readme_says(
 
 def test_the_loop_of_the_readme_is_the_loop() -> None:
     """The README's verbs are those of `Trainer.train`, in the same order."""
-    assert re.findall(r"\b(\w+)\(", LOOP) == [*("steps", "sample_and_judge", "collate", "estimator", "update", "log")]
+    verbs = ["steps", "sample_and_judge", "collate", "estimator", "update", "evaluate", "log"]
+    assert re.findall(r"\b(\w+)\(", LOOP) == verbs
     code = (ROOT / "src" / "text2grad" / "training" / "rl.py").read_text(encoding="utf-8")
     calls = [
         "in run.steps(",
         "self.sample_and_judge(",
         "self.collate(",
         "self.advantages(",
-        "self.update(",
+        "self.update(step, batch, advantages",
+        "measured, held_out = self.evaluate(step)",
         "run.log(metrics |",
     ]
     places = [code.index(call) for call in calls]

@@ -30,7 +30,7 @@ RIDGE = 1.0
 
 
 class Item(NamedTuple):
-    clauses: list[grounded.Clause]
+    clauses: list[grounded.CompletionClause]
     marked: "np.ndarray[Any, np.dtype[np.bool_]]"
     """Of each character: whether people called it ungrounded."""
     objected: "np.ndarray[Any, np.dtype[np.bool_]]"

@@ -26,7 +26,7 @@ from studies.reward_model.weak import by_support, corrupted
 from text2grad import config
 from text2grad.feedback.settings import LearnedSettings
 from text2grad.models.reward.critic import RewardCritic
-from text2grad.models.reward.template import Encoded
+from text2grad.models.reward.template import FilledTemplate
 from text2grad.tasks.annotated import Annotated
 from text2grad.training.reward_model import RewardModelTrainer
 from text2grad.training.settings import RewardModelSettings
@@ -112,14 +112,14 @@ def said(args: argparse.Namespace, path: str, part: Part) -> dict[str, Any]:
     return found | {"calibration": config.plain(model.calibration), "class_weights": model.class_weights_3.tolist()}
 
 
-def _numbers(critic: RewardCritic, encoded: Sequence[Encoded]) -> list[dict[str, Any]]:
+def _numbers(critic: RewardCritic, encoded: Sequence[FilledTemplate]) -> list[dict[str, Any]]:
     outs = critic.model.predict(encoded, critic.options.batch_tokens)
     return [
         {"offsets": one.offsets.tolist(), "out": _rounded(out.tolist())} for one, out in zip(encoded, outs, strict=True)
     ]
 
 
-def _texts(critic: RewardCritic, encoded: Sequence[Encoded]) -> list[dict[str, Any]]:
+def _texts(critic: RewardCritic, encoded: Sequence[FilledTemplate]) -> list[dict[str, Any]]:
     return [
         {"text": critic.tokenizer.decode(one.token_ids, skip_special_tokens=True), "cut": one.truncated}
         for one in critic.sampler([one.ids for one in encoded], None)

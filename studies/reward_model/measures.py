@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from text2grad.errors import InvalidData
-from text2grad.feedback.agreement import Agreement, Judged, Numbers, Offsets, Units, places_of, summed
+from text2grad.feedback.agreement import Agreement, Judged, Numbers, Offsets, WeightedPlaces, places_of, summed
 from text2grad.feedback.align import SIGN, project
 from text2grad.feedback.critics.words import words_of
 from text2grad.feedback.text import Text
@@ -31,7 +31,7 @@ def by_content(items: Iterable[Judged]) -> dict[Verdict, Agreement]:
     return summed(items, _content)
 
 
-def _content(item: Judged) -> Units:
+def _content(item: Judged) -> WeightedPlaces:
     words = content_words(item.text)
     return np.stack([words[:, 0], words[:, 0] + 1], axis=1), (words[:, 1] - words[:, 0]).astype(float)
 

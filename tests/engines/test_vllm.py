@@ -14,7 +14,7 @@ from tests.engines.loopback import BAD_IDS, Loopback
 from tests.training.trainings import HELD_OUT, driving, metrics_of, rows_of, said, trainer
 from text2grad import config
 from text2grad.engines import servers
-from text2grad.engines.servers import Answer, servers_at
+from text2grad.engines.servers import ServedCompletion, servers_at
 from text2grad.engines.vllm import agree, sums_of
 from text2grad.errors import ConfigError, RunError
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
@@ -335,10 +335,12 @@ def test_what_was_sampled_before_a_kill_is_what_is_learned_from(loopback: Any, t
 
 
 def test_two_servers_agree_up_to_the_first_id_that_differs() -> None:
-    known = Answer((5, 6, 7), (-1.0, -2.0, -3.0), False)
-    assert agree(Answer((5, 6, 8), (-1.01, -2.0, -9.0), False), known, 0.1)
-    assert not agree(Answer((5, 6, 8), (-1.3, -2.0, -9.0), False), known, 0.1)
-    assert not agree(Answer((9, 6, 7), (-1.0, -2.0, -3.0), False), known, 0.1), "nothing in common proves nothing"
+    known = ServedCompletion((5, 6, 7), (-1.0, -2.0, -3.0), False)
+    assert agree(ServedCompletion((5, 6, 8), (-1.01, -2.0, -9.0), False), known, 0.1)
+    assert not agree(ServedCompletion((5, 6, 8), (-1.3, -2.0, -9.0), False), known, 0.1)
+    assert not agree(ServedCompletion((9, 6, 7), (-1.0, -2.0, -3.0), False), known, 0.1), (
+        "nothing in common proves nothing"
+    )
 
 
 def test_a_rollout_of_another_engine_keeps_its_own_log_probs(loopback: Any, tmp_path: Path) -> None:

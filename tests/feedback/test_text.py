@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from text2grad.feedback.text import PIECE, UNSPACED, Text, sentences, splits_word
+from text2grad.feedback.text import PIECE, Text, sentences, splits_word
+from text2grad.writing import UNSPACED
 
 
 @pytest.mark.parametrize("character", ["ไ", "ລ", "မ", "ខ", "の", "ア", "漢", "서", "ﾊ", "𠀋"])

@@ -18,7 +18,7 @@ from text2grad import config
 from text2grad.cli import main
 from text2grad.commands.launching import NAMES, config_file, launcher
 from text2grad.errors import ConfigError
-from text2grad.models.parallel import Processes
+from text2grad.models.parallel import AccelerateWorld
 from text2grad.models.reward.model import RewardModel
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.runs import encode_row, read_jsonl
@@ -282,12 +282,12 @@ def test_trackers_that_are_not_there_are_named(monkeypatch: pytest.MonkeyPatch) 
     """Accelerate itself would say nothing and write nothing."""
     monkeypatch.setattr("accelerate.tracking.get_available_trackers", list)
     with pytest.raises(ConfigError, match=r"no tracker 'tensorbord'; did you mean tensorboard"):
-        Processes("cpu", ("tensorbord",))
+        AccelerateWorld("cpu", ("tensorbord",))
     with pytest.raises(ConfigError, match=r"wandb is not installed; pip install wandb"):
-        Processes("cpu", ("wandb",))
+        AccelerateWorld("cpu", ("wandb",))
 
 
 def test_deepspeed_from_accelerate_itself_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
     with pytest.raises(ConfigError, match="text2grad does not run on: use --launch ddp"):
-        Processes("cpu")
+        AccelerateWorld("cpu")

@@ -7,14 +7,16 @@ import pytest
 
 from tests.report.made_runs import METRICS
 from text2grad.report.arms import Point, arms_of
-from text2grad.report.folders import Run
+from text2grad.report.folders import LoggedRun
 from text2grad.report.panels import locality_gaps, time_by_part
 from text2grad.report.words import compare
 from text2grad.types import MetricInfo
 
 
-def run(name: str, scores: dict[int, float], key: str = "held_out/score", **config: Any) -> Run:
-    return Run(Path(name), name, {update: {key: score} for update, score in scores.items()}, config, declared=METRICS)
+def run(name: str, scores: dict[int, float], key: str = "held_out/score", **config: Any) -> LoggedRun:
+    return LoggedRun(
+        Path(name), name, {update: {key: score} for update, score in scores.items()}, config, declared=METRICS
+    )
 
 
 def test_runs_that_differ_in_the_seed_alone_are_one_arm() -> None:
@@ -82,7 +84,7 @@ def test_nothing_is_called_a_rise_that_is_none(scores: dict[int, float], sentenc
 def test_means_that_are_equal_when_rounded_have_their_n_interval_and_critic_too() -> None:
     """Two standard errors of 0.1 / 5 each: 1.96 times the root of their squares' sum is 0.055."""
     rows = {at: {"held_out/score": 0.5, "held_out/std": 0.1, "held_out/n": 25.0} for at in (0, 9)}
-    (sentence,) = compare(arms_of([Run(Path("a"), "a", rows)])).sentences
+    (sentence,) = compare(arms_of([LoggedRun(Path("a"), "a", rows)])).sentences
     assert sentence.endswith("over 9 updates: 0 ± 0.055 (95 %, n = 25, critic reference), within noise.")
     assert "stayed at 0.500" in sentence
 
@@ -100,7 +102,7 @@ def test_without_held_out_scores_it_says_what_it_compares_instead() -> None:
     said = compare(arms_of([run("a", {1: 0.1, 9: 0.3}, "score/mean", x=1), run("b", {}, x=2)]))
     assert said.key == "score/mean"
     assert "no held-out scores" in said.sentences[-2] and said.sentences[-1].endswith("in b.")
-    undeclared = Run(Path("a"), "a", {0: {"held_out/loss": 2.0}, 1: {"held_out/loss": 1.0}})
+    undeclared = LoggedRun(Path("a"), "a", {0: {"held_out/loss": 2.0}, 1: {"held_out/loss": 1.0}})
     assert compare(arms_of([undeclared])).headline == "a: held_out/loss 2.00 → 1.00 in 1 update"
     assert "No scores yet" in compare(arms_of([run("a", {})])).sentences[0]
 
@@ -141,7 +143,7 @@ def test_locality_is_compared_between_the_arms() -> None:
     span = {1: {"locality/good": 0.1, "locality/poor": -0.2}, 2: {"locality/good": 0.1, "locality/poor": 0.0}}
     scalar = {1: {"locality/good": 0.0, "locality/poor": -0.1}, 2: {"locality/good": 0.2, "locality/poor": 0.1}}
     scalar[3] = {"locality/good": 5.0}
-    arms = arms_of([Run(Path("a"), "span", span, {"x": 1}), Run(Path("b"), "scalar", scalar, {"x": 2})])
+    arms = arms_of([LoggedRun(Path("a"), "span", span, {"x": 1}), LoggedRun(Path("b"), "scalar", scalar, {"x": 2})])
     assert locality_gaps(arms) == (
         ["good − poor", "mean", "spread over updates", "above 0"],
         [
@@ -155,7 +157,7 @@ def test_locality_is_compared_between_the_arms() -> None:
 
 def test_time_is_of_every_part_that_was_measured_over_all_updates() -> None:
     rows = {1: {"time/sample": 2.0, "time/other": 1.0}, 2: {"time/sample": 4.0, "time/evaluate": 3.0, "time/new": 0.5}}
-    assert time_by_part(arms_of([Run(Path("a"), "a", rows)])) == (
+    assert time_by_part(arms_of([LoggedRun(Path("a"), "a", rows)])) == (
         ["seconds per update", "a"],
         [
             ["sample", "3.00 (57%)"],
@@ -171,16 +173,19 @@ def test_time_is_of_every_part_that_was_measured_over_all_updates() -> None:
 def test_without_a_known_measure_a_metric_with_a_direction_is_compared() -> None:
     rows = {1: {"train/noise": 5.0, "held_out/error": 0.4}, 2: {"train/noise": 5.0, "held_out/error": 0.1}}
     declared = {"held_out/error": MetricInfo("Error rate", "", "lower"), "train/noise": MetricInfo("N", "", "higher")}
-    runs = [Run(Path("a"), "a", rows, {"x": 1}, declared=declared), run("b", {1: 0.4, 2: 0.3}, "held_out/error", x=2)]
+    runs = [
+        LoggedRun(Path("a"), "a", rows, {"x": 1}, declared=declared),
+        run("b", {1: 0.4, 2: 0.3}, "held_out/error", x=2),
+    ]
     said = compare(arms_of(runs))
     assert (said.key, said.headline) == ("held_out/error", "a ends at 0.100, b at 0.300")
     assert said.sentences[0] == "a: error rate fell from 0.400 to 0.100 between updates 1 and 2."
     assert said.sentences[-1] == "a reached the final value of b, 0.300, by update 2."
 
 
-def evaluated(name: str, scores: dict[int, float], std: float, **config: Any) -> Run:
+def evaluated(name: str, scores: dict[int, float], std: float, **config: Any) -> LoggedRun:
     rows = {at: {"held_out/score": score, "held_out/std": std, "held_out/n": 100.0} for at, score in scores.items()}
-    return Run(Path(name), name, rows, config, declared=METRICS)
+    return LoggedRun(Path(name), name, rows, config, declared=METRICS)
 
 
 def test_a_change_within_noise_is_not_called_a_rise() -> None:

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from text2grad.report.arms import Point
-from text2grad.report.charts import Chart, Line, smooth, tick_labels, ticks
+from text2grad.report.charts import Chart, Series, smooth, tick_labels, ticks
 
 NUMBERS = st.floats(-1e9, 1e9, allow_nan=False)
 
 
-def line(*values: float, label: str = "a", style: int = 0) -> Line:
-    return Line(label, [Point(update, value, value, value) for update, value in enumerate(values)], style)
+def line(*values: float, label: str = "a", style: int = 0) -> Series:
+    return Series(label, [Point(update, value, value, value) for update, value in enumerate(values)], style)
 
 
 @given(NUMBERS, NUMBERS, st.integers(3, 7))
@@ -46,7 +46,7 @@ def test_a_higher_number_is_higher_on_the_paper() -> None:
 
 
 def test_spread_is_a_band_and_one_run_has_none() -> None:
-    seeds = Line("a", [Point(0, 1.0, 0.5, 1.5), Point(1, 2.0, 2.0, 2.5)], 0)
+    seeds = Series("a", [Point(0, 1.0, 0.5, 1.5), Point(1, 2.0, 2.0, 2.5)], 0)
     assert 'class="band c0"' in Chart("t", "n", [seeds]).svg(440, 240)
     assert "band" not in Chart("t", "n", [line(1.0, 2.0)]).svg(440, 240)
 
@@ -82,7 +82,7 @@ def test_smoothing_is_a_running_mean_that_is_shorter_at_the_ends() -> None:
 
 
 def test_the_table_says_the_spread_and_what_is_not_there() -> None:
-    one = Line("a", [Point(0, 1.0, 0.5, 1.5)], 0)
+    one = Series("a", [Point(0, 1.0, 0.5, 1.5)], 0)
     assert Chart("t", "n", [one, line(1.0, 2.0, label="b")]).table()[1] == [
         ["0", "1.00 (0.500 to 1.50)", "1.00"],
         ["1", "–", "2.00"],

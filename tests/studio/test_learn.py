@@ -15,7 +15,7 @@ from text2grad.report.folders import read_runs
 from text2grad.report.page import build
 from text2grad.runs import read_jsonl
 from text2grad.studio import words
-from text2grad.studio.learn import Direct, Lessons, warnings_of
+from text2grad.studio.learn import Direct, LearnData, warnings_of
 from text2grad.studio.settings import StudioSettings
 from text2grad.studio.store import Store
 from text2grad.studio.worker import Cancelled, Progress, Worker
@@ -172,7 +172,7 @@ def test_the_same_learning_gives_the_same_weights(tmp_path: Path, settings: Stud
 def test_a_correction_makes_what_it_put_in_likelier(worker: Worker) -> None:
     assert worker.model is not None
     say(worker, 1, feedback="", revision="The crane fell at noon.")
-    direct = Direct(worker.model, Lessons.of(worker.store, 0, 4, 99))
+    direct = Direct(worker.model, LearnData.of(worker.store, 0, 4, 99))
     assert direct.corrections is not None
     learn(worker)
     rows = list(read_jsonl(worker.folder / "runs" / "learn-00001" / "metrics.jsonl"))
@@ -187,12 +187,12 @@ def test_only_what_a_correction_changed_is_a_target(worker: Worker) -> None:
     text = "Nobody was hurt, said the port's master on Monday."
     _, (made,) = worker.model.encoded(words.example_in(prompt), [text])
     body = {**row, **made.to_json(), "logprobs": [-1.0] * len(made.token_ids)}
-    lessons = Lessons.of(worker.store, 0, 0, 99)
+    data = LearnData.of(worker.store, 0, 0, 99)
     said = {"revision": text.replace("Monday", "Tuesday"), "score": None, "feedback": "", "author": "Ada"}
     found: dict[str, list[Any]] = {"spans": [], "missed": [], "omissions": []}
     critique = {"id": 1, "completion": 1, "prompt": row["prompt"], "version": 1, "alignment": found, **said}
-    lessons = replace(lessons, critiques=[critique], completions={1: body}, prompts={row["prompt"]: prompt})
-    batch = Direct(worker.model, lessons).corrections
+    data = replace(data, critiques=[critique], completions={1: body}, prompts={row["prompt"]: prompt})
+    batch = Direct(worker.model, data).corrections
     assert batch is not None
     counted = [int(i) for i in batch.loss_weights_BT[0].nonzero()[:, 0]]
     _, (revised,) = worker.model.encoded(words.example_in(prompt), [said["revision"] or ""])
@@ -205,7 +205,7 @@ def test_scores_of_two_completions_move_them_apart(worker: Worker) -> None:
     say(worker, 1, feedback="", score=1.0)
     say(worker, 2, feedback="", score=-0.5)
     say(worker, 4, feedback="", score=1.0)  # alone with its prompt: nothing to compare it with
-    gains = Direct(worker.model, Lessons.of(worker.store, 0, 0, 99))._by_scores()
+    gains = Direct(worker.model, LearnData.of(worker.store, 0, 0, 99))._by_scores()
     # Above the other by 1.5, which counts as 1, of which half.
     assert [float(row[0]) for row in gains] == [0.5, -0.5, 0.0]
 
@@ -217,7 +217,7 @@ def test_what_is_new_comes_first_where_there_is_more_than_there_are_turns(worker
         worker.store.add_version(1, 0, body, {})
 
     def chosen(most: int) -> set[int]:
-        return {row["id"] for row in Lessons.of(worker.store, 1, 0, most).critiques}
+        return {row["id"] for row in LearnData.of(worker.store, 1, 0, most).critiques}
 
     assert chosen(1) == {two} and chosen(2) == {one, two} and chosen(9) == {one, two, three}
 

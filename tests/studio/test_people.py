@@ -12,7 +12,7 @@ import pytest
 
 from tests.studio.made import TEXT, Client, Served, filled
 from text2grad.feedback.people import PeopleSettings, Rejected, read_people
-from text2grad.studio.exports import rows_of
+from text2grad.studio.exports import critique_rows
 from text2grad.studio.people import agreement_of, day_of, progress_of
 from text2grad.studio.store import Store
 from text2grad.tasks.annotated import load_annotated
@@ -83,7 +83,7 @@ def written(served: Served) -> list[dict[str, Any]]:
     by_hand = [{"start": 5, "end": 10, "verdict": "poor", "severity": 0.6, "comment": "“which?” 🦩"}]
     say(ada, 2, feedback='"Nine" is wrong.', spans=by_hand)
     say(served.client("Ben #2"), 2, revision="Nine ships left on Monday.")
-    return rows_of(served.store)
+    return critique_rows(served.store)
 
 
 def places(rows: Any) -> list[list[tuple[int, int, str]]]:
@@ -136,5 +136,5 @@ def test_labelling_tools_bring_back_the_same_spans(served: Served, tmp_path: Pat
 
 def test_nothing_to_agree_on_is_no_error(tmp_path: Path) -> None:
     store = Store(tmp_path / "studio.sqlite")
-    assert agreement_of(store)["people"] == [] and rows_of(store) == []
+    assert agreement_of(store)["people"] == [] and critique_rows(store) == []
     store.close()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from text2grad.errors import InvalidData
-from text2grad.tasks.annotated import Annotated, digest_of, load_annotated, prompt_key, split_by_prompt
+from text2grad.tasks.annotated import Annotated, load_annotated, prompt_key, rows_digest, split_by_prompt
 from text2grad.types import Alignment, Critique, Message, Span
 
 ROW: dict[str, Any] = {
@@ -104,8 +104,10 @@ def test_about_the_share_is_held_out_another_seed_holds_out_others_and_more_data
 
 def test_the_digest_sees_every_field() -> None:
     plain = rows(["a", "b"])
-    assert digest_of(plain) == digest_of(rows(["a", "b"]))
-    assert len({digest_of(plain), digest_of(plain[::-1]), digest_of(plain[:1]), digest_of(rows(["a", "c"]))}) == 4
+    assert rows_digest(plain) == rows_digest(rows(["a", "b"]))
+    assert (
+        len({rows_digest(plain), rows_digest(plain[::-1]), rows_digest(plain[:1]), rows_digest(rows(["a", "c"]))}) == 4
+    )
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -21,7 +21,7 @@ from text2grad.models.tiny import tiny_model, tiny_tokenizer
 from text2grad.report.differences import over_seeds_and_examples
 from text2grad.runs import read_jsonl
 from text2grad.training import costs, schedule
-from text2grad.training.compare import CompareSettings, Job, baseline_of, plan
+from text2grad.training.compare import ArmJob, CompareSettings, baseline_of, plan
 from text2grad.training.compared import Compared
 from text2grad.training.schedule import Scheduler
 
@@ -272,7 +272,7 @@ def test_a_run_is_evaluated_fifteen_times_by_default(tmp_path: Path) -> None:
 class Process:
     """A run that ends when it is told to."""
 
-    def __init__(self, job: Job, log: list[str]) -> None:
+    def __init__(self, job: ArmJob, log: list[str]) -> None:
         self.job, self.returncode = job, None
         log.append(job.name)
 
@@ -287,7 +287,7 @@ def scheduled(arms: dict[str, Any], tmp_path: Path, ends: dict[str, list[tuple[i
     most = 0
 
     class Made(Scheduler):
-        def _begin(self, job: Job) -> None:
+        def _begin(self, job: ArmJob) -> None:
             nonlocal most
             self.waiting.remove(job)
             job.folder.parent.mkdir(parents=True, exist_ok=True)
@@ -399,7 +399,7 @@ def test_when_the_time_is_up_the_runs_are_asked_to_end_and_then_ended(
             self.returncode = -9
 
     class Made(Scheduler):
-        def _begin(self, job: Job) -> None:
+        def _begin(self, job: ArmJob) -> None:
             self.waiting.remove(job)
             self.running[job] = Stubborn()  # type: ignore[assignment]
 

@@ -18,7 +18,7 @@ from text2grad import config
 from text2grad.errors import ConfigError, CriticError, InvalidData, RunError
 from text2grad.feedback.labels import verdicts_of
 from text2grad.feedback.people import Rejected
-from text2grad.models.parallel import Processes
+from text2grad.models.parallel import AccelerateWorld
 from text2grad.models.reward.calibrate import calibrated
 from text2grad.models.reward.critic import RewardCritic
 from text2grad.models.reward.model import RewardModel
@@ -514,13 +514,13 @@ def test_other_rows_are_another_run(tmp_path: Path) -> None:
 
 
 def test_weights_that_are_shared_out_have_no_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Processes.__init__
+    real = AccelerateWorld.__init__
 
     def sharded(self: Any, *words: Any, **named: Any) -> None:
         real(self, *words, **named)
         self.sharded = True
 
-    monkeypatch.setattr(Processes, "__init__", sharded)
+    monkeypatch.setattr(AccelerateWorld, "__init__", sharded)
     with pytest.raises(ConfigError, match="with --launch fsdp2 set keep=last"):
         start(tmp_path)
 

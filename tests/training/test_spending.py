@@ -12,7 +12,7 @@ from text2grad.cli import main
 from text2grad.feedback.critics.budget import Cost
 from text2grad.feedback.settings import BudgetSettings
 from text2grad.models.tiny import tiny_model, tiny_tokenizer
-from text2grad.training.spending import over_budget, share_of
+from text2grad.training.spending import budget_share, over_budget
 
 WORDS = [*SMALL, "updates=3", "critic=openai:m", "guard.nothing_learned=warn", "log.hindsight=0"]
 
@@ -192,8 +192,8 @@ def test_runs_without_a_model_critic_have_no_tally(given: list[str], tmp_path: P
 
 def test_processes_share_a_budget() -> None:
     limits = BudgetSettings(requests=7, tokens=100, money=3.0, price_in=1.0)
-    shares = [share_of(limits, 3, rank) for rank in range(3)]
+    shares = [budget_share(limits, 3, rank) for rank in range(3)]
     assert [share.requests for share in shares] == [3, 2, 2]
     assert sum(share.tokens or 0 for share in shares) == 100
     assert sum(share.money or 0 for share in shares) == pytest.approx(3.0)
-    assert share_of(BudgetSettings(), 3, 1) == BudgetSettings()
+    assert budget_share(BudgetSettings(), 3, 1) == BudgetSettings()

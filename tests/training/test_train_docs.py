@@ -69,7 +69,7 @@ def test_every_setting_that_is_named_exists() -> None:
 def test_the_settings_that_may_change_are_listed() -> None:
     free = (
         section("Resume")
-        .split("they decide memory, disk, and how critics are asked and paid:")[1]
+        .split("they affect memory, disk, and how critics are asked and paid:")[1]
         .split(". Changed data")[0]
     )
     assert tuple(re.findall(r"`(.+?)`", free)) == FREE

@@ -26,7 +26,7 @@ from text2grad.errors import CriticError, InvalidData, UsageError
 from text2grad.feedback.align.helpers import Helpers
 from text2grad.feedback.align.locator import Locator, locator_of
 from text2grad.feedback.align.settings import AlignSettings
-from text2grad.feedback.annotation import Fields, Read, annotate_file, digest_of, identity_of, read_items, rereadable
+from text2grad.feedback.annotation import Fields, Read, annotate_file, identity_of, input_digest, read_items, rereadable
 from text2grad.feedback.critics.budget import Budget
 from text2grad.feedback.critics.named import critic_named, models_in, sources_of
 from text2grad.feedback.critics.openai import OpenAICritic, server_of
@@ -56,15 +56,15 @@ class AnnotateSettings:
     RENAMED: ClassVar = {"people.columns": "columns"}
     task: str = "jsonl"
     """jsonl: the input is a file of rows, or of people. defacto, qa_feedback, slf5k, ultrafeedback: a data set's file
-    as published, whose feedback the critic `people` takes over. Or your own task as package.module:object; leave IN out
-    if it reads no file."""
+    as published; the critic `people` uses its feedback. Or your own task as package.module:object; leave IN out if it
+    reads no file."""
     task_options: dict[str, Any] = field(default_factory=dict)
     """Options of the task, as task_options.NAME=value."""
     critic: str = "people"
-    """Who writes the critiques: people, reference, support, code, openai:MODEL, module:object, the folder of a reward
-    model, or first(…), merge(…), weighted(0.7*a, 0.3*b) of these."""
+    """Who writes the critiques: people, reference, support, grounded, code, openai:MODEL, module:object, the folder
+    of a reward model, or first(…), merge(…), weighted(0.7*a, 0.3*b) of these."""
     batch: Annotated[Int, Gt(0)] = 256
-    """Lines that are read, judged and written together; memory grows with it, and with nothing else."""
+    """Lines that are read, judged and written together. Memory depends on this alone."""
     critics: CriticSettings = field(default_factory=CriticSettings)
     """Settings of the critics."""
     columns: dict[str, str] = field(default_factory=dict)
@@ -157,7 +157,7 @@ def _annotate(source: Path | None, target: Path, options: AnnotateSettings) -> i
     depends_on = identity_of(options, FREE, sources_of(options.critic))
     if ":" in options.task:
         # Whatever it reads: an edited task, or one that reads another file, makes another annotation.
-        depends_on["task_sha256"] = digest_of(read)
+        depends_on["task_sha256"] = input_digest(read)
     if models_in(critic) or locator is not None:
         # Wherever the address comes from: another server's critiques are another annotation.
         depends_on["settings"]["critics"]["openai"]["base_url"] = server_of(options.critics.openai)

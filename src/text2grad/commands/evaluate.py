@@ -70,9 +70,9 @@ def launched(device: str) -> tuple[World, str]:
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return ALONE, device
     from text2grad.models.load import device_named
-    from text2grad.models.parallel import Processes
+    from text2grad.models.parallel import AccelerateWorld
 
-    world = Processes(device_named(device))
+    world = AccelerateWorld(device_named(device))
     return world, str(world.device)
 
 

@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
 
     rejected: list[dict[str, Any]] = []
     with leaving_out() as aside:
-        rows = list(rows_of(name, str(source), args.split, rejected))
+        rows = list(imported_rows(name, str(source), args.split, rejected))
     seen: Counter[str] = Counter()
     rows = [row | {"id": numbered(str(row["id"]), seen)} for row in rows]
     rejected = sorted([*rejected, *(row.to_json() for row in aside.values())], key=lambda row: row["line"])
@@ -59,7 +59,9 @@ def run(args: argparse.Namespace) -> int:
     return 1 if rejected else 0
 
 
-def rows_of(name: str, source: str, split: str | None, rejected: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def imported_rows(
+    name: str, source: str, split: str | None, rejected: list[dict[str, Any]]
+) -> Iterator[dict[str, Any]]:
     """Completions with what people said, where the data set has them; else its examples."""
     from text2grad.feedback.people import Rejected
     from text2grad.tasks.annotated import fields_of

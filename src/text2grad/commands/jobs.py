@@ -21,7 +21,7 @@ RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """What vLLM takes as --max-lora-rank."""
 
 
-class Plan(NamedTuple):
+class JobSpec(NamedTuple):
     """What every job file says."""
 
     name: str
@@ -49,7 +49,7 @@ def job(args: argparse.Namespace, command: str, folder: str, settings: Any) -> s
             f"{settings.model!r}, which text2grad converts for itself; give model= a folder or a hub id"
         )
     name = re.sub(r"[^a-z0-9]+", "-", folder.lower()).strip("-")[-40:].strip("-") or "text2grad"
-    plan = Plan(f"t2g-{name}", nodes, servers, gpus, _body(args, command, folder, settings, nodes, gpus))
+    plan = JobSpec(f"t2g-{name}", nodes, servers, gpus, _body(args, command, folder, settings, nodes, gpus))
     return {"slurm": _slurm, "skypilot": _skypilot, "kubernetes": _kubernetes}[args.print_job](plan)
 
 
@@ -97,7 +97,7 @@ def _server_flags(settings: Any, gpus: int) -> list[str]:
     return flags
 
 
-def _slurm(plan: Plan) -> str:
+def _slurm(plan: JobSpec) -> str:
     end = "EACH"
     while end in plan.body:  # a setting may hold any line
         end += "_"
@@ -122,7 +122,7 @@ RANK=$SLURM_NODEID JOB=$SLURM_JOB_ID
 """
 
 
-def _skypilot(plan: Plan) -> str:
+def _skypilot(plan: JobSpec) -> str:
     return f"""\
 # Start: sky launch FILE. The run folder must lie on storage that all machines see: mount a bucket or a volume there.
 name: {plan.name}
@@ -139,7 +139,7 @@ run: |
 {textwrap.indent(plan.body, "  ")}"""
 
 
-def _kubernetes(plan: Plan) -> str:
+def _kubernetes(plan: JobSpec) -> str:
     total, has = plan.nodes + plan.servers, " and vLLM, each in its own environment" if plan.servers else ""
     return f"""\
 # Start: kubectl apply -f FILE. The image has text2grad{has}.

@@ -6,16 +6,15 @@ or HF_TOKEN; HF_ENDPOINT names another hub than huggingface.co.
 
 import argparse
 import json
-import re
 import sys
 from contextlib import suppress
 from pathlib import Path
 
 from text2grad.errors import RunError, UsageError, first_line
+from text2grad.models.checks import HUB_NAME
 from text2grad.secrets import found_in, hidden, remember
 
 PARTS = ("model", "best", "adapter")
-_HUB_NAME = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +26,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if len(args.words) != 2 or not re.fullmatch(r"[\w.-]+/[\w.-]+", args.words[1]):
+    if len(args.words) != 2 or "/" not in args.words[1] or not HUB_NAME.fullmatch(args.words[1]):
         raise UsageError(f"wants a run folder and a repository as user/name, got {' '.join(args.words) or 'nothing'}")
     folder = Path(args.words[0]).expanduser() / args.part
     if not folder.is_dir():
@@ -72,7 +71,7 @@ def check_base(config: Path) -> None:
             f"{config}: should be a JSON object with the name of the adapter's base as base_model_name_or_path; "
             f"write the hub's name of the base there"
         )
-    if not _HUB_NAME.fullmatch(base) or Path(base).exists():
+    if not HUB_NAME.fullmatch(base) or Path(base).exists():
         raise RunError(
             f"{config}: the adapter's base is {base}, a folder of this machine, so nobody else could load it. Push the "
             f"merged model (save=merged, or text2grad export), or write the hub's name of the base there"

@@ -18,7 +18,7 @@ from text2grad.runs import aside, encode_row, read_jsonl, write_atomic
 from text2grad.runs.tables import read_table
 from text2grad.types import Identity, Ids, Noun, Numbers, Rollout
 
-Format = Literal["jsonl", "parquet"]
+RowFormat = Literal["jsonl", "parquet"]
 Bits = Annotated[tuple[Annotated[Int, Ge(0)], ...], InOrder]
 
 
@@ -148,7 +148,7 @@ def read_training_rows(path: str | Path) -> Iterator[TrainingRow]:
         yield _checked_row(path, number, row)
 
 
-def write_training_rows(path: str | Path, rows: Iterable[TrainingRow], form: Format | None = None) -> int:
+def write_training_rows(path: str | Path, rows: Iterable[TrainingRow], form: RowFormat | None = None) -> int:
     """Write a file, whole or not at all; how many rows. `form`: null takes it from the name."""
     path, count = Path(path), 0
 

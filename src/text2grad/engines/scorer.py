@@ -22,6 +22,9 @@ from text2grad.runs import Closable
 from text2grad.tasks.examples import example_of
 from text2grad.types import Completion, Example, Rollout
 
+EngineRows = Sequence[Mapping[str, Any]]
+BatchIds = Sequence[Sequence[int]]
+
 
 class Scorer(Closable):
     """A critic for an engine: called with a batch, or awaited inside the engine's event loop."""
@@ -42,11 +45,7 @@ class Scorer(Closable):
         self._thread: ThreadPoolExecutor | None = None
 
     def __call__(
-        self,
-        rows: Sequence[Mapping[str, Any]],
-        ids: Sequence[Sequence[int]],
-        masks: Sequence[Sequence[int]] = (),
-        truncated: Sequence[bool] = (),
+        self, rows: EngineRows, ids: BatchIds, masks: BatchIds = (), truncated: Sequence[bool] = ()
     ) -> list[Rollout]:
         """`rows`: the data set's, with `prompt` and whatever the critic takes by name. `masks`: rewards outside of them
         go to the last token inside; a row without any token inside becomes unscored."""
@@ -54,11 +53,7 @@ class Scorer(Closable):
         return _inside(self.reward_function(examples, completions, truncated=truncated), masks)
 
     async def later(
-        self,
-        rows: Sequence[Mapping[str, Any]],
-        ids: Sequence[Sequence[int]],
-        masks: Sequence[Sequence[int]] = (),
-        truncated: Sequence[bool] = (),
+        self, rows: EngineRows, ids: BatchIds, masks: BatchIds = (), truncated: Sequence[bool] = ()
     ) -> list[Rollout]:
         """The same without holding up an event loop. A critic that is not async works in one thread of its own."""
         if not self._is_async:
@@ -75,14 +70,12 @@ class Scorer(Closable):
             self._thread = None
         self.reward_function.close()
 
-    def _asked(
-        self, rows: Sequence[Mapping[str, Any]], ids: Sequence[Sequence[int]]
-    ) -> tuple[list[Example], list[Completion]]:
+    def _asked(self, rows: EngineRows, ids: BatchIds) -> tuple[list[Example], list[Completion]]:
         examples = [example_of(dict(row), f"row-{place}") for place, row in enumerate(rows)]
         return examples, [completion_of(self.tokenizer, each) for each in ids]
 
 
-def _inside(rollouts: list[Rollout], masks: Sequence[Sequence[int]]) -> list[Rollout]:
+def _inside(rollouts: list[Rollout], masks: BatchIds) -> list[Rollout]:
     return [masked(rollout, mask) for rollout, mask in zip(rollouts, masks, strict=True)] if masks else rollouts
 
 

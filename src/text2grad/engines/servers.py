@@ -1,6 +1,6 @@
 """Servers that write completions: one HTTP request at a time, and many over several servers, whatever fails.
 
-Enters: addresses, questions. Leaves: ids with the log-probs of the distribution they were drawn from. `VLLM` and
+Enters: addresses, requests. Leaves: ids with the log-probs of the distribution they were drawn from. `VLLM` and
 `SGLANG` say how each engine is asked; SGLang's is written from its documentation and was not run. No torch: weights are
 folders here.
 """
@@ -27,18 +27,18 @@ PASSING = {408, 409, 425, 429, 500, 502, 503, 504}
 LONGEST_WAIT = 30.0
 """Seconds between two tries, at most."""
 PATIENCE = 10.0
-"""Seconds that a question may be under way, at least, before another server is asked it too."""
+"""Seconds that a request may be under way, at least, before another server is asked it too."""
 
 
-class Fault(Exception):
-    """Something that may pass: the same question goes to another server, or to this one again."""
+class ServerFault(Exception):
+    """Something that may pass: the same request goes to another server, or to this one again."""
 
 
-class Forgotten(Fault):
+class Forgotten(ServerFault):
     """The server has lost the weights that it was given: it was started again."""
 
 
-class Question(NamedTuple):
+class CompletionRequest(NamedTuple):
     """One completion that is wanted."""
 
     prompt: tuple[int, ...]
@@ -50,7 +50,7 @@ class Question(NamedTuple):
     end_ids: tuple[int, ...]
 
 
-class Answer(NamedTuple):
+class ServedCompletion(NamedTuple):
     ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     truncated: bool
@@ -114,7 +114,7 @@ class Server:
         return without_password(self.url)
 
     def post(self, path: str, body: Any = None, method: str = "POST") -> Any:
-        """The reply, read as JSON where it is; `Fault` for what may pass, `RunError` for what will not."""
+        """The reply, read as JSON where it is; `ServerFault` for what may pass, `RunError` for what will not."""
         parts = urlsplit(self.url)
         kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
         connection = kind(parts.hostname or "", parts.port, timeout=self.timeout)
@@ -126,11 +126,11 @@ class Server:
             reply = connection.getresponse()
             status, said = reply.status, reply.read().decode(errors="replace")
         except (OSError, HTTPException) as problem:
-            raise Fault(f"{self.name}: {first_line(problem, named=True)}") from None
+            raise ServerFault(f"{self.name}: {first_line(problem, named=True)}") from None
         finally:
             connection.close()
         if status in PASSING:
-            raise Fault(f"{self.name}{path}: status {status}, {shorten(hidden(said, message=True), 200)}")
+            raise ServerFault(f"{self.name}{path}: status {status}, {shorten(hidden(said, message=True), 200)}")
         if status >= 400:
             raise Denied(self, path, status, said)
         try:
@@ -138,23 +138,25 @@ class Server:
         except (ValueError, RecursionError):
             return said
 
-    def complete(self, question: Question, model: str) -> Answer:
+    def complete(self, request: CompletionRequest, model: str) -> ServedCompletion:
         """One completion, checked: what is not whole is a fault."""
-        ids, logprobs, ended = self._read(lambda: self.engine.complete(self, question, model))
+        ids, logprobs, ended = self._read(lambda: self.engine.complete(self, request, model))
         if not isinstance(ids, list) or not isinstance(logprobs, list):
-            raise Fault(f"{self.name}: should give lists of ids and log-probs, got {shorten((ids, logprobs), 60)}")
+            raise ServerFault(
+                f"{self.name}: should give lists of ids and log-probs, got {shorten((ids, logprobs), 60)}"
+            )
         if strange := [one for one in ids if type(one) is not int or not 0 <= one < self.vocabulary]:
-            raise Fault(
+            raise ServerFault(
                 f"{self.name}: should give ids from 0 to {self.vocabulary - 1}, those of the policy, got "
                 f"{shorten(strange[0], 60)}. Does it serve the model that this run starts from?"
             )
-        whole = ids and len(ids) == len(logprobs) and len(ids) <= question.tokens and ended in ("stop", "length")
+        whole = ids and len(ids) == len(logprobs) and len(ids) <= request.tokens and ended in ("stop", "length")
         if not whole or not all(type(number) in (int, float) and math.isfinite(number) for number in logprobs):
-            raise Fault(
-                f"{self.name}: should give 1 to {question.tokens} ids with a finite log-prob each, got "
+            raise ServerFault(
+                f"{self.name}: should give 1 to {request.tokens} ids with a finite log-prob each, got "
                 f"{len(ids)} ids, {shorten(logprobs, 60)}, ended by {shorten(ended, 60)}"
             )
-        return Answer(tuple(ids), tuple(logprobs), ended == "length" and ids[-1] not in question.end_ids)
+        return ServedCompletion(tuple(ids), tuple(logprobs), ended == "length" and ids[-1] not in request.end_ids)
 
     def base_name(self) -> str:
         """The name by which the served model is asked."""
@@ -167,7 +169,7 @@ class Server:
         try:
             return asked()
         except (LookupError, TypeError, AttributeError, ValueError, StopIteration) as problem:
-            raise Fault(
+            raise ServerFault(
                 f"{self.name}: its reply is not one of {self.engine.name} ({first_line(problem, named=True)})"
             ) from None
 
@@ -189,8 +191,8 @@ class Engine(NamedTuple):
     """How one kind of server is asked."""
 
     name: str
-    complete: Callable[[Server, Question, str], tuple[list[int], list[float], str]]
-    """(server, question, model) → ids, log-probs, why it ended."""
+    complete: Callable[[Server, CompletionRequest, str], tuple[list[int], list[float], str]]
+    """(server, request, model) → ids, log-probs, why it ended."""
     base: Callable[[Server], str]
     """The name by which the served model is asked."""
     load: Callable[[Server, str, str], None]
@@ -210,17 +212,17 @@ class Engine(NamedTuple):
 # ------------------------------------------------------------------------------------------------------------- vLLM
 
 
-def _vllm_complete(server: Server, question: Question, model: str) -> tuple[list[int], list[float], str]:
+def _vllm_complete(server: Server, request: CompletionRequest, model: str) -> tuple[list[int], list[float], str]:
     body = {
         "model": model,
-        "prompt": list(question.prompt),
-        "max_tokens": question.tokens,
-        "temperature": question.temperature,
-        "seed": question.seed,
+        "prompt": list(request.prompt),
+        "max_tokens": request.tokens,
+        "temperature": request.temperature,
+        "seed": request.seed,
         "n": 1,
         "logprobs": 0,
         "return_token_ids": True,
-        "stop_token_ids": list(question.end_ids),
+        "stop_token_ids": list(request.end_ids),
         # Left out, these come from the model's generation_config.json.
         "top_p": 1.0,
         "top_k": 0,
@@ -237,7 +239,7 @@ def _vllm_complete(server: Server, question: Question, model: str) -> tuple[list
         if problem.status == 404 and model in problem.said:
             raise Forgotten(str(problem)) from None
         raise
-    if choice["prompt_token_ids"] not in (None, list(question.prompt)):
+    if choice["prompt_token_ids"] not in (None, list(request.prompt)):
         raise ValueError("it has read other prompt ids than were sent")
     return choice["token_ids"], choice["logprobs"]["token_logprobs"], choice["finish_reason"]
 
@@ -275,12 +277,12 @@ VLLM = Engine(
 # --------------------------------------------------------------------------------------- SGLang: read, never run
 
 
-def _sglang_complete(server: Server, question: Question, model: str) -> tuple[list[int], list[float], str]:
+def _sglang_complete(server: Server, request: CompletionRequest, model: str) -> tuple[list[int], list[float], str]:
     sampling = {
-        "max_new_tokens": question.tokens,
-        "temperature": question.temperature,
-        "sampling_seed": question.seed,
-        "stop_token_ids": list(question.end_ids),
+        "max_new_tokens": request.tokens,
+        "temperature": request.temperature,
+        "sampling_seed": request.seed,
+        "stop_token_ids": list(request.end_ids),
         "top_p": 1.0,
         "top_k": -1,
         "min_p": 0.0,
@@ -290,7 +292,7 @@ def _sglang_complete(server: Server, question: Question, model: str) -> tuple[li
         "min_new_tokens": 0,
         "ignore_eos": False,
     }
-    body = {"input_ids": list(question.prompt), "sampling_params": sampling, "return_logprob": True}
+    body = {"input_ids": list(request.prompt), "sampling_params": sampling, "return_logprob": True}
     meta = server.post("/generate", body | ({"lora_path": model} if model else {}))["meta_info"]
     pairs = meta["output_token_logprobs"]
     return [pair[1] for pair in pairs], [pair[0] for pair in pairs], meta["finish_reason"]["type"]
@@ -322,57 +324,57 @@ def servers_at(urls: str, engine: str, timeout: float, vocabulary: float = math.
     return found
 
 
-class Batch:
-    """Questions on their way to servers. Each server's workers take the next question that nobody has; one that fails
+class RequestQueue:
+    """Requests on their way to servers. Each server's workers take the next request that nobody has; one that fails
     goes back, and the server rests, twice as long each time. One that is overdue is asked of another server too, and
-    the first answer counts. A server that may not have the weights is given no question before one worker has made
+    the first answer counts. A server that may not have the weights is given no request before one worker has made
     sure of it. An answer does not depend on who gives it, as far as engines keep that."""
 
     def __init__(
         self,
-        questions: Sequence[Question],
+        requests: Sequence[CompletionRequest],
         servers: Sequence[Server],
-        ask: Callable[[Server, Question], Answer],
+        ask: Callable[[Server, CompletionRequest], ServedCompletion],
         *,
         ready: Callable[[Server], bool],
         prepare: Callable[[Server], None],
         workers: int,
         retries: int,
     ) -> None:
-        """`ready`: whether the server is known to have the weights. `prepare`: makes sure of it, or `Fault`."""
-        self.questions, self.servers, self.ask, self.retries = questions, servers, ask, retries
+        """`ready`: whether the server is known to have the weights. `prepare`: makes sure of it, or `ServerFault`."""
+        self.requests, self.servers, self.ask, self.retries = requests, servers, ask, retries
         self.ready, self.prepare = ready, prepare
-        self.workers = min(workers, len(questions))
-        self.waiting = deque(range(len(questions)))
+        self.workers = min(workers, len(requests))
+        self.waiting = deque(range(len(requests)))
         self.under_way: dict[int, tuple[Server, float]] = {}
-        """Number of a question → who was asked last, and when."""
+        """Number of a request → who was asked last, and when."""
         self.longest = 0.0
         """Seconds that an answer has taken."""
-        self.answers: dict[int, Answer] = {}
+        self.answers: dict[int, ServedCompletion] = {}
         self.faults = 0
         """Requests that had to be repeated."""
         self._problem: Exception | None = None
         self._changed = threading.Condition()
 
-    def run(self) -> list[Answer]:
+    def run(self) -> list[ServedCompletion]:
         """The answers. Requests that hang may outlive this; what they come to is then nobody's."""
         for server in self.servers:
             server.faults, server.resting_until, server.given_up = 0, 0.0, ""
         for _ in range(self.workers):
-            for server in self.servers:  # in turn, so that a few questions are shared out
+            for server in self.servers:  # in turn, so that a few requests are shared out
                 threading.Thread(target=self._work, args=(server,), daemon=True).start()
         with self._changed:
             while not self._over():
                 self._changed.wait(1.0)
-            if self._problem is None and len(self.answers) < len(self.questions):
-                self._problem = nobody_left(self.servers, len(self.answers), len(self.questions))
+            if self._problem is None and len(self.answers) < len(self.requests):
+                self._problem = nobody_left(self.servers, len(self.answers), len(self.requests))
             if self._problem is not None:
                 raise self._problem
-        return [self.answers[place] for place in range(len(self.questions))]
+        return [self.answers[place] for place in range(len(self.requests))]
 
     def _over(self) -> bool:
         gone = all(server.given_up for server in self.servers)
-        return self._problem is not None or gone or len(self.answers) == len(self.questions)
+        return self._problem is not None or gone or len(self.answers) == len(self.requests)
 
     def _work(self, server: Server) -> None:
         while (taken := self._next(server)) is not None:
@@ -381,8 +383,8 @@ class Batch:
                 if place is None:
                     self._prepare(server)
                 else:
-                    self._answered(server, place, self.ask(server, self.questions[place]))
-            except Fault as problem:
+                    self._answered(server, place, self.ask(server, self.requests[place]))
+            except ServerFault as problem:
                 self._failed(server, place, faults, problem)
             except Exception as problem:  # noqa: BLE001 - raised again by `run`, in the thread that waits
                 with self._changed:
@@ -400,7 +402,7 @@ class Batch:
                 self._changed.notify_all()
 
     def _next(self, server: Server) -> tuple[int | None, int] | None:
-        """(number of a question, how often the server had failed then); a number of None: make sure of its weights,
+        """(number of a request, how often the server had failed then); a number of None: make sure of its weights,
         with its lock held. None: there is nothing left to do for it."""
         with self._changed:
             while not self._over() and not server.given_up:
@@ -417,12 +419,12 @@ class Batch:
                     self.under_way[place] = server, now
                     return place, server.faults
                 else:
-                    # A question that is under way elsewhere may come back.
+                    # A request that is under way elsewhere may come back.
                     self._changed.wait(min(1.0, PATIENCE))
         return None
 
     def _overdue(self, server: Server, now: float) -> int | None:
-        """A question that another server has had for far longer than answers take; that one is doubtful from now on."""
+        """A request that another server has had for far longer than answers take; that one is doubtful from now on."""
         patience = max(PATIENCE, 4 * self.longest) if self.answers else math.inf
         for place, (other, since) in self.under_way.items():
             if other is not server and now - since > patience:
@@ -431,7 +433,7 @@ class Batch:
                 return place
         return None
 
-    def _answered(self, server: Server, place: int, answer: Answer) -> None:
+    def _answered(self, server: Server, place: int, answer: ServedCompletion) -> None:
         with self._changed:
             if place not in self.answers and not self._over():
                 self.answers[place] = answer
@@ -439,7 +441,7 @@ class Batch:
                 server.faults = 0
             self._changed.notify_all()
 
-    def _failed(self, server: Server, place: int | None, faults: int, problem: Fault) -> None:
+    def _failed(self, server: Server, place: int | None, faults: int, problem: ServerFault) -> None:
         with self._changed:
             if self._over():
                 return

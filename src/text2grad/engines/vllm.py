@@ -28,12 +28,12 @@ from torch import Tensor
 
 from text2grad.engines import servers
 from text2grad.engines.servers import (
-    Answer,
-    Batch,
-    Fault,
+    CompletionRequest,
     Forgotten,
-    Question,
+    RequestQueue,
+    ServedCompletion,
     Server,
+    ServerFault,
     nobody_left,
     rest_after,
     servers_at,
@@ -57,7 +57,7 @@ MOVED = 1e-3
 """Mean change of our own log-probs up to which a server's may stay the same: bf16 rounds such changes away."""
 
 
-class Weights(NamedTuple):
+class PolicyVersion(NamedTuple):
     """One version of the policy, as it is handed over."""
 
     name: str
@@ -69,7 +69,7 @@ class Weights(NamedTuple):
 class Probe(NamedTuple):
     """A short completion after a push: as a server wrote it, and the log-probs that the trainer gives it."""
 
-    answer: Answer
+    answer: ServedCompletion
     ours: tuple[float, ...]
 
 
@@ -96,9 +96,9 @@ class ServedSampler:
                 f"same path: weights are handed over there"
             )
         self._root: str = world.broadcast(self._make_root() if world.is_main else "")
-        self.weights: Weights | None = None
+        self.weights: PolicyVersion | None = None
         self.probe: Probe | None = None
-        self._question: Question | None = None
+        self._probe_request: CompletionRequest | None = None
         """The probe's; the same in all versions, so that two can be compared."""
         self._versions = 0
         self._seen: list[int] = []
@@ -122,24 +122,24 @@ class ServedSampler:
     def sample(self, prompts: Sequence[Sequence[int]], seed: Seed | None) -> list[Sampled]:
         self._hand_over(prompts)
         limit, temperature = self.settings.max_new_tokens, self.settings.temperature
-        questions = [
-            Question(tuple(prompt), limit, 0.0, 0, self.end_ids)
+        requests = [
+            CompletionRequest(tuple(prompt), limit, 0.0, 0, self.end_ids)
             if seed is None
-            else Question(tuple(prompt), limit, temperature, seed_of(seed, place), self.end_ids)
+            else CompletionRequest(tuple(prompt), limit, temperature, seed_of(seed, place), self.end_ids)
             for place, prompt in enumerate(prompts)
         ]
         at_once = AT_ONCE if self.settings.batch == "auto" else self.settings.batch
-        batch = Batch(
-            questions,
+        queue = RequestQueue(
+            requests,
             self.servers,
-            lambda server, question: server.complete(question, self._model(server)),
+            lambda server, request: server.complete(request, self._model(server)),
             ready=lambda server: self.weights is not None and server.holds == self.weights.name,
             prepare=self._prepare,
             workers=at_once,
             retries=self.settings.served.retries,
         )
-        answers = batch.run() if questions else []
-        self.faults += batch.faults
+        answers = queue.run() if requests else []
+        self.faults += queue.faults
         return [Sampled(answer.ids, answer.logprobs, None, answer.truncated) for answer in answers]
 
     def metrics(self) -> dict[str, float]:
@@ -162,10 +162,10 @@ class ServedSampler:
             return
         start = time.perf_counter()
         before, self.weights, self._seen = self.weights, self._written(), now
-        if self._question is None:
+        if self._probe_request is None:
             prompt = self.world.broadcast(tuple(prompts[0]) if prompts else self.end_ids[:1])
             tokens = min(PROBE_TOKENS, self.settings.max_new_tokens)
-            self._question = Question(prompt, tokens, self.settings.temperature, 0, self.end_ids)
+            self._probe_request = CompletionRequest(prompt, tokens, self.settings.temperature, 0, self.end_ids)
         answers = self.world.on_main(self._push_to_all)
         self._check(answers)
         for server in self.servers:
@@ -174,14 +174,14 @@ class ServedSampler:
             self.world.on_main(lambda: self._forget(before))
         self.push_seconds += time.perf_counter() - start
 
-    def _written(self) -> Weights:
+    def _written(self) -> PolicyVersion:
         """The policy's weights in a folder; gathered first, where they are sharded."""
         self._versions += 1
         policy, adapter = self.policy, bool(self.policy.options.lora.rank)
         sharded = any(hasattr(weight, "full_tensor") for weight in policy.trainable().values())
         whole = whole_weights(policy.model, trained=adapter) if sharded else None
         root = Path(self._root)
-        weights = Weights(f"{root.name}-{self._versions}", str(root / str(self._versions)), adapter)
+        weights = PolicyVersion(f"{root.name}-{self._versions}", str(root / str(self._versions)), adapter)
 
         def write() -> None:
             with aside(Path(weights.folder)) as scratch:
@@ -194,7 +194,7 @@ class ServedSampler:
         self.world.on_main(write)
         return weights
 
-    def _push_to_all(self) -> dict[str, Answer]:
+    def _push_to_all(self) -> dict[str, ServedCompletion]:
         """Address → probe, of the servers that have taken over the weights. Those that fail are tried again when they
         are asked; all of them here, where all fail. A doubtful one is waited for only if there is no other."""
         asked = [server for server in self.servers if not server.doubtful] or self.servers
@@ -208,12 +208,12 @@ class ServedSampler:
                 time.sleep(rest_after(faults))
         raise nobody_left(self.servers, 0, 0)
 
-    def _push_to(self, asked: Sequence[Server]) -> dict[str, Answer]:
+    def _push_to(self, asked: Sequence[Server]) -> dict[str, ServedCompletion]:
         """Those that answer; after the first has, the others may take a few times as long and no longer."""
-        told: SimpleQueue[tuple[Server, Answer | Exception]] = SimpleQueue()
+        told: SimpleQueue[tuple[Server, ServedCompletion | Exception]] = SimpleQueue()
         for server in asked:
             threading.Thread(target=lambda one=server: told.put((one, self._try(one))), daemon=True).start()
-        start, late, good = time.monotonic(), {server.url: server for server in asked}, dict[str, Answer]()
+        start, late, good = time.monotonic(), {server.url: server for server in asked}, dict[str, ServedCompletion]()
         until: float | None = None
         while late:
             try:
@@ -221,22 +221,22 @@ class ServedSampler:
             except Empty:
                 break
             del late[server.url]
-            if isinstance(answer, Answer):
+            if isinstance(answer, ServedCompletion):
                 good[server.url] = answer
                 took = time.monotonic() - start
                 until = until or start + took + max(servers.PATIENCE, 4 * took)
-            elif not isinstance(answer, Fault):
+            elif not isinstance(answer, ServerFault):
                 raise answer
         for server in late.values():
             server.doubtful = True
         return good
 
-    def _try(self, server: Server) -> Answer | Exception:
+    def _try(self, server: Server) -> ServedCompletion | Exception:
         try:
             with server.lock:
                 self._push(server)
                 answer = self._probed(server)
-        except Fault as problem:
+        except ServerFault as problem:
             server.given_up, server.doubtful = str(problem), True
             return problem
         except Exception as problem:  # noqa: BLE001 - raised again in the thread that waits
@@ -251,12 +251,12 @@ class ServedSampler:
         else:
             server.engine.reload(server, self.weights.folder)
 
-    def _forget(self, old: Weights) -> None:
+    def _forget(self, old: PolicyVersion) -> None:
         """A version that nobody is asked for any more. Where a server does not let go of it, it drops it by itself when
         it needs the room."""
         if old.adapter:
             for server in self.servers:
-                with suppress(Fault, RunError):
+                with suppress(ServerFault, RunError):
                     if not server.doubtful:
                         server.engine.unload(server, old.name)
         shutil.rmtree(old.folder, ignore_errors=True)
@@ -271,7 +271,7 @@ class ServedSampler:
         if not self._has(server):
             self._push(server)
             if not self._has(server):
-                raise Fault(f"{server.name}: has taken over the weights, and computes other log-probs")
+                raise ServerFault(f"{server.name}: has taken over the weights, and computes other log-probs")
         server.holds = wanted
 
     def _has(self, server: Server) -> bool:
@@ -282,9 +282,9 @@ class ServedSampler:
         except Forgotten:
             return False
 
-    def _probed(self, server: Server) -> Answer:
-        assert self._question is not None
-        return server.complete(self._question, self._model(server))
+    def _probed(self, server: Server) -> ServedCompletion:
+        assert self._probe_request is not None
+        return server.complete(self._probe_request, self._model(server))
 
     def _model(self, server: Server) -> str:
         assert self.weights is not None
@@ -294,7 +294,7 @@ class ServedSampler:
 
     # ------------------------------------------------------------------------------------------------ the probe
 
-    def _check(self, answers: Mapping[str, Answer]) -> None:
+    def _check(self, answers: Mapping[str, ServedCompletion]) -> None:
         """Compare what servers computed with what the trainer computes. Collective: weights may be sharded."""
         ours, old, tolerance = self._ours(answers), self.probe, self.settings.served.tolerance
         for server in self.servers:
@@ -325,11 +325,11 @@ class ServedSampler:
             return ""
         return ". This model's embedding is its vocabulary projection: some builds reload only one of them; train LoRA"
 
-    def _ours(self, answers: Mapping[str, Answer]) -> dict[tuple[int, ...], tuple[float, ...]]:
+    def _ours(self, answers: Mapping[str, ServedCompletion]) -> dict[tuple[int, ...], tuple[float, ...]]:
         """Ids of a probe → their log-probs by the policy as it is now."""
-        assert self._question is not None
+        assert self._probe_request is not None
         different = sorted({answer.ids for answer in answers.values()})
-        batch = collate_ids([self._question.prompt] * len(different), different)
+        batch = collate_ids([self._probe_request.prompt] * len(different), different)
         with evaluating(self.policy):
             logprobs_BT, _ = self.policy.logprobs_and_values(batch, len(batch), self.world)
         return {ids: tuple(logprobs_BT[row, : len(ids)].tolist()) for row, ids in enumerate(different)}
@@ -363,7 +363,7 @@ def difference(some: Sequence[float], others: Sequence[float]) -> float:
     return float(np.abs(np.subtract(some, others)).mean()) if some else float("nan")
 
 
-def agree(answer: Answer, known: Answer, tolerance: float) -> bool:
+def agree(answer: ServedCompletion, known: ServedCompletion, tolerance: float) -> bool:
     """Whether two servers write the same from the same seed, as far as rounding lets them: up to the first id that
     differs, their log-probs are near."""
     pairs = zip(answer.ids, known.ids, strict=False)

@@ -122,17 +122,17 @@ def _agree(theirs: NDArray[np.int64], ours: NDArray[np.int64], least: float) -> 
     return enough
 
 
-Units = tuple[NDArray[np.int64], Numbers]
+WeightedPlaces = tuple[NDArray[np.int64], Numbers]
 """Places whose verdict is looked up, and the weight of each."""
 
 
-def _tokens(item: Judged) -> Units:
+def _tokens(item: Judged) -> WeightedPlaces:
     offsets = item.offsets if item.offsets is not None else [(start, end) for start, end, _ in Text(item.text).words]
     places = np.array(offsets, dtype=np.int64).reshape(-1, 2)
     return places, (places[:, 1] > places[:, 0]).astype(float)
 
 
-def summed(items: Iterable[Judged], units: Callable[[Judged], Units]) -> dict[Verdict, Agreement]:
+def summed(items: Iterable[Judged], units: Callable[[Judged], WeightedPlaces]) -> dict[Verdict, Agreement]:
     """Place by place, by the weight of each."""
     total = {verdict: Agreement() for verdict in VERDICTS}
     for item in items:

@@ -138,7 +138,7 @@ async def annotate_file(
             told(ledger.done)
 
 
-def digest_of(read: Read) -> str:
+def input_digest(read: Read) -> str:
     """sha256 of an input that is more than a file's bytes."""
     digest = hashlib.sha256()
     for number, found in read():

@@ -11,11 +11,8 @@ score       A token's reward is its share of what its span earns: Q(end) − Q(s
 verdicts    The reward is the sign of the verdict times the severity of the span, 1 if none is given.
 """
 
-import re
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import pairwise
 from typing import Annotated, Literal
 
@@ -26,12 +23,12 @@ from numpy.typing import NDArray
 from text2grad._checked import Real
 from text2grad.config import settings
 from text2grad.feedback.align.overlap import SIGN, owners
-from text2grad.feedback.critics.words import UNSPACED, cite, listed
+from text2grad.feedback.critics.words import cite, listed
 from text2grad.feedback.rewards import empty_quality, kind_of, quality_at, total_of
-from text2grad.feedback.text import FUNCTION_WORDS
+from text2grad.feedback.text import FUNCTION_WORDS, words_and_signs
 from text2grad.types import Alignment, Critique, Quote, Verdict
 
-Kind = Literal["score", "verdicts"]
+LabelKind = Literal["score", "verdicts"]
 Numbers = NDArray[np.float64]
 Integers = NDArray[np.int64]
 VERDICTS: tuple[Verdict, ...] = ("poor", "neutral", "good")
@@ -78,7 +75,7 @@ class Calibration:
 
 
 def label_tokens(
-    critique: Critique, alignment: Alignment, offsets: Integers, kind: Kind, scale: float = 0.0
+    critique: Critique, alignment: Alignment, offsets: Integers, kind: LabelKind, scale: float = 0.0
 ) -> TokenLabels:
     """The labels of a completion. `scale`: the reward of a verdict where there is a score and no Q.
 
@@ -110,27 +107,14 @@ def label_tokens(
     return TokenLabels((signs + 1).astype(np.int64), np.append(np.append(earned, 0.0)[owner_T], stop), start)
 
 
-def kind_for(critiques: Sequence[Critique]) -> Kind:
+def kind_for(critiques: Sequence[Critique]) -> LabelKind:
     """The kind of labels that all of these critiques can give."""
     return "score" if critiques and all(kind_of(critique) != "verdicts" for critique in critiques) else "verdicts"
 
 
 # -------------------------------------------------------------------------------------------------------- whole words
 
-_INSIDE = r"(?:['’]|(?<=\d)[.,:٫٬](?=\d))"
-"""Signs inside a word, a number or a time of day."""
-_SPACED = re.compile(rf"\w+(?:{_INSIDE}\w+)*|[^\w\s]+")
 _LINKS = frozenset(",-–—/&'’\"“”")
-
-
-@cache
-def _any_script() -> re.Pattern[str]:
-    """Marks and joiners belong to the letter before them, but `\\w` does not match them."""
-    points = [*range(0x20000), *range(0xE0100, 0xE01F0)]
-    marks = "".join(chr(p) for p in points if unicodedata.category(chr(p))[0] == "M") + "\u00ad\u200c\u200d\u2060"
-    letter = rf"\w[{re.escape(marks)}]*"
-    word = rf"(?:(?!{UNSPACED}){letter})+"
-    return re.compile(rf"(?={UNSPACED}){letter}|{UNSPACED}|{word}(?:{_INSIDE}{word})*|[^\w\s]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +136,7 @@ class Words:
         >>> words.places.tolist(), words.mean(np.array([0.5, 0, 1, 0.5, 0])).tolist()
         ([[0, 2], [2, 3], [3, 7], [8, 12]], [0.5, 0.0, 0.75, 0.0])
         """
-        matches = (_SPACED if text.isascii() else _any_script()).finditer(text)
-        places = np.array([match.span() for match in matches], dtype=np.int64).reshape(-1, 2)
+        places = np.array([match.span() for match in words_and_signs(text)], dtype=np.int64).reshape(-1, 2)
         # Tokens come in the order of their text; some share a character.
         starts, ends = np.maximum.accumulate(offsets.reshape(-1, 2)).T
         first, last = ends.searchsorted(places[:, 0], "right"), starts.searchsorted(places[:, 1], "left")

@@ -15,7 +15,7 @@ from text2grad.feedback.quotes import Quoted, find_quotes
 from text2grad.feedback.text import ABBREVIATION
 from text2grad.types import Verdict
 
-Role = Literal["meant", "offered", "source", "either"]
+QuoteRole = Literal["meant", "offered", "source", "either"]
 """What a quote is there for: the words that are meant, words offered in their stead, words of the source; or nobody can
 say from the critique alone ("A instead of B"), and the texts decide."""
 
@@ -49,7 +49,7 @@ class CitedQuote:
     text: str
     start: int
     end: int
-    role: Role
+    role: QuoteRole
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +219,7 @@ def _tail(before: str) -> str:
     return before[cut:]
 
 
-def _role(before: str, after: str) -> Role:
+def _role(before: str, after: str) -> QuoteRole:
     """What a quote between these words is there for; other quotes in them are \\x00."""
     claim = _source_says(before)
     if claim and claim["says"] and lexicon.LEADS_UP.fullmatch(before, claim.end()):

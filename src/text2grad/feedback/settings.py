@@ -34,10 +34,10 @@ class ReferenceSettings:
 
     RENAMED: ClassVar = {"beta": None, "pairs": None, "function_weight": None}
     repeat: Annotated[Int, Ge(2)] = 4
-    """So many words in a row that were said before are a repetition (twice as many characters in scripts without
-    spaces). Names of three words do come back in good text."""
+    """This many words in a row that were said before are a repetition (twice as many characters in scripts without
+    spaces). Good text does repeat names of three words."""
     thin: Annotated[Int, Ge(0)] = 20
-    """With fewer different words of source than this, nothing is called unsupported: an instruction is no source."""
+    """With fewer different words of source than this, nothing is called unsupported: an instruction is not a source."""
 
 
 @settings
@@ -46,12 +46,12 @@ class SupportSettings:
 
     RENAMED: ClassVar = {"supported": None, "together": None, "unsupported": None, "least": None, "prompt_known": None}
     copied: Annotated[Int, Ge(0)] = 9
-    """So many words in a row that the source has, and the reference has not, are copied, and so is a whole sentence of
-    four words or more (in scripts without spaces: twice as many characters). 0: copying is allowed, as in an
-    answer that should quote."""
+    """This many words in a row are copied if the source has them and the reference does not. So is a whole sentence of
+    four words or more. In scripts without spaces: twice as many characters. 0: copying is allowed, as in an answer
+    that should quote."""
     thin: Annotated[Int, Ge(0)] = 20
-    """Where there are no passages and no source, a prompt of fewer words than this counts for none: then there is no
-    score."""
+    """Without passages and source, the prompt is the source if it has at least this many words. Else nothing is
+    scored."""
 
 
 @settings
@@ -59,8 +59,8 @@ class GroundedSettings:
     """What counts as not grounded in the passages."""
 
     doubt: Annotated[Real, Gt(0), Lt(1)] = 0.29
-    """From this probability on a clause is called ungrounded. On one half of QA-Feedback half of the characters that
-    are called so were marked by people; a higher one is surer and finds less."""
+    """A clause with at least this probability is called ungrounded. On one half of QA-Feedback, people marked half of
+    the characters that are called so. A higher value is more certain and finds less."""
 
 
 @settings
@@ -68,13 +68,13 @@ class CodeSettings:
     """Settings of the critic `code`."""
 
     seconds: Annotated[Real, Gt(0)] = 2.0
-    """Of the processor, for one test; published tests of this kind take milliseconds."""
+    """CPU seconds for one test. Published tests of this kind take milliseconds."""
     wall: Annotated[Real, Gt(0)] = 10.0
-    """Seconds by the clock, for all tests of one program."""
+    """Wall-clock seconds for all tests of one program."""
     memory: Annotated[Int, Gt(0)] = 512
     """Megabytes of address space."""
     workers: Annotated[Int, Ge(0)] = 0
-    """Programs that run at a time; 0: one more than the machine has cores."""
+    """Programs that run at the same time. 0: one more than the machine has cores."""
     packages: tuple[str, ...] = ()
     """Folders that programs and tests may import from besides the standard library."""
     in_process: bool = False
@@ -113,17 +113,17 @@ class LearnedSettings:
     batch_tokens: Annotated[Int, Gt(0)] = 16384
     """Tokens per forward pass, padding included. Lower it if memory runs out."""
     confidence: Annotated[Real, Ge(0), Le(1)] | None = None
-    """Completions with a confidence below this are not scored; none: the threshold that was chosen in training."""
+    """Completions with a confidence below this are not scored. null: the threshold that was chosen in training."""
 
 
 @settings
 class BudgetSettings:
     requests: Annotated[Int, Ge(0)] | None = None
-    """Requests at most for one output file or run, retries, repairs and resumes included; none: no limit."""
+    """Stop after this many requests, per output file or run; retries, repairs and resumes count. null: no limit."""
     tokens: Annotated[Int, Ge(0)] | None = None
-    """Tokens at most, in and out together, likewise; none: no limit."""
+    """Stop after this many tokens, in and out. null: no limit."""
     money: Annotated[Real, Ge(0)] | None = None
-    """Money at most, in the currency of the prices, likewise; none: no limit."""
+    """Stop before spending more than this, in the currency of the prices. null: no limit."""
     price_in: Annotated[Real, Ge(0)] = 0.0
     """Price of a million tokens that are sent."""
     price_out: Annotated[Real, Ge(0)] = 0.0
@@ -140,39 +140,39 @@ class BudgetSettings:
 @settings
 class OpenAISettings:
     base_url: Address | None = None
-    """Address of the server, ending in /v1; none: OPENAI_BASE_URL from the environment, else OpenAI's own. A
+    """Address of the server, ending in /v1. null: OPENAI_BASE_URL from the environment, else OpenAI's own. A
     password in it is never written down."""
     api_key: Secret | None = None
-    """Better left to OPENAI_API_KEY in the environment. Never written down: a resume wants it again."""
+    """Use OPENAI_API_KEY in the environment instead. Never written down, so a resume needs it again."""
     task: Literal["summarization", "code", "qa", "general"] = "general"
     """Which instruction the model gets."""
     instruction: str = ""
-    """What to judge, in your own words, instead of the one of `task`; @FILE reads it from a file."""
+    """Your own instruction, instead of that of `task`. @FILE reads it from a file."""
     rubric: str = ""
-    """What the score means, or what counts how much, in your own words; @FILE reads it from a file."""
+    """What the score means, or how much each point counts, in your own words. @FILE reads it from a file."""
     show: tuple[str, ...] = ("source", "passages", "reference")
-    """Columns of the data that the model is shown beside prompt and completion, where they are there."""
+    """Columns of the data that the model sees beside prompt and completion, if a row has them."""
     most_quotes: Annotated[Int, Gt(0)] = 6
-    """Quotes asked for at most: a critic that quotes everything says nothing."""
+    """Ask for at most this many quotes: a critic that quotes everything says nothing."""
     temperature: Annotated[Real, Ge(0)] = 0.0
-    """Of the critic's own sampling; 0 makes its critiques repeatable on most servers."""
+    """Sampling temperature of the critic. 0 makes its critiques repeatable on most servers."""
     max_tokens: Annotated[Int, Gt(0)] = 1200
-    """Length of a reply at most, reasoning included; a reply that hits it is asked for again once."""
+    """Longest reply in tokens, reasoning included. A reply that reaches it is requested once more."""
     structured: bool = True
-    """Ask for the reply's JSON schema to be enforced; given up by itself where the server does not know it."""
+    """Ask the server to enforce the reply's JSON schema. Switched off by itself if the server does not support it."""
     concurrency: Annotated[Int, Gt(0)] = 32
     """Requests in flight at once."""
     timeout: Annotated[Real, Gt(0)] = 120.0
     """Seconds until a request counts as lost."""
     retries: Annotated[Int, Ge(0)] = 6
-    """Times that a request is sent again after a failure that may pass (429, 5xx, time-outs, lost connections)."""
+    """How often a request is repeated after a failure that may pass (429, 5xx, time-outs, lost connections)."""
     longest_wait: Annotated[Real, Gt(0)] = 60.0
-    """Seconds between two tries at most, also where the server asks for more."""
+    """Longest pause between two tries in seconds, even if the server asks for more."""
     drain: Annotated[Real, Ge(0)] = 60.0
     """Seconds to wait for requests in flight when a run ends early (an error, a spent budget, Ctrl-C): they are paid
     for, and their replies are kept. A second Ctrl-C stops at once."""
     cache: str | None = None
-    """SQLite file of the replies; none: `critiques.sqlite` in the cache folder of text2grad."""
+    """SQLite file of the replies. null: `critiques.sqlite` in the cache folder of text2grad."""
     budget: BudgetSettings = field(default_factory=BudgetSettings)
     """Where to stop."""
 

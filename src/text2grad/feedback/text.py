@@ -8,9 +8,12 @@ import re
 import tomllib
 import unicodedata
 from bisect import bisect_left, bisect_right
-from functools import cached_property, lru_cache
+from collections.abc import Iterator
+from functools import cache, cached_property, lru_cache
 from importlib import resources
 from typing import Any
+
+from text2grad.writing import ONE_UNSPACED, UNSPACED
 
 _ENGLISH = resources.files("text2grad.feedback").joinpath("english.toml")
 ENGLISH: dict[str, Any] = tomllib.loads(_ENGLISH.read_text(encoding="utf-8"))
@@ -18,12 +21,6 @@ ENGLISH: dict[str, Any] = tomllib.loads(_ENGLISH.read_text(encoding="utf-8"))
 Place = tuple[int, int]
 """Start and end in characters, half open."""
 
-UNSPACED = (
-    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3100-\u312f\u3400-\u4dbf\u4e00-\u9fff"
-    "\uac00-\ud7af\uf900-\ufaff\uff66-\uffdc\U00020000-\U0003ffff"
-)
-"""Thai, Lao, Burmese, Khmer, kana, bopomofo, Han and Hangul, for a set in a regular expression. Words run together; in
-Korean, particles are written onto the noun. Each character is compared by itself."""
 _MARKS = "\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed\u0900-\u0963\u0966-\u0dff"
 """Accents and vowel signs, for a set: they belong to the word, but a regular expression counts them as none."""
 WORD = re.compile(rf"[\w{_MARKS}]+(?:['’][\w{_MARKS}]+)*")
@@ -32,6 +29,11 @@ COMPOUND = re.compile(rf"[£$€#@]?{_LETTERS}(?:[-'’.,/:&]{_LETTERS})*%?")
 """A word with its hyphens, its decimal point, its currency or per cent sign."""
 PIECE = re.compile(rf"(?=\w)[{UNSPACED}]|[^\W{UNSPACED}]+(?:['’.,][^\W{UNSPACED}]+)*|[^\w\s]")
 """A word, a character of a script without spaces, or a sign: what a diff compares."""
+WORD_OR_SIGN = re.compile(r"\w+|[^\w\s]")
+"""Letters and digits, or a sign: what a grammar of plain English reads."""
+_INSIDE = r"(?:['’]|(?<=\d)[.,:٫٬](?=\d))"
+"""Signs inside a word, a number or a time of day."""
+_WORD_OR_SIGNS = re.compile(rf"\w+(?:{_INSIDE}\w+)*|[^\w\s]+")
 ABBREVIATION = re.compile(
     r"(?<![^\s(\[\"'“‘])(?:Mr|Mrs|Ms|Dr|St|Prof|Rev|Hon|vs|e\.g|i\.e|etc|cf|No|Fig|approx|Sgt|Gen|Col|Capt|Lt|Sen|Rep|"
     r"Gov|Jr|Sr|Jan|Feb|Aug|Sept|Oct|Nov|Dec|(?:[A-Z]\.)*[A-Z])\.$"
@@ -49,7 +51,6 @@ _ALIKE = str.maketrans(
         "…": "...",
     }
 )
-_UNSPACED = re.compile(f"[{UNSPACED}]")
 _RUN = re.compile(f"[{UNSPACED}]+|[^{UNSPACED}]+")
 
 
@@ -169,7 +170,26 @@ def splits_word(raw: str, position: int) -> bool:
     base = position - 1
     while base > 0 and _is_mark(raw[base]):
         base -= 1
-    return all((side.isalnum() or side == "_") and not _UNSPACED.match(side) for side in (raw[base], right))
+    return all((side.isalnum() or side == "_") and not ONE_UNSPACED.match(side) for side in (raw[base], right))
+
+
+def words_and_signs(raw: str) -> Iterator[re.Match[str]]:
+    """Words, runs of signs, and the single characters of scripts without spaces, in order.
+
+    >>> [match[0] for match in words_and_signs("It's 3.5 東京…")]
+    ["It's", '3.5', '東', '京', '…']
+    """
+    return (_WORD_OR_SIGNS if raw.isascii() else _any_script()).finditer(raw)
+
+
+@cache
+def _any_script() -> re.Pattern[str]:
+    """Marks and joiners belong to the letter before them, but `\\w` does not match them."""
+    points = [*range(0x20000), *range(0xE0100, 0xE01F0)]
+    marks = "".join(chr(p) for p in points if unicodedata.category(chr(p))[0] == "M") + "\u00ad\u200c\u200d\u2060"
+    letter, one = rf"\w[{re.escape(marks)}]*", ONE_UNSPACED.pattern
+    word = rf"(?:(?!{one}){letter})+"
+    return re.compile(rf"(?={one}){letter}|{one}|{word}(?:{_INSIDE}{word})*|[^\w\s]+")
 
 
 def _is_mark(character: str) -> bool:
@@ -184,12 +204,12 @@ def pieces(word: str) -> list[tuple[int, int, tuple[str, ...]]]:
     >>> pieces("東京都"), pieces("tram")
     ([(0, 1, ('東京',)), (1, 2, ('東京', '京都')), (2, 3, ('京都',))], [(0, 4, ('tram',))])
     """
-    if word.isascii() or not _UNSPACED.search(word):
+    if word.isascii() or not ONE_UNSPACED.search(word):
         return [(0, len(word), (word,))]
     found: list[tuple[int, int, tuple[str, ...]]] = []
     for run in _RUN.finditer(word):
         start, end = run.span()
-        if not _UNSPACED.match(run[0]):
+        if not ONE_UNSPACED.match(run[0]):
             found.append((start, end, (run[0],)))
             continue
         for k in range(start, end):

@@ -8,6 +8,7 @@ import itertools
 import json
 import math
 import os
+import re
 import signal
 import sys
 import threading
@@ -20,6 +21,8 @@ from typing import Any
 
 from text2grad.errors import CorruptModel, Text2GradError, first_line, panicked
 
+HUB_NAME = re.compile(r"\w[\w.-]*(?:/\w[\w.-]*)?")
+"""Of a model on a hub: `owner/name`, or `name` for the oldest ones."""
 DATA = {"trust_remote_code": False}
 """For every `from_pretrained`: without it transformers asks on standard input whether the folder's code may run."""
 WEIGHTS = {**DATA, "use_safetensors": True}

@@ -10,7 +10,6 @@ A name is one of
 import difflib
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -28,6 +27,7 @@ from text2grad.errors import (
 from text2grad.models.cache import ALIASES, check_complete, from_gguf, from_wheel, set_end_tokens
 from text2grad.models.checks import (
     DATA,
+    HUB_NAME,
     INDEX,
     WEIGHTS,
     check_config,
@@ -43,7 +43,6 @@ from text2grad.runs import no_space_named
 
 EMBEDDED = Path(__file__).parent / "embedded"
 """The model that the package brings, by the name `embedded`: small, for the demo's task and for first tries."""
-_HUB_ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
 ADAPTER = "adapter_config.json"
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 ADAPTER_SECONDS, CONFIG_SECONDS = 20.0, 60.0
@@ -201,7 +200,7 @@ def locate(name: str) -> str:
         check_config(path)
         check_tokenizer(path)
         return str(path)
-    if name.lower().endswith(".gguf") or not _HUB_ID.fullmatch(name):
+    if name.lower().endswith(".gguf") or not HUB_NAME.fullmatch(name):
         raise ModelNotFound(f"{name or 'the empty name'}: there is no such folder or file")
     return name
 

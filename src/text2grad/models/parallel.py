@@ -23,7 +23,7 @@ from text2grad.runs.world import World
 T = TypeVar("T")
 
 
-class Processes(World):
+class AccelerateWorld(World):
     """The processes of this run; one if it was not launched as several."""
 
     def __init__(self, device: str, trackers: tuple[str, ...] = (), folder: str | None = None) -> None:

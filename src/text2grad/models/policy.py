@@ -77,7 +77,7 @@ class Policy(Headed):
         return self.read(batch, size, world).wait()
 
     @torch.no_grad()
-    def read(self, batch: Batch, size: int, world: World = ALONE) -> "Reading":
+    def read(self, batch: Batch, size: int, world: World = ALONE) -> "PendingForward":
         """The same, started and not waited for."""
         rows = torch.arange(len(batch), device=batch.ids_BS.device)
         parts = list(micro_batches(batch, rows, size, together=self.backbone.shares_prompts()))
@@ -89,14 +89,14 @@ class Policy(Headed):
                 part = batch.rows(index)
                 row_N, t_N = part.mask_BT.nonzero(as_tuple=True)
                 found.append((index[row_N], t_N, self(part)))
-        return Reading(torch.zeros_like(batch.logprobs_BT), found)
+        return PendingForward(torch.zeros_like(batch.logprobs_BT), found)
 
     def reference(self) -> "Reference":
         """What the policy is kept near to: itself without its adapter, or a frozen copy of its current weights."""
         return Reference(self)
 
 
-class Reading(NamedTuple):
+class PendingForward(NamedTuple):
     """Log-probs and values that a GPU may still be at work on."""
 
     zeros_BT: Tensor
@@ -127,7 +127,7 @@ class Reference:
     def logprobs(self, batch: Batch, size: int, world: World = ALONE) -> Tensor:
         return self.read(batch, size, world).wait()[0]
 
-    def read(self, batch: Batch, size: int, world: World = ALONE) -> Reading:
+    def read(self, batch: Batch, size: int, world: World = ALONE) -> PendingForward:
         """The same, started and not waited for."""
         if self.copy is not None:
             return self.copy.read(batch, size, world)

@@ -22,13 +22,13 @@ log = logging.getLogger("text2grad")
 MOST = 48
 """Graphs; further shapes run launch by launch."""
 
-Weights = dict[str, nn.Parameter]
+NamedWeights = dict[str, nn.Parameter]
 
 
-class Run(Protocol):
+class Pass(Protocol):
     """A pass over a row."""
 
-    def __call__(self, embedded_SH: Tensor, row: Packed, weights: Weights | None = None) -> Tensor:
+    def __call__(self, embedded_SH: Tensor, row: Packed, weights: NamedWeights | None = None) -> Tensor:
         """Embedded tokens → hidden states, both (S, H), with these weights in place of the model's own."""
 
 
@@ -38,7 +38,7 @@ class Recorder:
     The graphs share one pool of memory: they are replayed one after the other. So a pass whose gradients are still to
     be taken keeps the others from being replayed; these run launch by launch."""
 
-    def __init__(self, run: Run, weights: Weights) -> None:
+    def __init__(self, run: Pass, weights: NamedWeights) -> None:
         self.run, self.weights = run, weights
         self.learned = [weight for weight in weights.values() if weight.requires_grad]
         self.gradients: list[Tensor] = []

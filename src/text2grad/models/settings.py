@@ -14,13 +14,13 @@ class LoraSettings:
     """Low-rank adapters (peft)."""
 
     rank: Annotated[Int, Ge(0), Le(65536)] = 16
-    """Of the adapters; 0 trains all weights."""
+    """Rank of the LoRA adapters. 0: train all weights."""
     alpha: Annotated[Int, Gt(0)] = 32
     """Adapters are scaled by alpha / rank."""
     dropout: Annotated[Real, Ge(0), Lt(1)] = 0.0
     """Dropout before the adapters. Above 0 the first ratios are no longer 1: sampling has no dropout."""
     targets: tuple[str, ...] = ()
-    """Names of the layers that get one; empty: every linear layer but the vocabulary projection."""
+    """Names of the layers that get an adapter. Empty: every linear layer except the vocabulary projection."""
 
 
 @settings

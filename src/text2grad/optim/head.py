@@ -18,7 +18,7 @@ from text2grad.optim.losses import SequenceLoss, TokenLoss
 CHUNK = 2**23
 """Numbers in a chunk of logits, 32 MiB in fp32; four times as many on an accelerator, to keep it busy."""
 NEAR = 2**18
-"""Numbers of a chunk that are worked on together on a processor: what its cache holds, twice."""
+"""Chunk size on a CPU: about twice its cache."""
 
 
 @dataclass(frozen=True, slots=True)

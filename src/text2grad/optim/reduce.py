@@ -12,7 +12,7 @@ from text2grad.runs.world import ALONE, World
 __all__ = ["ALONE", "LEAST", "World", "masked_mean", "whiten"]
 
 LEAST = 1e-6
-"""A spread below this, in the units of the rewards or of the size of what it was computed from, is rounding."""
+"""Spreads below this count as rounding, in the units of the rewards or relative to what they were computed from."""
 
 
 def masked_mean(values_BT: Tensor, mask_BT: Tensor, world: World = ALONE) -> Tensor:

@@ -22,11 +22,11 @@ class AdvantageSettings:
     gamma: Annotated[Real, Ge(0), Le(1)] = 1.0
     """Discount of later rewards (anchored, gae, span_rloo). A completion is one short episode: 1."""
     lam: Annotated[Real, Ge(0), Le(1)] = 0.8
-    """How far a span's reward reaches back: by this factor per token (anchored). λ of GAE: 1 trusts the rewards, 0 the
-    value head; with reward=scalar and gae set 1, or a reward at the end is handicapped."""
+    """anchored: a span's reward reaches back by this factor per token.
+    gae: λ. 1 trusts the rewards, 0 the value head. With reward=scalar set it to 1: less hurts a reward at the end."""
     whiten: Flag = True
-    """Scale advantages to unit size over the batch (gae also subtracts the mean; anchored and grpo always have
-    their own scale). A spread below 1e-6, or below that share of the returns, counts as rounding: then all are 0."""
+    """Scale advantages to unit size over the batch. gae also subtracts the mean; anchored and grpo always have
+    their own scale. If the spread is below 1e-6, or below 1e-6 of the returns, all advantages are 0."""
 
 
 @settings

@@ -151,8 +151,7 @@ def update(
 
 
 def clipped_step(optimizer: torch.optim.Optimizer, max_grad_norm: float) -> float:
-    """One step with gradients that are no longer than this; gives how long they were, over all processes. If that is no
-    finite number, no step is taken: it would leave no weight that is one."""
+    """Clips gradients and steps. Skips the step if the norm is not finite. Returns the norm, over all processes."""
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     clipped: Any = nn.utils.clip_grad_norm_(weights, max_grad_norm)
     norm = float(clipped.full_tensor() if hasattr(clipped, "full_tensor") else clipped)

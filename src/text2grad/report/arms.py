@@ -1,7 +1,7 @@
 """Runs → arms: what is compared. Runs whose settings differ only in the seed are one arm, with a spread.
 
-Enters: `Run`s. Leaves: `Arm`s, and their numbers over updates as `Point`s. Knows nothing of how they are drawn or put
-into words.
+Enters: `LoggedRun`s. Leaves: `Arm`s, and their numbers over updates as `Point`s. Knows nothing of how they are drawn or
+put into words.
 """
 
 import re
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from text2grad.report.folders import Run
+from text2grad.report.folders import LoggedRun
 
 _PLACES = {"out", "run", "name", "folder"}
 """Top-level settings that say where a run is written: they always differ, and mean nothing."""
@@ -35,7 +35,7 @@ class Error(NamedTuple):
 @dataclass(frozen=True)
 class Arm:
     name: str
-    runs: tuple[Run, ...]
+    runs: tuple[LoggedRun, ...]
     differs: Mapping[str, Any]
     """The settings that set it apart from the other arms."""
 
@@ -76,9 +76,9 @@ class Arm:
         return min(run.last_update for run in self.runs)
 
 
-def arms_of(runs: Sequence[Run]) -> list[Arm]:
+def arms_of(runs: Sequence[LoggedRun]) -> list[Arm]:
     """In the order in which they were named."""
-    grouped: dict[str, list[Run]] = {}
+    grouped: dict[str, list[LoggedRun]] = {}
     for run in runs:
         grouped.setdefault(_signature(run), []).append(run)
     groups = list(grouped.values())
@@ -94,7 +94,7 @@ def arms_of(runs: Sequence[Run]) -> list[Arm]:
     return arms
 
 
-def _signature(run: Run) -> str:
+def _signature(run: LoggedRun) -> str:
     if not run.config:
         return f"name {_without_seed(run.name)}"
     return repr(sorted((key, str(value)) for key, value in run.config.items() if _tells(key)))
@@ -104,7 +104,7 @@ def _tells(key: str) -> bool:
     return key.rpartition(".")[2] != "seed" and key not in _PLACES
 
 
-def _differences(runs: Sequence[Run]) -> list[str]:
+def _differences(runs: Sequence[LoggedRun]) -> list[str]:
     keys = dict.fromkeys(key for run in runs for key in run.config if _tells(key))
     return [key for key in keys if len({str(run.config.get(key)) for run in runs if run.config}) > 1]
 

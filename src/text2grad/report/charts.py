@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Line:
+class Series:
     label: str
     points: Sequence[Point]
     style: int
@@ -53,8 +53,8 @@ class Chart:
 
     title: str
     note: str
-    lines: Sequence[Line]
-    beside: Sequence[Line] = ()
+    lines: Sequence[Series]
+    beside: Sequence[Series] = ()
     """Lines of the charts next to this one, so that all of them have the same axes."""
 
     @property
@@ -93,7 +93,7 @@ class _Frame:
     y_ticks: Sequence[float]
 
     @classmethod
-    def around(cls, lines: Sequence[Line], width: int, height: int) -> "_Frame":
+    def around(cls, lines: Sequence[Series], width: int, height: int) -> "_Frame":
         points = [point for line in lines for point in line.points]
         last = max((point.update for point in points), default=1) or 1
         x_ticks = [tick for tick in ticks(0, last, 5) if tick == int(tick) and last - tick > last * 0.06]
@@ -169,7 +169,7 @@ def smooth(points: Sequence[Point]) -> list[Point]:
     return made
 
 
-def _drawn(line: Line, frame: _Frame) -> Iterator[Markup]:
+def _drawn(line: Series, frame: _Frame) -> Iterator[Markup]:
     points, style = line.drawn, line.style
     if line.spread:
         there, back = [(p.update, p.high) for p in points], [(p.update, p.low) for p in reversed(points)]

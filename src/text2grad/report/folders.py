@@ -1,8 +1,8 @@
 """Run folders as the report needs them.
 
-Enters: paths. Leaves: `Run`s: settings, facts about the machine, metrics by update, what the metrics mean, and a list
-of what is missing or unreadable, for the page to say. A run that was killed, or that is still being written, is a run;
-a folder that was never one is refused. Knows nothing of charts, and does not read the rollouts: they may be large.
+Enters: paths. Leaves: `LoggedRun`s: settings, facts about the machine, metrics by update, what the metrics mean, and a
+list of what is missing or unreadable, for the page to say. A run that was killed, or that is still being written, is a
+run; a folder that was never one is refused. Knows nothing of charts, and does not read the rollouts: they may be large.
 """
 
 import math
@@ -25,7 +25,7 @@ LARGEST = 1e100
 
 
 @dataclass(frozen=True)
-class Run:
+class LoggedRun:
     """What one folder says about itself."""
 
     path: Path
@@ -114,7 +114,7 @@ def _order(folder: Path) -> tuple[str, str]:
     return str(_facts(folder / "run.json", []).get("started", "~")), folder.name
 
 
-def read_runs(paths: Sequence[str | Path]) -> list[Run]:
+def read_runs(paths: Sequence[str | Path]) -> list[LoggedRun]:
     """All of them, each under a name of its own."""
     folders = list(map(Path, paths))
     for path in folders:
@@ -148,7 +148,7 @@ def _names(folders: Sequence[Path]) -> list[str]:
     return names
 
 
-def _read(path: Path, name: str) -> Run:
+def _read(path: Path, name: str) -> LoggedRun:
     trouble: list[str] = []
     config, config_text = _config(path / "config.yaml", trouble)
     metrics, warnings = _metrics(path / "metrics.jsonl", trouble)
@@ -156,7 +156,7 @@ def _read(path: Path, name: str) -> Run:
     declared = _declared(facts.get("metrics"), trouble)
     if not (path / "rollouts.jsonl").is_file():
         trouble.append("no rollouts.jsonl, so there are no completions to show")
-    run = Run(path, name, metrics, config, config_text, facts, declared, tuple(warnings))
+    run = LoggedRun(path, name, metrics, config, config_text, facts, declared, tuple(warnings))
     return replace(run, trouble=(*trouble, *filter(None, [run.unfinished])))
 
 

@@ -1,8 +1,8 @@
 """The page: one HTML file with everything in it, which needs no network.
 
-Enters: `Run`s. Leaves: bytes. Text reaches the page in two ways only, both escaped: through the template, and as JSON
-that the script turns into text nodes. The page's own policy allows its one script and its one style sheet, by their
-hashes, and nothing from outside.
+Enters: `LoggedRun`s. Leaves: bytes. Text reaches the page in two ways only, both escaped: through the template, and as
+JSON that the script turns into text nodes. The page's own policy allows its one script and its one style sheet, by
+their hashes, and nothing from outside.
 """
 
 import base64
@@ -21,7 +21,7 @@ from text2grad.report.arms import Arm, arms_of
 from text2grad.report.before_after import BeforeAfter, before_and_after
 from text2grad.report.charts import Chart, swatch
 from text2grad.report.completions import BYTES, Shown, embedded, read_completions
-from text2grad.report.folders import Run
+from text2grad.report.folders import LoggedRun
 from text2grad.report.panels import LOCALITY, chart_of, locality_gaps, panels_of, style_of, time_by_part
 from text2grad.report.words import Comparison, compare, counted, infos_of, number, ranged, signed
 
@@ -52,7 +52,7 @@ class Page:
 
 
 def build(
-    runs: Sequence[Run],
+    runs: Sequence[LoggedRun],
     budget: int = BYTES,
     *,
     arms: Sequence[Arm] = (),
@@ -110,7 +110,7 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _data(runs: Sequence[Run], shown: Sequence[Shown]) -> dict[str, Any]:
+def _data(runs: Sequence[LoggedRun], shown: Sequence[Shown]) -> dict[str, Any]:
     """What the script reads. Prompts are kept once, however many completions they have."""
     prompts: dict[str, int] = {}
 
@@ -177,7 +177,7 @@ def _arm(index: int, arm: Arm, comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _trouble(run: Run, shown: Shown) -> list[str]:
+def _trouble(run: LoggedRun, shown: Shown) -> list[str]:
     """What is missing or unreadable, in words."""
     if not shown.unreadable:
         return list(run.trouble)
@@ -185,7 +185,7 @@ def _trouble(run: Run, shown: Shown) -> list[str]:
     return [*run.trouble, f"rollouts.jsonl: {rows} could not be read, the first because: {shown.reason}"]
 
 
-def _run(run: Run, trouble: Sequence[str]) -> dict[str, Any]:
+def _run(run: LoggedRun, trouble: Sequence[str]) -> dict[str, Any]:
     data, command = run.facts.get("data"), run.facts.get("command")
     return {
         "name": run.name,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 
 from text2grad.report.arms import Arm
-from text2grad.report.charts import Chart, Line
+from text2grad.report.charts import Chart, Series
 from text2grad.report.words import counted, infos_of, number, signed
 from text2grad.types import MetricInfo
 
@@ -63,7 +63,7 @@ def panels_of(arms: Sequence[Arm], main: str) -> Panels:
 def chart_of(arms: Sequence[Arm], key: str, info: MetricInfo) -> Chart:
     """One metric, one line per arm in the arm's own style."""
     better = "" if info.better == "neither" else f"{info.better.capitalize()} is better."
-    lines = [Line(arm.name, points, style_of(i)) for i, arm in enumerate(arms) if (points := arm.series(key))]
+    lines = [Series(arm.name, points, style_of(i)) for i, arm in enumerate(arms) if (points := arm.series(key))]
     return Chart(info.title, f"{info.help} {better}".strip(), lines)
 
 
@@ -77,10 +77,10 @@ def _is_zero(arms: Sequence[Arm], key: str) -> bool:
 
 
 def _locality(arms: Sequence[Arm]) -> list[Chart]:
-    drawn: dict[str, list[Line]] = {}
+    drawn: dict[str, list[Series]] = {}
     for arm in arms:
         series = [(key.partition("/")[2], arm.series(key), style) for key, style in LOCALITY.items()]
-        drawn[arm.name] = [Line(*line) for line in series if line[1]]
+        drawn[arm.name] = [Series(*line) for line in series if line[1]]
     everything = [line for lines in drawn.values() for line in lines]
     return [Chart(name, "", lines, everything) for name, lines in drawn.items() if lines]
 

@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from text2grad.types import Alignment, Span
+from text2grad.writing import ONE_UNSPACED
 
 _QUOTE = re.compile(
     r"“([^“”]+)”|\"([^\"]+)\"|«([^«»]+)»|「([^「」]+)」|`([^`]+)`|(?<!\w)['‘]([^'‘’]+)['’](?!\w)",
@@ -22,8 +23,6 @@ _QUOTE = re.compile(
 _SENTENCE_END = re.compile(r"[.!?](?=\s|$)|\n")
 _JOINING = re.compile(r"\b\d+ more\b|\band\b", re.IGNORECASE)
 """What only a sentence about several quotes has."""
-_UNSPACED = ("THAI", "LAO", "MYANMAR", "KHMER", "CJK", "HIRAGANA", "KATAKANA")
-"""Scripts without spaces between words, as Unicode names their characters."""
 
 Place = tuple[int, int]
 
@@ -134,7 +133,7 @@ def _occurrences(words: str, text: str, flags: int = 0, first: int = 0, last: in
 def _joins(character: str) -> bool:
     """Whether a character belongs to a word that spaces end: `\\w` lacks the vowel signs of Indian scripts."""
     letter = character == "_" or unicodedata.category(character or " ")[0] in "LMN"
-    return letter and not unicodedata.name(character, "").startswith(_UNSPACED)
+    return letter and not ONE_UNSPACED.match(character)
 
 
 @lru_cache(4096)

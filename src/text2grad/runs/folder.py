@@ -327,7 +327,7 @@ def _is_row(line: bytes) -> bool:
 class RunFolder(Closable):
     """A run folder, held by this process until it is closed or the process ends, however it ends.
 
-    Opening a folder that exists goes on with it, provided that its settings are the same.
+    Opening an existing folder resumes it if the settings match.
     """
 
     def __init__(self, path: str | Path, settings: Any, keep_checkpoints: int = 3, free: Collection[str] = ()) -> None:

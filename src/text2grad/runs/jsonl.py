@@ -2,11 +2,12 @@
 
 `read_rows(path)` is strict, for files that somebody else wrote: the first line that is no object is an `InvalidData`
 with its number. `read_jsonl(path)` is for files that this package appends to: what a kill left of the last line is
-passed over. `scan(path)` reads on behind broken lines and tells where each line begins. All skip blank lines.
+passed over. `scan(path)` and `scan_lines(lines)` read on behind broken lines and tell where each line begins. All
+skip blank lines.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +21,24 @@ def scan(
     """(byte where a line begins, its number, its object or what is wrong with it). `torn_end`: a broken last line
     without a line end is passed over. `options`: those of `json.loads`."""
     with Path(path).open("rb") as file:
-        start = 0
-        for number, line in enumerate(file, 1):
-            row: dict[str, Any] | InvalidData
-            try:
-                row = parse_object(line, **options)
-            except InvalidData as problem:
-                row = problem
-            torn = torn_end and isinstance(row, InvalidData) and not line.endswith(b"\n")
-            if line.strip() and not torn:
-                yield start, number, row
-            start += len(line)
+        yield from scan_lines(file, torn_end=torn_end, **options)
+
+
+def scan_lines(
+    lines: Iterable[bytes], *, torn_end: bool = False, **options: Any
+) -> Iterator[tuple[int, int, dict[str, Any] | InvalidData]]:
+    """The same for lines with their ends, such as an open file or a `BytesIO`."""
+    start = 0
+    for number, line in enumerate(lines, 1):
+        row: dict[str, Any] | InvalidData
+        try:
+            row = parse_object(line, **options)
+        except InvalidData as problem:
+            row = problem
+        torn = torn_end and isinstance(row, InvalidData) and not line.endswith(b"\n")
+        if line.strip() and not torn:
+            yield start, number, row
+        start += len(line)
 
 
 def read_rows(path: str | Path, *, torn_end: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -77,7 +77,7 @@ def nearest(ours: str, row: Mapping[str, Any]) -> str:
     >>> nearest("completion", {"id": 1, "response": "Nine."})
     'the columns are id, response; try columns.completion=response'
     """
-    names = columns_of(row)
+    names = column_names(row)
     # A name with other signs is no name: the file is a text, read as a table.
     plain = [name for name in names if name != ours and re.fullmatch(r"[\w.\- ]+", name)]
     likely = [name for word in LIKELY.get(ours, ()) for name in plain if word in name.rpartition(".")[2].lower()]
@@ -87,12 +87,12 @@ def nearest(ours: str, row: Mapping[str, Any]) -> str:
 
 def listed(row: Mapping[str, Any]) -> str:
     """What a row has, in words."""
-    names = columns_of(row)
+    names = column_names(row)
     shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
     return f"the columns are {shown}" if names else "there are no columns"
 
 
-def columns_of(row: Mapping[str, Any]) -> list[str]:
+def column_names(row: Mapping[str, Any]) -> list[str]:
     """Names of a row's columns, nested ones included; without an id that was made from the line's number."""
     made = re.fullmatch(r"line-\d+", str(row.get("id")))
     return [name for name in _names(row) if name != "id" or not made]

@@ -8,6 +8,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from io import BytesIO
 from typing import Any
 
 from starlette.requests import Request
@@ -16,6 +17,7 @@ from starlette.responses import Response
 from text2grad._checked import shorten
 from text2grad.errors import InvalidData
 from text2grad.report.completions import prompt_text
+from text2grad.runs.jsonl import scan_lines
 from text2grad.studio import people, words
 from text2grad.studio.exports import FORMATS, exported
 from text2grad.studio.settings import StudioSettings
@@ -159,25 +161,20 @@ def add_prompt(studio: Studio, request: Request, data: Any) -> Any:
 def upload(studio: Studio, request: Request, data: bytes) -> Any:
     """Prompts, or prompts with completions, one JSON object a line."""
     author, bodies, rejected = me_of(request), [], []
-    # Lines end at a newline and nowhere else: JSON may hold U+2028 and its like.
-    lines = data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape").split("\n")
-    rows, most = sum(1 for line in lines if line.strip()), studio.settings.upload_rows
+    rows, most = sum(1 for line in data.split(b"\n") if line.strip()), studio.settings.upload_rows
     if rows > most:
         raise Refused(413, error=f"a file should have at most {most:,} rows, got {rows:,}; nothing was added: split it")
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
+    for _, number, row in scan_lines(BytesIO(data)):
         try:
-            row = json.loads(line)
-            if not isinstance(row, dict):
-                raise InvalidData(f"should be a JSON object, got {shorten(row)}")
+            if isinstance(row, InvalidData):
+                raise row
             given = words.text_in(row, "completion", 100_000)
             row.pop("completion", None)
             example = example_of(row, f"line-{number}")
             json.dumps(example.to_json(), ensure_ascii=False).encode()
             bodies.append(words.example_body(example, [given] if given else []))
         except UnicodeError:
-            rejected.append({"line": number, "why": "should be text in UTF-8, got bytes or escapes that are none"})
+            rejected.append({"line": number, "why": "should be text in UTF-8, got escapes that are none"})
         except (ValueError, RecursionError) as problem:
             rejected.append({"line": number, "why": str(problem)[:300]})
     made: list[int] = []

@@ -19,7 +19,7 @@ from text2grad.studio.store import Store
 FORMATS = ("jsonl", "label_studio", "argilla")
 
 
-def rows_of(store: Store, latest: int | None = None) -> list[dict[str, Any]]:
+def critique_rows(store: Store, latest: int | None = None) -> list[dict[str, Any]]:
     """One row for each critique: prompt, completion, critique, spans, annotator. Ids are COMPLETION#ANNOTATOR."""
     found = store.rows(
         "SELECT q.id, q.completion, q.author, q.version, q.time, q.body, c.body AS said, p.body AS asked, "
@@ -53,7 +53,7 @@ def rows_of(store: Store, latest: int | None = None) -> list[dict[str, Any]]:
 
 def exported(store: Store, kind: str) -> tuple[str, bytes]:
     """(name of the file, its content). The labelling tools take two files each, so theirs is a zip archive."""
-    rows = rows_of(store)
+    rows = critique_rows(store)
     if kind == "jsonl":
         return "critiques.jsonl", b"".join(map(encode_row, rows))
     write = {"label_studio": write_label_studio, "argilla": write_argilla}[kind]

@@ -1,6 +1,6 @@
 """*Learn*: a few updates on what people wrote so far, and what became of it.
 
-Enters: a `Model` at some version, and `Lessons` from the store. Leaves: a run folder, which `text2grad report` and
+Enters: a `Model` at some version, and `LearnData` from the store. Leaves: a run folder, which `text2grad report` and
 `text2grad export` read, and what the store keeps of the new version. It has two parts:
 
 direct  The completions that people criticised, with the log-probs that they were sampled with. Blamed tokens are pushed
@@ -59,7 +59,7 @@ SHOWN = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Lessons:
+class LearnData:
     """What is learned from, as the store has it."""
 
     critiques: list[Row]
@@ -76,7 +76,7 @@ class Lessons:
     """Critique → the edit that was learned from before."""
 
     @classmethod
-    def of(cls, store: Store, version: int, kept: int, most: int) -> "Lessons":
+    def of(cls, store: Store, version: int, kept: int, most: int) -> "LearnData":
         """`most`: as many critiques as there are turns: what is new first, then the latest."""
         learned = store.learned(version)
 
@@ -114,20 +114,20 @@ class Learned:
     """Of the new version."""
 
 
-def learn(model: Model, version: int, parts: Sequence[str], updates: int, lessons: Lessons, told: Told) -> Learned:
+def learn(model: Model, version: int, parts: Sequence[str], updates: int, data: LearnData, told: Told) -> Learned:
     """From the version that is loaded to a new one. If it fails or is cancelled, the model is what it was."""
     parent = model.version
     told(0.01, "measuring before")
     before, _ = model.measure()
-    compared = _compared(model, lessons)
-    direct = Direct(model, lessons) if "direct" in parts else None
+    compared = _compared(model, data)
+    direct = Direct(model, data) if "direct" in parts else None
     try:
-        _train(model, version, updates, direct, "rl" in parts, lessons, told)
+        _train(model, version, updates, direct, "rl" in parts, data, told)
         after, _ = model.measure()
         told(0.92, "sampling again")
-        rows, counts = [lessons.prompts[number] for number in compared], [len(each) for each in compared.values()]
+        rows, counts = [data.prompts[number] for number in compared], [len(each) for each in compared.values()]
         again = model.sample(rows, counts, [0] * len(rows))
-        apart = model.measure_kl([words.example_in(row) for row in lessons.prompts.values()])
+        apart = model.measure_kl([words.example_in(row) for row in data.prompts.values()])
     except BaseException:
         model.measured.pop(version, None)
         model.version = -1
@@ -136,8 +136,8 @@ def learn(model: Model, version: int, parts: Sequence[str], updates: int, lesson
     body = {
         "updates": updates,
         "parts": list(parts),
-        "critiques": len(lessons.critiques) if direct else 0,
-        "learned": lessons.learned | {str(row["id"]): row["version"] for row in lessons.critiques if direct},
+        "critiques": len(data.critiques) if direct else 0,
+        "learned": data.learned | {str(row["id"]): row["version"] for row in data.critiques if direct},
         "held_out": shown_metrics(after) or None,
         "kl": apart,
     }
@@ -146,14 +146,14 @@ def learn(model: Model, version: int, parts: Sequence[str], updates: int, lesson
         "held_out": {"before": shown_metrics(before), "after": shown_metrics(after)} if after else None,
         "kl": apart,
         "criticised": direct.shown() if direct else [],
-        "prompts": _side_by_side(model, lessons, compared, again),
+        "prompts": _side_by_side(model, data, compared, again),
         "warnings": warnings_of(before, after, apart, direct.skipped if direct else 0),
     }
     return Learned(body, comparison, again)
 
 
 def _train(
-    model: Model, version: int, updates: int, direct: "Direct | None", rl: bool, lessons: Lessons, told: Told
+    model: Model, version: int, updates: int, direct: "Direct | None", rl: bool, data: LearnData, told: Told
 ) -> None:
     """The updates, in a run folder of their own; the last checkpoint is the version."""
     options = replace(model.options, updates=updates, checkpoint_every=updates)
@@ -167,7 +167,7 @@ def _train(
         resume_with=None,
     )
     optimizer = make_optimizer(model.policy, options.update)
-    judge = _judge(model, lessons, options, run) if rl else None
+    judge = _judge(model, data, options, run) if rl else None
     with closing(run), run.working(TrainingState(model.policy, optimizer, model.world, {}), updates):
         run.began_from(model.fingerprint)
         numbers, shown = model.measure()
@@ -192,8 +192,8 @@ def _train(
             raise SystemExit(143)  # asked to stop: the next worker does this job again
 
 
-def _judge(model: Model, lessons: Lessons, options: TrainSettings, run: Run) -> SampleAndJudge:
-    examples = lessons.judged or [words.example_in(row) for row in lessons.prompts.values()]
+def _judge(model: Model, data: LearnData, options: TrainSettings, run: Run) -> SampleAndJudge:
+    examples = data.judged or [words.example_in(row) for row in data.prompts.values()]
     if not examples:
         raise InvalidData("RL wants prompts to sample from, and the queue is empty")
     # Each Learn goes on to other prompts of the queue.
@@ -229,10 +229,10 @@ def _step(
 class Direct:
     """What people wrote, as two batches: completions that were criticised, and corrections."""
 
-    def __init__(self, model: Model, lessons: Lessons) -> None:
-        self.model, self.lessons, self.options = model, lessons, model.settings.learn
-        self.rollouts = [self._rollout(place, row) for place, row in enumerate(lessons.critiques)]
-        kept = [self._silent(len(self.rollouts) + place, *pair) for place, pair in enumerate(lessons.kept)]
+    def __init__(self, model: Model, data: LearnData) -> None:
+        self.model, self.data, self.options = model, data, model.settings.learn
+        self.rollouts = [self._rollout(place, row) for place, row in enumerate(data.critiques)]
+        kept = [self._silent(len(self.rollouts) + place, *pair) for place, pair in enumerate(data.kept)]
         self.batch = collate([*self.rollouts, *kept])
         self.batch = replace(self.batch, rewards_BT=self.batch.rewards_BT + self._by_scores())
         self.batch = replace(self.batch, reference_BT=model.reference.logprobs(self.batch, AT_ONCE))
@@ -242,9 +242,9 @@ class Direct:
         self.before = model.logprobs(self.batch)
 
     def _rollout(self, place: int, row: Row) -> Rollout:
-        completion = self.lessons.completions[row["completion"]]
+        completion = self.data.completions[row["completion"]]
         said, found = words.critique_in(row)
-        return _rollout(place, completion, self.lessons.prompts[row["prompt"]], said, found)
+        return _rollout(place, completion, self.data.prompts[row["prompt"]], said, found)
 
     def _silent(self, place: int, completion: Row, prompt: Row) -> Rollout:
         return _rollout(place, completion, prompt, Critique(""), Alignment())
@@ -254,11 +254,11 @@ class Direct:
         the others, on all its tokens; (B, T)."""
         whole_BT = torch.zeros_like(self.batch.rewards_BT)
         by_person: dict[tuple[str, int], list[int]] = {}
-        for place, row in enumerate(self.lessons.critiques):
+        for place, row in enumerate(self.data.critiques):
             if row["score"] is not None:
                 by_person.setdefault((row["author"], row["prompt"]), []).append(place)
         for places in (each for each in by_person.values() if len(each) > 1):
-            scores = np.array([self.lessons.critiques[place]["score"] for place in places], dtype=float)
+            scores = np.array([self.data.critiques[place]["score"] for place in places], dtype=float)
             others = (scores.sum() - scores) / (len(scores) - 1)
             for place, gain in zip(places, np.clip(scores - others, -1, 1) / 2, strict=True):
                 whole_BT[place] = float(gain)
@@ -268,17 +268,17 @@ class Direct:
         """Corrected versions; only what the correction changed counts. All of it, where it is another text. The
         number of a row is that of its critique."""
         prompts, texts, weights, places_of = [], [], [], []
-        for place, row in enumerate(self.lessons.critiques):
+        for place, row in enumerate(self.data.critiques):
             if not row["revision"]:
                 continue
             try:
                 prompt, (made,) = self.model.encoded(
-                    words.example_in(self.lessons.prompts[row["prompt"]]), [row["revision"]]
+                    words.example_in(self.data.prompts[row["prompt"]]), [row["revision"]]
                 )
             except InvalidData:
                 self.skipped += 1
                 continue
-            original = self.lessons.completions[row["completion"]]["text"]
+            original = self.data.completions[row["completion"]]["text"]
             places, added = changed(made.text, original)
             new = [*places, *((at, at + len(text)) for text in added if (at := made.text.find(text)) >= 0)]
             touched = [not new or any(s < end and start < e for start, end in new) for s, e in made.offsets]
@@ -342,7 +342,7 @@ class Direct:
 
     def shown(self) -> list[dict[str, Any]]:
         """For the page."""
-        shown = list(enumerate(zip(self.lessons.critiques, self.rollouts, strict=True)))[-SHOWN:]
+        shown = list(enumerate(zip(self.data.critiques, self.rollouts, strict=True)))[-SHOWN:]
         return [
             {
                 "completion": row["completion"],
@@ -380,23 +380,23 @@ def _rollout(place: int, completion: Row, prompt: Row, said: Critique, found: Al
     )
 
 
-def _compared(model: Model, lessons: Lessons) -> Bodies:
+def _compared(model: Model, data: LearnData) -> Bodies:
     """The prompts that were criticised last, and what the version before writes for them."""
-    latest = dict.fromkeys(row["prompt"] for row in sorted(lessons.critiques, key=lambda row: -row["time"]))
+    latest = dict.fromkeys(row["prompt"] for row in sorted(data.critiques, key=lambda row: -row["time"]))
     chosen = list(latest)[: model.settings.learn.compared]
-    missing = [lessons.prompts[number] for number in chosen if not lessons.current[number]]
+    missing = [data.prompts[number] for number in chosen if not data.current[number]]
     count = model.settings.completions
     sampled = model.sample(missing, [count] * len(missing), [0] * len(missing))
-    return {number: lessons.current[number][:4] or sampled[number] for number in chosen}
+    return {number: data.current[number][:4] or sampled[number] for number in chosen}
 
 
-def _side_by_side(model: Model, lessons: Lessons, before: Bodies, after: Bodies) -> list[dict[str, Any]]:
+def _side_by_side(model: Model, data: LearnData, before: Bodies, after: Bodies) -> list[dict[str, Any]]:
     return [
         {
             "id": number,
-            "prompt": prompt_text(words.example_in(lessons.prompts[number])),
-            "before": _shown(model, lessons.prompts[number], before[number]),
-            "after": _shown(model, lessons.prompts[number], after[number]),
+            "prompt": prompt_text(words.example_in(data.prompts[number])),
+            "before": _shown(model, data.prompts[number], before[number]),
+            "after": _shown(model, data.prompts[number], after[number]),
         }
         for number in before
     ]

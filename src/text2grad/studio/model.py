@@ -17,7 +17,7 @@ from text2grad.models.chat import completion_ids, turn_end
 from text2grad.models.load import device_named, fingerprint, load_model
 from text2grad.models.modes import evaluating, without_plans
 from text2grad.models.offsets import completion_of
-from text2grad.models.parallel import Processes
+from text2grad.models.parallel import AccelerateWorld
 from text2grad.models.policy import Policy, Reference
 from text2grad.models.sampling import Seed
 from text2grad.models.writer import Writer
@@ -51,7 +51,7 @@ class Model:
         """`base`: the model that version 0 is. `runs`: where the Learns are."""
         self.settings, self.runs, self.task = settings, runs, task
         self.options = run_settings(settings, base)
-        self.world = Processes(device_named(settings.device))
+        self.world = AccelerateWorld(device_named(settings.device))
         without_plans()
         seed_everything(settings.seed)
         model, self.tokenizer = load_model(base, device=str(self.world.device))

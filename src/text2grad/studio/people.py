@@ -11,7 +11,7 @@ from itertools import combinations
 from typing import Any
 
 from text2grad.feedback.agreement import Agreements, agreement
-from text2grad.studio.exports import rows_of
+from text2grad.studio.exports import critique_rows
 from text2grad.studio.store import Store
 
 MOST = 2000
@@ -49,7 +49,7 @@ def progress_of(store: Store) -> dict[str, Any]:
 
 def agreement_of(store: Store) -> dict[str, Any]:
     """Of each two people, on the completions that both have criticised; and of everybody."""
-    rows = rows_of(store, latest=MOST)
+    rows = critique_rows(store, latest=MOST)
     by_person: dict[str, dict[str, dict[str, Any]]] = {}
     for row in rows:
         item = row["id"].partition("#")[0]

@@ -22,7 +22,7 @@ from text2grad.errors import InvalidData, Text2GradError, first_line
 from text2grad.runs import aside
 from text2grad.runs.folder import Lock, cache_folder
 from text2grad.studio.folder import STORE, database_of, read_settings
-from text2grad.studio.learn import Lessons, learn
+from text2grad.studio.learn import LearnData, learn
 from text2grad.studio.model import Bodies, Model, shown_metrics
 from text2grad.studio.settings import EMBEDDED, StudioSettings
 from text2grad.studio.store import Row, Store
@@ -126,9 +126,9 @@ class Worker:
         # What a worker that was killed has left of it.
         shutil.rmtree(self.model.run_folder(version), ignore_errors=True)
         options = self.settings.learn
-        lessons = Lessons.of(self.store, parent, options.kept, options.critiques * job["updates"])
+        data = LearnData.of(self.store, parent, options.kept, options.critiques * job["updates"])
         try:
-            made = learn(self.model, version, job["parts"], job["updates"], lessons, told)
+            made = learn(self.model, version, job["parts"], job["updates"], data, told)
         except BaseException:
             shutil.rmtree(self.model.run_folder(version), ignore_errors=True)
             raise

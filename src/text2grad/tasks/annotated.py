@@ -94,7 +94,7 @@ def split_by_prompt(rows: Sequence[Annotated], share: float, seed: int) -> tuple
     return [row for row in rows if prompt_key(row) not in held], [row for row in rows if prompt_key(row) in held]
 
 
-def digest_of(rows: Iterable[Annotated]) -> str:
+def rows_digest(rows: Iterable[Annotated]) -> str:
     """sha256 of rows that were given from Python."""
     digest = hashlib.sha256()
     for row in rows:

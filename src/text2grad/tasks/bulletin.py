@@ -25,7 +25,7 @@ from text2grad.errors import InvalidData
 from text2grad.types import Example
 
 Split = Literal["train", "held_out"]
-State = Literal["killed", "hurt", "missing", "trapped", "nobody"]
+PersonState = Literal["killed", "hurt", "missing", "trapped", "nobody"]
 
 DATA: dict[str, Any] = yaml.safe_load(files(__package__).joinpath("bulletin.yaml").read_text(encoding="utf-8"))
 PLACES: list[str] = DATA["places"]
@@ -36,7 +36,7 @@ DAYS: list[str] = DATA["days"]
 PARTS: list[str] = DATA["parts"]
 THINGS: list[str] = DATA["things"]
 SITES: list[str] = DATA["sites"]
-STATES: tuple[State, ...] = ("killed", "hurt", "missing", "trapped", "nobody")
+STATES: tuple[PersonState, ...] = ("killed", "hurt", "missing", "trapped", "nobody")
 DAMAGED, PEOPLE = range(2, 41), range(2, 31)
 ASK = "\nBulletin:"
 """Ends every prompt. A completion follows behind a space."""
@@ -54,7 +54,7 @@ class Incident:
     part: str
     damaged: int
     thing: str
-    state: State
+    state: PersonState
     people: int
     cause: str | None
     """None: the report says that it is not known."""
@@ -102,7 +102,7 @@ def _example(seed: int, index: int, split: Split, plain: bool) -> Example:
     return Example(name.replace(" ", "-"), report(incident, rng, plain) + ASK, write(incident, rng), facts)
 
 
-def people_phrase(count: str, state: State) -> str:
+def people_phrase(count: str, state: PersonState) -> str:
     """What became of people, as the facts give it."""
     if state == "nobody":
         return "nobody was hurt"
@@ -240,7 +240,7 @@ def _filled(shape: str, parts: dict[str, str]) -> str:
     return shape
 
 
-def _wordings(short: bool) -> Iterator[tuple[str, State | None, bool, bool]]:
+def _wordings(short: bool) -> Iterator[tuple[str, PersonState | None, bool, bool]]:
     """Templates of bulletins: (text, state of people it is for, gives a cause, gives a closure). Those that state
     everything; or, `short`, also those that leave facts out and are still sentences."""
     data = DATA["bulletin"]
@@ -266,7 +266,7 @@ SENTENCES = tuple(dict.fromkeys(text for text, *_ in (*WORDINGS, *_wordings(shor
 
 
 @cache
-def _templates_for(state: State, cause: bool, closed: bool) -> tuple[str, ...]:
+def _templates_for(state: PersonState, cause: bool, closed: bool) -> tuple[str, ...]:
     return tuple(text for text, *said in WORDINGS if said == [state, cause, closed])
 
 

@@ -22,6 +22,7 @@ from text2grad._checked import shorten
 from text2grad.errors import ConfigError, InvalidData
 from text2grad.feedback.critics.protocol import Critiques, Prompt
 from text2grad.feedback.critics.words import cite, column_at, encodable, listed
+from text2grad.feedback.text import WORD_OR_SIGN
 from text2grad.tasks.bulletin import (
     CAUSES,
     DATA,
@@ -33,7 +34,7 @@ from text2grad.tasks.bulletin import (
     SITES,
     STATES,
     THINGS,
-    State,
+    PersonState,
     article,
     bulletins,
     capital,
@@ -65,7 +66,7 @@ _HOLES = {f"{{{hole}}}": code for hole, (code, _) in _CLASSES.items()} | _NUMBER
 """A hole of the templates → its class."""
 _FIRST_OWN = 0x100
 """Words of the templates themselves get characters from here on."""
-_STATES: dict[str, State] = {state: state for state in STATES} | {"dead": "killed", "injured": "hurt"}
+_STATES: dict[str, PersonState] = {state: state for state in STATES} | {"dead": "killed", "injured": "hurt"}
 
 
 def _own_code(word: str) -> str:
@@ -136,7 +137,6 @@ _FACTS = re.compile(
 )
 _SUBJECTS = re.compile("[KV]")
 _VERBS = re.compile(f"{_HARM}|{_codes('damaged left')}")
-_WORD = re.compile(r"\w+|[^\w\s]")
 _NUMBER = re.compile(r"[0-9]+")
 
 
@@ -173,7 +173,7 @@ def read(text: str) -> Reading:
     >>> [(mention.slot, mention.value) for mention in read("A fire in Norwick hurt nobody.").mentions]
     [('what', 'fire'), ('where', 'Norwick'), ('people', 'nobody was hurt')]
     """
-    places = [match.span() for match in _WORD.finditer(text)]
+    places = [match.span() for match in WORD_OR_SIGN.finditer(text)]
     words = [text[start:end] for start, end in places]
     codes = "".join([_CODES.get(word) or ("N" if _NUMBER.fullmatch(word) else UNKNOWN) for word in words])
     mentions = []

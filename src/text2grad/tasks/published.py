@@ -27,7 +27,7 @@ from text2grad.tasks.task import Task, task_of_files
 from text2grad.types import Example
 
 log = logging.getLogger("text2grad")
-Rows = Callable[[dict[str, Any], int], Iterable[dict[str, Any]]]
+RowReader = Callable[[dict[str, Any], int], Iterable[dict[str, Any]]]
 """(published row, its line) → rows with `id`, `prompt` and more."""
 
 
@@ -224,7 +224,7 @@ def texts(value: Any, name: str) -> list[str]:
 
 
 def published_task(
-    name: str, rows_of: Rows, critic: str, data: str = "", held_out: str = "", tolerant: bool = False
+    name: str, rows_of: RowReader, critic: str, data: str = "", held_out: str = "", tolerant: bool = False
 ) -> Task:
     """The task of a published data set. Where a file holds several splits and `held_out` is empty, they are its own.
     `tolerant`: rows that cannot be used are counted and left out, where `text2grad import` does not do so itself."""

@@ -93,7 +93,7 @@ class CompareSettings:
 
 
 @dataclass(frozen=True)
-class Kind:
+class ArmKind:
     """What stands behind a `command` of an arm."""
 
     command: str
@@ -113,16 +113,16 @@ class Kind:
 
 
 KINDS = {
-    "sft": Kind("sft", SFTSettings),
-    "train": Kind("train", TrainSettings),
-    "dpo": Kind("dpo", DPOSettings),
-    "grpo": Kind("trl", TRLSettings),
-    "sdpo": Kind("trl", TRLSettings),
-    "reward_model": Kind("reward-model", RewardModelSettings),
-    "base": Kind("evaluate", EvaluateSettings, "greedy"),
-    "samples": Kind("evaluate", EvaluateSettings, "samples"),
-    "best_of_n": Kind("evaluate", EvaluateSettings, "best_of"),
-    "reflection": Kind("evaluate", EvaluateSettings, "reflection"),
+    "sft": ArmKind("sft", SFTSettings),
+    "train": ArmKind("train", TrainSettings),
+    "dpo": ArmKind("dpo", DPOSettings),
+    "grpo": ArmKind("trl", TRLSettings),
+    "sdpo": ArmKind("trl", TRLSettings),
+    "reward_model": ArmKind("reward-model", RewardModelSettings),
+    "base": ArmKind("evaluate", EvaluateSettings, "greedy"),
+    "samples": ArmKind("evaluate", EvaluateSettings, "samples"),
+    "best_of_n": ArmKind("evaluate", EvaluateSettings, "best_of"),
+    "reflection": ArmKind("evaluate", EvaluateSettings, "reflection"),
 }
 
 
@@ -131,21 +131,21 @@ TRAINS = ("sft", "train", "dpo", "trl")
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
+class ArmJob:
     """One run of an arm."""
 
     arm: str
     seed: int
-    kind: Kind
+    kind: ArmKind
     settings: Any
     words: tuple[str, ...]
     """What is typed behind `text2grad`."""
     folder: Path
     shared: bool = False
     """It stands for every seed."""
-    start: "Job | None" = None
+    start: "ArmJob | None" = None
     """The run whose model it starts from."""
-    critic: "Job | None" = None
+    critic: "ArmJob | None" = None
     """The run whose reward model it learns from."""
     turn: int = 0
     """Place of its seed among those of its arm."""
@@ -182,7 +182,7 @@ class Job:
         return hashlib.sha256(json.dumps([words, [job.digest for job in self.needs]]).encode()).hexdigest()
 
     @property
-    def needs(self) -> "list[Job]":
+    def needs(self) -> "list[ArmJob]":
         """The runs that have to be done before."""
         return [job for job in (self.start, self.critic) if job is not None]
 
@@ -233,7 +233,7 @@ class Job:
         return "it has no log"
 
 
-def plan(options: CompareSettings, folder: Path) -> list[Job]:
+def plan(options: CompareSettings, folder: Path) -> list[ArmJob]:
     """Every run, a start before those that need it. Whatever is wrong in any arm is found here."""
     if not options.arms:
         raise ConfigError("arms: a comparison wants at least one, as in `arms: {scalar: {command: train, …}}`")
@@ -244,9 +244,9 @@ def plan(options: CompareSettings, folder: Path) -> list[Job]:
     for name, tree in options.arms.items():
         _check_arm(name, tree)
     _check_common(options)
-    jobs: dict[tuple[str, int], Job] = {}
+    jobs: dict[tuple[str, int], ArmJob] = {}
 
-    def made(name: str, above: tuple[str, ...] = ()) -> list[Job]:
+    def made(name: str, above: tuple[str, ...] = ()) -> list[ArmJob]:
         if name in above:
             raise ConfigError(f"arms: {' starts from '.join((*above, name))}, which has no beginning")
         if name not in options.arms:
@@ -260,7 +260,7 @@ def plan(options: CompareSettings, folder: Path) -> list[Job]:
                 jobs[name, seed] = replace(_job(options, name, seed, start, critic, folder), turn=turn)
         return [job for (arm, _), job in jobs.items() if arm == name]
 
-    def of_seed(name: str | None, seed: int, above: tuple[str, ...]) -> Job | None:
+    def of_seed(name: str | None, seed: int, above: tuple[str, ...]) -> ArmJob | None:
         """The run of an arm that another one needs. A critic need not be an arm."""
         if not name or (name != options.arms[above[-1]].get("start") and not _is_critic(options, name)):
             return None
@@ -306,7 +306,7 @@ def _check_arm(name: str, tree: Mapping[str, Any]) -> None:
         raise ConfigError(f"arms.{name}.critic: all arms are judged alike, by `critic` of the comparison{other}")
 
 
-def _check_measure(options: CompareSettings, job: Job) -> None:
+def _check_measure(options: CompareSettings, job: ArmJob) -> None:
     """The held-out examples can be read, the metrics can be measured, and the primary one is among them."""
     task = task_of(job.settings)
     task.held_out()
@@ -328,8 +328,8 @@ def _check_common(options: CompareSettings) -> None:
             raise ConfigError(f"settings: no command of these arms has a setting `{key}`")
 
 
-def _kind(name: str, tree: Mapping[str, Any]) -> Kind:
-    kind: Kind = find_plugin(str(tree.get("command", "train")), KINDS, f"arms.{name}.command")
+def _kind(name: str, tree: Mapping[str, Any]) -> ArmKind:
+    kind: ArmKind = find_plugin(str(tree.get("command", "train")), KINDS, f"arms.{name}.command")
     return kind
 
 
@@ -355,7 +355,9 @@ def _seeds(options: CompareSettings, name: str, tree: Mapping[str, Any]) -> Sequ
     return seeds[:1] if shared else seeds
 
 
-def _job(options: CompareSettings, name: str, seed: int, start: Job | None, critic: Job | None, folder: Path) -> Job:
+def _job(
+    options: CompareSettings, name: str, seed: int, start: ArmJob | None, critic: ArmJob | None, folder: Path
+) -> ArmJob:
     tree, place = options.arms[name], folder.resolve() / name / f"seed-{seed}"
     kind = _kind(name, tree)
     own = config.flat({key: value for key, value in tree.items() if key not in _OF_ARM})
@@ -392,10 +394,10 @@ def _job(options: CompareSettings, name: str, seed: int, start: Job | None, crit
     else:
         words = [str(place), *words, "--quiet"]
     shared = tree.get("seeds") == "shared"
-    return Job(name, seed, kind, made, (kind.command, *words), place, shared, start, critic, key=chosen.get(_KEY))
+    return ArmJob(name, seed, kind, made, (kind.command, *words), place, shared, start, critic, key=chosen.get(_KEY))
 
 
-def _derived(options: CompareSettings, tree: Mapping[str, Any], kind: Kind) -> dict[str, Any]:
+def _derived(options: CompareSettings, tree: Mapping[str, Any], kind: ArmKind) -> dict[str, Any]:
     """What the budget and the evaluation mean to a command, in its own words."""
     if not kind.measured:
         return {"keep_checkpoints": 1}
@@ -423,7 +425,7 @@ def _derived(options: CompareSettings, tree: Mapping[str, Any], kind: Kind) -> d
     return derived | {"metrics": list(options.metrics)}
 
 
-def _seen(options: CompareSettings, kind: Kind, made: Any) -> dict[str, Any]:
+def _seen(options: CompareSettings, kind: ArmKind, made: Any) -> dict[str, Any]:
     """What follows from the data: who judges the held-out examples, the same for every arm, and how often sft is
     evaluated."""
     if not kind.measured:
@@ -458,6 +460,6 @@ def baseline_of(options: CompareSettings) -> str:
     return options.baseline or next(name for name in options.arms if not _is_critic(options, name))
 
 
-def paired(one: Job, other: Job) -> bool:
+def paired(one: ArmJob, other: ArmJob) -> bool:
     """Whether their difference counts: the same seed; a shared run stands for every seed of the other."""
     return one.seed == other.seed or one.shared or other.shared

@@ -21,12 +21,12 @@ from text2grad.feedback.critics.budget import Budget
 from text2grad.feedback.critics.words import prompt_text
 from text2grad.report.arms import Arm
 from text2grad.report.differences import Interval, over_seeds, over_seeds_and_examples
-from text2grad.report.folders import Run, read_runs
+from text2grad.report.folders import LoggedRun, read_runs
 from text2grad.report.page import Table, build
 from text2grad.report.words import Comparison, infos_of, number, signed
 from text2grad.runs import read_jsonl, write_atomic
 from text2grad.tasks.task import task_of
-from text2grad.training.compare import CompareSettings, Job, baseline_of, paired
+from text2grad.training.compare import ArmJob, CompareSettings, baseline_of, paired
 from text2grad.types import MetricInfo
 
 Row = dict[str, Any]
@@ -39,8 +39,8 @@ ALWAYS = ("length", "copied", "repetition")
 class Found:
     """What one run has left so far."""
 
-    job: Job
-    run: Run
+    job: ArmJob
+    run: LoggedRun
     rows: list[Row]
     each: Mapping[str, list[Any]]
     """Of the last evaluation: `id`, `text`, and numbers, one for each held-out example."""
@@ -51,8 +51,8 @@ class Found:
         return metrics
 
 
-def record(job: Job) -> bytes:
-    """What stays of a run that has ended, and is enough for the table; see `Job.mark`."""
+def record(job: ArmJob) -> bytes:
+    """What stays of a run that has ended, and is enough for the table; see `ArmJob.mark`."""
     if not job.kind.measured:
         return json.dumps({"rows": [], "each": {}, "infos": {}}).encode()
     if (found := read(job)) is None:
@@ -61,14 +61,14 @@ def record(job: Job) -> bytes:
     return json.dumps({"rows": found.rows, "each": found.each, "infos": infos}, ensure_ascii=False).encode()
 
 
-def recorded(job: Job) -> Found:
+def recorded(job: ArmJob) -> Found:
     """A finished run by its mark. The curves of its training are drawn where its folder is still there."""
     try:
         kept = job.record()
         rows = [row | {"arm": job.arm, "seed": job.seed} for row in kept["rows"]]
         infos = {key: MetricInfo.from_json(info) for key, info in kept["infos"].items()}
         drawn = {row["update"]: {HELD_OUT + key: value for key, value in row["metrics"].items()} for row in rows}
-        run = Run(job.folder, f"{job.arm}/seed-{job.seed}", drawn, declared=infos, facts={"seed": job.seed})
+        run = LoggedRun(job.folder, f"{job.arm}/seed-{job.seed}", drawn, declared=infos, facts={"seed": job.seed})
         found = Found(job, run, rows, kept["each"])
     except (LookupError, TypeError, ValueError, AttributeError) as problem:
         raise RunError(f"{job.mark}: is damaged ({problem!r}); delete it to read the run again") from None
@@ -78,7 +78,7 @@ def recorded(job: Job) -> Found:
     return found
 
 
-def read(job: Job) -> Found | None:
+def read(job: ArmJob) -> Found | None:
     """What the folder of a run holds, finished or not. None: nothing has been evaluated yet."""
     if job.kind.command == "evaluate":
         return _read_evaluation(job)
@@ -107,7 +107,7 @@ def read(job: Job) -> Found | None:
     return Found(job, run, rows, each) if rows else None
 
 
-def _read_evaluation(job: Job) -> Found | None:
+def _read_evaluation(job: ArmJob) -> Found | None:
     path, part = job.folder / "evaluation.json", job.kind.part
     if not path.is_file():
         return None
@@ -127,18 +127,20 @@ def _read_evaluation(job: Job) -> Found | None:
     # Several completions of one example are no pair to one of another arm.
     alone = {"id": [], "text": []} if part == "samples" else each[part]
     drawn = {0: {HELD_OUT + key: value for key, value in metrics.items()}}
-    run = Run(job.folder, f"{job.arm}/seed-{job.seed}", drawn, declared=infos, facts={"seed": job.seed})
+    run = LoggedRun(job.folder, f"{job.arm}/seed-{job.seed}", drawn, declared=infos, facts={"seed": job.seed})
     return Found(job, run, [_row(job, 0, metrics, cost | {"seconds": stored["seconds"]})], alone)
 
 
-def _row(job: Job, update: int, metrics: Mapping[str, float], cost: Mapping[str, float]) -> Row:
+def _row(job: ArmJob, update: int, metrics: Mapping[str, float], cost: Mapping[str, float]) -> Row:
     return {"arm": job.arm, "seed": job.seed, "update": update, "metrics": dict(metrics), "cost": dict(cost)}
 
 
 class Compared:
     """The whole table."""
 
-    def __init__(self, options: CompareSettings, jobs: Sequence[Job], failed: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, options: CompareSettings, jobs: Sequence[ArmJob], failed: Mapping[str, str] | None = None
+    ) -> None:
         self.options, self.jobs, self.failed = options, jobs, dict(failed or {})
         self.found = [found for job in jobs if (found := self._read(job)) is not None]
         self.baseline = baseline_of(options)
@@ -147,7 +149,7 @@ class Compared:
         self.wins: dict[tuple[str, int], Verdicts] = {}
         """What the judge says of an arm's run against the baseline's of the same seed."""
 
-    def _read(self, job: Job) -> Found | None:
+    def _read(self, job: ArmJob) -> Found | None:
         """A run that cannot be read is told, and costs no other."""
         if not job.kind.measured:
             return None

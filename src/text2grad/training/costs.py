@@ -7,12 +7,12 @@ from importlib.util import find_spec
 from text2grad.errors import MissingExtra
 from text2grad.models.load import check_there
 from text2grad.tasks.task import task_of
-from text2grad.training.compare import CompareSettings, Job, baseline_of, paired, sft_updates
+from text2grad.training.compare import ArmJob, CompareSettings, baseline_of, paired, sft_updates
 from text2grad.training.settings import TrainSettings
 from text2grad.training.spending import check_critic, estimate
 
 
-def dry_run(jobs: Sequence[Job]) -> Iterator[str]:
+def dry_run(jobs: Sequence[ArmJob]) -> Iterator[str]:
     """What each arm will do and cost, and the whole."""
     totals = [0, 0, 0, 0, 0]
     for arm in dict.fromkeys(job.arm for job in jobs):
@@ -48,11 +48,11 @@ def dry_run(jobs: Sequence[Job]) -> Iterator[str]:
     yield f"in all: {_work(totals)}, evaluations apart"
 
 
-def judge_line(options: CompareSettings, jobs: Sequence[Job]) -> Iterator[str]:
+def judge_line(options: CompareSettings, jobs: Sequence[ArmJob]) -> Iterator[str]:
     """What the judge of the comparison is asked, where there is one."""
     if options.judge is None:
         return
-    arms: dict[str, list[Job]] = {}
+    arms: dict[str, list[ArmJob]] = {}
     for job in jobs:
         arms.setdefault(job.arm, []).append(job)
     theirs = arms.pop(baseline_of(options))
@@ -72,7 +72,7 @@ def _work(numbers: Sequence[int]) -> str:
     return ", ".join([*said[:-1], f"at most {said[-1]}"])
 
 
-def _as_train(job: Job) -> TrainSettings:
+def _as_train(job: ArmJob) -> TrainSettings:
     """A run that samples, in the words of `train`."""
     made = job.settings
     if job.kind.command != "dpo":

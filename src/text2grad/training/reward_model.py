@@ -29,13 +29,13 @@ from text2grad.feedback.rewards import RunningScale, kind_of, scale_pairs
 from text2grad.models.modes import evaluating, memory_named
 from text2grad.models.reward.calibrate import calibrated, complaint, token_metrics
 from text2grad.models.reward.model import RewardModel, label_batch, read_card
-from text2grad.models.reward.template import Encoded, Reader, continued
+from text2grad.models.reward.template import FilledTemplate, Reader, continued
 from text2grad.optim import update as optim_update
 from text2grad.optim.batch import Batch, blank, collate_ids, micro_batches
 from text2grad.optim.labels import LabelBatch, LossWeights, class_weights, counts_of, reward_update
 from text2grad.runs import Closable
 from text2grad.runs.run import Outcome
-from text2grad.tasks.annotated import Annotated, digest_of, prompt_key, split_by_prompt
+from text2grad.tasks.annotated import Annotated, prompt_key, rows_digest, split_by_prompt
 from text2grad.tasks.examples import Stream
 from text2grad.tasks.task import Task, task_of
 from text2grad.training.losswatch import LossWatch
@@ -83,7 +83,7 @@ METRICS = {
 class Item:
     """One completion as ids, with its labels and its critique."""
 
-    encoded: Encoded
+    encoded: FilledTemplate
     labels: TokenLabels
     critique: tuple[int, ...] | None
     """None: it does not fit, or loss.language is 0. The span head learns from the item all the same."""
@@ -120,7 +120,7 @@ class RewardModelTrainer(Closable):
         data = file_digests(settings.data if rows is None else "", settings.held_out if held_out is None else "")
         # What did not come from files that can be read again.
         others = rows if settings.task == "jsonl" else (*self.rows, *self.held_out)
-        data |= {name: digest_of(given) for name, given in (("rows", others), ("held-out", held_out)) if given}
+        data |= {name: rows_digest(given) for name, given in (("rows", others), ("held-out", held_out)) if given}
         session = start(
             settings,
             folder,

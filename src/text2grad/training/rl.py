@@ -32,7 +32,7 @@ from text2grad.evaluation.named import metrics_named
 from text2grad.feedback.critics.protocol import Critic
 from text2grad.models.modes import evaluating, memory_named
 from text2grad.models.parallel import shard
-from text2grad.models.policy import Policy, Reading, Reference
+from text2grad.models.policy import PendingForward, Policy, Reference
 from text2grad.models.sampling import Seed
 from text2grad.models.writer import Writer
 from text2grad.optim import kl, mismatch
@@ -139,7 +139,7 @@ class Trainer(Closable):
         held_out = self.held_out[: settings.evaluation.examples]
         self.evaluator = self.judges.evaluator(held_out, self.metrics, world)
         self.sizes = Sizes(self.run, settings.update.micro_batch, world.device, self.writer.sampler)
-        self._readings: dict[str, tuple[Reading, int]] = {}
+        self._readings: dict[str, tuple[PendingForward, int]] = {}
         self.best = BestWeights(self.policy, wanted=settings.save_best and not world.sharded)
         parts: dict[str, Part] = {
             "scale": self.reward_function.running_scale,

@@ -17,9 +17,10 @@ from torch import Tensor
 
 from text2grad import __version__, config
 from text2grad.errors import RunError
+from text2grad.models.checks import HUB_NAME
 from text2grad.models.load import fingerprint, load_model, published_dtype
 from text2grad.models.modes import memory_named
-from text2grad.models.parallel import Processes, whole_weights
+from text2grad.models.parallel import AccelerateWorld, whole_weights
 from text2grad.models.policy import Policy
 from text2grad.report.arms import arms_of
 from text2grad.report.folders import read_runs
@@ -30,7 +31,6 @@ from text2grad.secrets import hidden, names_secret
 from text2grad.training.state import disk_errors, trained_weights
 
 Save = Literal["merged", "adapter", "both"]
-_HUB_NAME = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
 _FOLDERS = re.compile(r"""(?<![^\s*,(=:\[{"'])(?:~[\w.-]*|\.\.?)?/(?!/)(?:[^,()*"'\n]*/)?""")
 """Where a path begins in a text, up to the name of its file: not in `ada/judge`, not in `http://host/v1`."""
 Writers = dict[str, Callable[[Path], None]]
@@ -89,7 +89,7 @@ class BestWeights:
 def writers_of(
     policy: Any,
     tokenizer: Any,
-    world: Processes,
+    world: AccelerateWorld,
     card: str = "",
     save: Save = "merged",
     best: BestWeights | None = None,
@@ -144,7 +144,7 @@ def export(folder: Path, checkpoint: Path, settings: Any, stage: str, target: Pa
     if not same_model(json.loads((folder / "run.json").read_bytes()).get("model"), fingerprint(model, tokenizer)):
         raise RunError(f"{folder} was started from another model than {settings.model} is now; put that one back")
     model.saves_as = published_dtype(settings.model)
-    world = Processes("cpu")
+    world = AccelerateWorld("cpu")
     policy = Policy(model, settings.policy, value_head=False)
     parameters = policy.trainable()
     found = trained_weights(checkpoint, parameters)
@@ -177,7 +177,7 @@ def card_of(folder: Path, settings: Any, command: str, update: int, *, beside: s
     (run,) = read_runs([folder]) if (folder / "metrics.jsonl").exists() else [None]
     results = compare(arms_of([run])).sentences if run is not None else ()
     # The hub takes a name of its own for a base, and nothing else: no alias of ours, no folder, also if it is gone.
-    on_hub = _HUB_NAME.fullmatch(settings.model) and not Path(settings.model).exists()
+    on_hub = "/" in settings.model and HUB_NAME.fullmatch(settings.model) and not Path(settings.model).exists()
     front = f"base_model: {settings.model}\n" if on_hub else ""
     parts = [
         f"---\n{front}library_name: LIBRARY\ntags: [text2grad]\n---\n\n# {folder.resolve().name}",

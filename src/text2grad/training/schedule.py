@@ -20,7 +20,7 @@ from pathlib import Path
 
 from text2grad.errors import Text2GradError
 from text2grad.runs import write_atomic
-from text2grad.training.compare import Job
+from text2grad.training.compare import ArmJob
 
 _FULL = re.compile("out of memory|can't allocate memory|not enough memory|CUBLAS_STATUS_ALLOC_FAILED", re.IGNORECASE)
 _TURN = 0.1
@@ -46,19 +46,19 @@ class Scheduler:
 
     def __init__(
         self,
-        jobs: Sequence[Job],
+        jobs: Sequence[ArmJob],
         workers: int,
         memory: float,
         *,
         tell: Callable[[str], None] = print,
-        record: Callable[[Job], bytes] = lambda _: b"{}",
+        record: Callable[[ArmJob], bytes] = lambda _: b"{}",
         seconds: float = math.inf,
     ) -> None:
         """`memory`: GiB of a run; 0: not looked at. `record`: what the mark of a run that has ended well shall hold.
         `seconds`: then every run saves its state and ends."""
         self.workers, self.memory, self.tell, self.record = workers, memory, tell, record
         self.ends = time.monotonic() + seconds
-        self.waiting: list[Job] = []
+        self.waiting: list[ArmJob] = []
         for job in reversed(jobs):
             # A finished run without its model, as where only its mark was carried here, runs again for those that
             # start from it.
@@ -67,7 +67,7 @@ class Scheduler:
                 self.waiting.insert(0, job)
         # The first seeds of all arms, then the second ones: a table that is not finished has pairs to compare.
         self.waiting.sort(key=lambda job: job.turn)
-        self.running: dict[Job, subprocess.Popen[bytes]] = {}
+        self.running: dict[ArmJob, subprocess.Popen[bytes]] = {}
         self.alone: set[str] = set()
         """Runs that have failed for want of memory, and run alone now."""
         self.outcomes = Outcomes()
@@ -100,7 +100,7 @@ class Scheduler:
         """When the time is up, ask the runs to end; a little later, end them."""
         left = self.ends - time.monotonic()
         if left <= 0 and not self.stopping and (self.running or self.waiting):
-            self.tell("the time is up: every run saves its state after its update; the same command goes on from there")
+            self.tell("the time is up: every run saves its state after its update; the same command resumes")
             self.outcomes.late = True
             for process in self.running.values():
                 process.terminate()
@@ -108,7 +108,7 @@ class Scheduler:
             for process in self.running.values():
                 process.kill()
 
-    def _next(self) -> Job | None:
+    def _next(self) -> ArmJob | None:
         """A run that can begin now. One that has to run alone waits until nothing else runs, and comes last."""
         for job in list(self.waiting):
             if failed := next((need.name for need in job.needs if need.name in self.outcomes.failed), None):
@@ -130,7 +130,7 @@ class Scheduler:
             self.memory * (len(self.running) + 1) <= self.capacity and free_memory() >= self.memory
         )
 
-    def _begin(self, job: Job) -> None:
+    def _begin(self, job: ArmJob) -> None:
         self.waiting.remove(job)
         job.folder.parent.mkdir(parents=True, exist_ok=True)
         if job.kind.command == "evaluate":
@@ -148,7 +148,7 @@ class Scheduler:
                 preexec_fn=_dies_with(os.getpid()),
             )
 
-    def _end(self, job: Job, status: int) -> None:
+    def _end(self, job: ArmJob, status: int) -> None:
         if status == 0:
             try:
                 write_atomic(job.mark, f"{job.digest}\n".encode() + self.record(job) + b"\n")
@@ -172,7 +172,7 @@ class Scheduler:
         for process in self.running.values():
             process.kill() if self.outcomes.interrupted else process.terminate()
         if not self.outcomes.interrupted:
-            self.tell("stopping: every run saves its state after its update; the same command goes on from there")
+            self.tell("stopping: every run saves its state after its update; the same command resumes")
         self.outcomes.interrupted = number
 
 

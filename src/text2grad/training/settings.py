@@ -29,25 +29,25 @@ class GuardSettings:
     window: Annotated[Int, Gt(1)] = 5
     """Updates in each of the two windows that are compared: the first ones and the latest ones."""
     shrink: Annotated[Real, Gt(0), Lt(1)] = 0.5
-    """Length or diversity below this share of its start is a collapse."""
+    """Warn when length or diversity is below this share of its start."""
     grow: Annotated[Real, Gt(1)] = 3.0
-    """Length above this multiple of its start is padding."""
+    """Warn when length is above this multiple of its start."""
     truncated: Annotated[Real, Gt(0), Le(1)] = 0.5
-    """Completions no longer end if this share of those that ended at the start is now cut off."""
+    """Warn when this share of completions that used to end is now cut off."""
     repetition: Annotated[Real, Gt(0), Le(1)] = 0.2
-    """Repetition this far above its start is a collapse."""
+    """Warn when repetition is this far above its start."""
     copied: Annotated[Real, Gt(0), Le(1)] = 0.3
-    """Completions copy if this share of the words that were their own at the start now stands in their prompts."""
+    """Warn when this share of originally new words is now copied from the prompt."""
     linking: Annotated[Real, Gt(0), Lt(1)] = 0.67
-    """Linking words below this share of their start make a list of words."""
+    """Warn when linking words are below this share of their start: completions have become lists of words."""
     held_out: Annotated[Real, Gt(0)] = 0.25
     """Warn if the held-out score is this many standard deviations (of single completions) below its start, twice in a
     row, while the training score rises."""
     nothing_learned: Literal["stop", "warn"] = "stop"
-    """Where nothing can be learned from the first updates: no completion scored, all rewards 0 or all alike, or all
+    """If nothing can be learned from the first updates: no completion scored, all rewards 0 or all alike, or all
     advantages 0. stop: end the run with exit status 1. warn: say so, and continue."""
     patience: Annotated[Int, Gt(0)] = 3
-    """So many first updates; a single one is enough where not one of its completions is scored."""
+    """Number of first updates to wait. If nothing is scored at all, one is enough."""
 
 
 @settings
@@ -59,7 +59,7 @@ class EvaluationSettings:
     examples: Annotated[Int, Gt(0)] = 64
     """How many of the first held-out examples are completed, greedily."""
     critic: str | None = None
-    """Judge them by another critic than the one that is trained on; null: the same."""
+    """Another critic for the held-out examples. null: the one that is trained on."""
     each: Flag = False
     """Also write each completion's text and numbers to metrics.jsonl, under `held_out/each`; `text2grad compare` asks
     for it."""
@@ -84,7 +84,7 @@ class LogSettings(TrackerSettings):
     """Completions per update whose log-probs are taken again after it, to see what moved on poor spans, good spans and
     unlabelled tokens. 0: not measured."""
     hindsight: Annotated[Int, Ge(0)] = 8
-    """Completions per evaluation that are cut at a random token, written anew from there and judged again, to see
+    """Completions per evaluation that are cut at a random token, rewritten from there and judged again, to see
     whether the critic judges in hindsight (`reward/hindsight`). 0: not measured."""
 
 
@@ -102,7 +102,7 @@ class RunSettings:
     held_out: str = ""
     """File of examples that are only evaluated; empty: none, unless the task brings its own."""
     columns: dict[str, str] = field(default_factory=dict)
-    """What our columns are called in the files, nested ones too: columns.prompt=question
+    """Names of our columns in your files, nested ones too: columns.prompt=question
     columns.reference=feedback.summary columns.tests=test_list."""
     task_options: dict[str, Any] = field(default_factory=dict)
     """Options of the task, as task_options.NAME=value."""
@@ -163,7 +163,7 @@ class TrainSettings(PolicyRunSettings):
     data: str = ""
     """File of examples to train on. JSONL: prompt, and what the critic needs (reference, tests, passages, …)."""
     critic: str | None = None
-    """Who writes the critiques: reference, support, code, openai:MODEL, module:object, the
+    """Who writes the critiques: reference, support, grounded, code, openai:MODEL, module:object, the
     folder of a reward model, or first(…), merge(…), weighted(0.7*a, 0.3*b) of these; null: the task's own critic,
     or `reference`."""
     reward: Literal["span", "scalar"] = "span"
@@ -263,8 +263,8 @@ class DPOSettings(SFTSettings):
     """file: `chosen` and `rejected` of each example. samples: the policy's own completions of each prompt, the one with
     the critic's highest score against the one with the lowest."""
     critic: str | None = None
-    """With pairs=samples: who scores the completions, as in `text2grad train`: reference, support, code, openai:MODEL,
-    module:object, the folder of a reward model; null: the task's own critic, or `reference`."""
+    """With pairs=samples: who scores the completions, as in `text2grad train`: reference, support, grounded, code,
+    openai:MODEL, module:object, the folder of a reward model; null: the task's own critic, or `reference`."""
     completions: Annotated[Int, Gt(0), Le(100_000)] = 4
     """With pairs=samples: completions per prompt."""
     loss: str = "dpo"

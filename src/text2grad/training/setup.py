@@ -30,7 +30,7 @@ from text2grad.feedback.judge import RewardFunction
 from text2grad.feedback.settings import HOW_CRITICS_ARE_ASKED
 from text2grad.models.load import device_named, fingerprint, load_model, published_dtype
 from text2grad.models.modes import memory_named, without_plans
-from text2grad.models.parallel import Processes
+from text2grad.models.parallel import AccelerateWorld
 from text2grad.models.reward import open_critic
 from text2grad.optim.settings import OptimizerSettings
 from text2grad.optim.update import learning_rate_factor
@@ -74,7 +74,7 @@ Callback = Callable[[Any, Mapping[str, Any]], object]
 class Session:
     """A run that has been opened, with the model it starts from."""
 
-    world: Processes
+    world: AccelerateWorld
     run: Run
     model: Any
     tokenizer: Any
@@ -100,7 +100,7 @@ def start(
         raise UsageError("a model and its tokenizer go together: give both, or neither and the name of one")
     if getattr(settings, "save", "merged") != "merged" and not settings.policy.lora.rank:
         raise ConfigError(f"save={settings.save} wants an adapter, and policy.lora.rank=0 has none; set save=merged")
-    world = Processes(device_named(settings.device), settings.log.trackers, str(folder))
+    world = AccelerateWorld(device_named(settings.device), settings.log.trackers, str(folder))
     run = Run(
         folder,
         settings,
@@ -151,7 +151,7 @@ def set_rate(optimizer: torch.optim.Optimizer, step: int, updates: int, options:
     return {"update/learning_rate": options.learning_rate * factor}
 
 
-def share_of(stream: Stream[T], step: int, batch: int, world: Processes) -> list[T]:
+def share_of(stream: Stream[T], step: int, batch: int, world: AccelerateWorld) -> list[T]:
     """This process's items of an update."""
     return [stream.at(place) for place in range((step - 1) * batch + world.rank, step * batch, world.size)]
 
@@ -165,7 +165,7 @@ def learning(module: Any) -> Iterator[None]:
         module.eval()
 
 
-def facts(settings: Any, world: Processes) -> dict[str, Any]:
+def facts(settings: Any, world: AccelerateWorld) -> dict[str, Any]:
     """What a report needs to say how to make the run again."""
     import transformers
 
@@ -248,7 +248,7 @@ def critic_digests(*critics: Critic | str | None) -> dict[str, str]:
 
 
 class RewardFunctions(Closable):
-    """Who judges in a run: what is learned from, and what is held out; and what both may spend together."""
+    """The critics of a run: one for training, one for evaluation, one budget."""
 
     def __init__(self, settings: Any, critic: Critic | str, other: str | None, *, scalar: bool = False) -> None:
         """`other`: judges held-out completions; None: the same critic."""
@@ -282,7 +282,7 @@ def spent_by(judges: RewardFunctions | None, run: Run) -> dict[str, float]:
 class AccelerateTrackers:
     """TensorBoard, W&B and others, through accelerate. A run that resumes is one run there, too."""
 
-    def __init__(self, world: Processes, settings: Any, path: Path) -> None:
+    def __init__(self, world: AccelerateWorld, settings: Any, path: Path) -> None:
         self.world, self.settings, self.path = world, settings, path
         self._started = False
 

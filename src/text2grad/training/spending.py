@@ -146,7 +146,7 @@ class Spending:
         if not self.models:
             yield
             return
-        self.budget.limits = share_of(self.budget.limits, run.world.size, run.world.rank)
+        self.budget.limits = budget_share(self.budget.limits, run.world.size, run.world.rank)
         name = "critic" if run.world.is_main else f"critic-{run.world.rank}"
         with self.budget.kept_beside(run.path / name):
             try:
@@ -169,7 +169,7 @@ class Spending:
         }
         for judge, model in asked.values():
             # A budget of its own on the same journal: the run's own begins with what is written there.
-            budget = Budget(share_of(self.budget.limits, run.world.size, run.world.rank))
+            budget = Budget(budget_share(self.budget.limits, run.world.size, run.world.rank))
             kept, model.budget = model.budget, budget
             try:
                 with budget.kept_beside(run.path / "critic"):
@@ -199,10 +199,10 @@ class Spending:
         return {key: sum(part[key] for part in parts) for key in mine}
 
 
-def share_of(limits: BudgetSettings, processes: int, rank: int) -> BudgetSettings:
+def budget_share(limits: BudgetSettings, processes: int, rank: int) -> BudgetSettings:
     """What one of several processes may spend, so that all of them together stay within the limits.
 
-    >>> [share_of(BudgetSettings(requests=5), 2, rank).requests for rank in (0, 1)]
+    >>> [budget_share(BudgetSettings(requests=5), 2, rank).requests for rank in (0, 1)]
     [3, 2]
     """
 

@@ -1,7 +1,7 @@
 """What a checkpoint holds, and how a run comes back from it exactly.
 
     checkpoints/step-00000012/state.pt    trained weights, heads, optimizer, random numbers of every kind, and the parts
-                                          that the loop names: KL coefficient, scale of verdicts, guard rails
+                                          that the loop names: scale of verdicts, spread, guard rails, best weights
                              /*.distcp    with --launch fsdp2: weights and optimizer, each process its own shards
                                           (torch.distributed.checkpoint); state.pt has the rest
     buffer/update-00000013.json           sampled and judged since: a resume uses it instead of asking again

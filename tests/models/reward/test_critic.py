@@ -12,7 +12,7 @@ import torch
 
 from tests.models.reward.made import rows, untrained
 from text2grad.errors import ConfigError, CriticError
-from text2grad.feedback.critics.learned import digest_of, is_checkpoint
+from text2grad.feedback.critics.learned import checkpoint_digest, is_checkpoint
 from text2grad.feedback.critics.named import critic_named, sources_of
 from text2grad.feedback.critics.protocol import Critiques, ask
 from text2grad.feedback.labels import confidence_of
@@ -192,12 +192,12 @@ def test_a_folder_is_a_name_alone_and_inside_others(checkpoint: Path) -> None:
 def test_a_changed_checkpoint_is_another_critic(checkpoint: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(checkpoint, copy)
-    assert is_checkpoint(str(copy)) and digest_of(str(copy)) == digest_of(str(checkpoint))
-    assert sources_of(f"first(weighted(1*{copy}), people)") == {str(copy): digest_of(str(copy))}
-    before = digest_of(str(copy))
+    assert is_checkpoint(str(copy)) and checkpoint_digest(str(copy)) == checkpoint_digest(str(checkpoint))
+    assert sources_of(f"first(weighted(1*{copy}), people)") == {str(copy): checkpoint_digest(str(copy))}
+    before = checkpoint_digest(str(copy))
     card = copy / "reward_model.json"
     card.write_text(card.read_text().replace('"scale"', '"scale" '))
-    assert digest_of(str(copy)) != before
+    assert checkpoint_digest(str(copy)) != before
 
 
 def test_names_that_lead_nowhere(checkpoint: Path, tmp_path: Path) -> None:

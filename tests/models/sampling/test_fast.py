@@ -18,7 +18,7 @@ from tests.models.sampling.test_samplers import LENGTHS, assert_fresh, assert_gr
 from text2grad.errors import UnsupportedModel
 from text2grad.models.sampling import ModelSampler, SamplingSettings
 from text2grad.models.sampling.fast import GROWTH, SLACK, FastDecoder, alike
-from text2grad.models.sampling.steps import Replays, State, advance, emit, logits_of, new_state, prefill, step
+from text2grad.models.sampling.steps import DecodingState, Replays, advance, emit, logits_of, new_state, prefill, step
 from text2grad.models.sampling.weights import Weights
 
 
@@ -166,7 +166,7 @@ class Uncaptured:
 
     made = 0
 
-    def __init__(self, weights: Weights, state: State) -> None:
+    def __init__(self, weights: Weights, state: DecodingState) -> None:
         self.weights, self.state = weights, state
         self.spans: set[int] = set()
         Uncaptured.made += 1
@@ -266,7 +266,7 @@ def test_groups_read_at_once_hold_little_padding(lengths: list[int], budget: int
 def test_equal_prompts_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[tuple[int, ...]] = []
 
-    def counting(weights: Weights, state: State, ids_UP: torch.Tensor, *others: Any) -> torch.Tensor:
+    def counting(weights: Weights, state: DecodingState, ids_UP: torch.Tensor, *others: Any) -> torch.Tensor:
         read.append(tuple(ids_UP.shape))
         return prefill(weights, state, ids_UP, *others)
 
@@ -333,7 +333,7 @@ def test_rows_that_ended_leave_the_batch(monkeypatch: pytest.MonkeyPatch) -> Non
     ends = {completion.token_ids[2] for completion in free[:4]}
     rows = []
 
-    def counting(weights: Weights, state: State, span: int, greedy: bool) -> None:
+    def counting(weights: Weights, state: DecodingState, span: int, greedy: bool) -> None:
         rows.append(len(state.ids_B))
         step(weights, state, span, greedy)
 

@@ -28,7 +28,7 @@ from typing import Any, Literal, NamedTuple
 
 from text2grad.feedback.critics.protocol import Critiques, Prompt
 from text2grad.feedback.critics.support import Labelled, Sentence, source_of
-from text2grad.feedback.critics.words import UNENCODABLE, Word, cite, column_at, encodable, prompt_text, texts_in
+from text2grad.feedback.critics.words import UNENCODABLE, Column, Word, cite, encodable, judge_items
 from text2grad.feedback.settings import GroundedSettings
 from text2grad.types import Critique, Quote
 
@@ -46,7 +46,7 @@ _LONGEST = 160
 _QUESTION = re.compile(r"(?:^|\n)\s*Question:\s*(.+)")
 
 
-class Clause(NamedTuple):
+class CompletionClause(NamedTuple):
     """A clause of a completion, and what the passages have of it."""
 
     start: int
@@ -92,7 +92,7 @@ class Passages:
         best = max(range(len(found)), key=found.__getitem__)
         return found[best] / sum(weights.values()), self.sentences[best] if found[best] else None
 
-    def clauses(self, text: Labelled) -> Iterator[Clause]:
+    def clauses(self, text: Labelled) -> Iterator[CompletionClause]:
         """The clauses of a completion that have a word, in order."""
         places = list(_clauses(text.raw))
         covered = {
@@ -112,7 +112,7 @@ class Passages:
             chain = text.words[max(first - 1, sentence[0]) : at]
             steps = [(a.stem, b.stem) in self.pairs for a, b in pairwise(chain)]
             pairs = sum(steps) / len(steps) if steps else 1.0
-            yield Clause(start, end, first, at, sentence, coverage, pairs, nearest)
+            yield CompletionClause(start, end, first, at, sentence, coverage, pairs, nearest)
 
 
 class GroundedCritic:
@@ -132,17 +132,13 @@ class GroundedCritic:
         self.settings = settings or GroundedSettings()
 
     def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]) -> Critiques:
-        critiques = Critiques()
-        for item, completion in enumerate(completions):
-            given = {
-                name: texts_in(column_at(columns, name, item), name, item)
-                for name in ("passages", "source", "question", "reference")
-            }
-            passages = given["passages"] or given["source"]
-            asked = given["question"][0] if given["question"] else question_in(prompt_text(prompts[item]))
-            critique = self.judge(completion, passages, asked, given["reference"])
-            critiques.add(critique, _why_not(completion, passages, given["reference"]))
-        return critiques
+        return judge_items(prompts, completions, columns, self._judge_item)
+
+    def _judge_item(self, completion: str, prompt: str, column: Column) -> tuple[Critique | None, str]:
+        passages, references = column("passages") or column("source"), column("reference")
+        question = next(iter(column("question")), None)
+        asked = question_in(prompt) if question is None else question
+        return self.judge(completion, passages, asked, references), _why_not(completion, passages, references)
 
     def judge(
         self, completion: str, passages: Sequence[str], question: str = "", references: Sequence[str] = ()
@@ -158,14 +154,14 @@ class GroundedCritic:
         told = max((_content(Labelled(r).words) for r in references), key=len, default=frozenset[str]())
         asked = _content(Labelled(question).words)
         labelled = [(self._verdict(text, clause, told, asked), clause) for clause in clauses]
-        quotes = [_quote(text.raw, verdict, run) for verdict, run in _runs(labelled)]
+        quotes = [_quote(text.raw, verdict, group) for verdict, group in _groups(labelled)]
         said = " ".join(quote.comment for quote in quotes)
         score = self._score(text, clauses, [Labelled(reference) for reference in references], asked)
         nothing = "The passages bear the completion out." if clauses else "The completion says nothing."
         return Critique(said or nothing, quotes=tuple(quotes), score=score, quotes_only=True)
 
     def _verdict(
-        self, text: Labelled, clause: Clause, told: frozenset[str], asked: frozenset[str]
+        self, text: Labelled, clause: CompletionClause, told: frozenset[str], asked: frozenset[str]
     ) -> Literal["good", "poor"] | None:
         """Poor: in doubt. Good: far from it, and half of its words are the reference's, or its sentence takes up half
         of the question's."""
@@ -177,7 +173,7 @@ class GroundedCritic:
         return "good" if mine and answers and clause.doubt < self.settings.doubt / 2 else None
 
     def _score(
-        self, text: Labelled, clauses: Sequence[Clause], references: Sequence[Labelled], asked: frozenset[str]
+        self, text: Labelled, clauses: Sequence[CompletionClause], references: Sequence[Labelled], asked: frozenset[str]
     ) -> float:
         sure = [clause for clause in clauses if clause.doubt < self.settings.doubt]
         content = sum(word.content for word in text.words)
@@ -191,23 +187,23 @@ class GroundedCritic:
         return share * (len(asked & taken) / len(asked) if asked else 1.0)
 
 
-def _runs(labelled: Sequence[tuple[Any, Clause]]) -> Iterator[tuple[Any, list[Clause]]]:
+def _groups(labelled: Sequence[tuple[Any, CompletionClause]]) -> Iterator[tuple[Any, list[CompletionClause]]]:
     """Clauses of one sentence that follow each other with one verdict, together."""
-    for (verdict, _), run in groupby(labelled, key=lambda each: (each[0], each[1].sentence)):
+    for (verdict, _), group in groupby(labelled, key=lambda each: (each[0], each[1].sentence)):
         if verdict is not None:
-            yield verdict, [clause for _, clause in run]
+            yield verdict, [clause for _, clause in group]
 
 
-def _quote(raw: str, verdict: Literal["good", "poor"], run: Sequence[Clause]) -> Quote:
-    words = raw[run[0].start : run[-1].end]
+def _quote(raw: str, verdict: Literal["good", "poor"], group: Sequence[CompletionClause]) -> Quote:
+    words = raw[group[0].start : group[-1].end]
     if verdict == "good":
-        return Quote(words, "good", None, f"{cite(words)} is what the passages say, and answers.", run[0].start)
-    remark, near = "is not what the passages say", run[0].nearest
+        return Quote(words, "good", None, f"{cite(words)} is what the passages say, and answers.", group[0].start)
+    remark, near = "is not what the passages say", group[0].nearest
     if near is not None:
         passage = near.text.raw[near.text.words[near.first].start : near.text.words[near.end - 1].end]
         remark += f"; the nearest, in passage {near.number}, is {cite(_shortened(passage))}"
-    severity = round(max(clause.doubt for clause in run), 2)
-    return Quote(words, "poor", severity, f"{cite(words)} {remark}.", run[0].start)
+    severity = round(max(clause.doubt for clause in group), 2)
+    return Quote(words, "poor", severity, f"{cite(words)} {remark}.", group[0].start)
 
 
 def f1(ours: Sequence[Word], theirs: Sequence[Word]) -> float:

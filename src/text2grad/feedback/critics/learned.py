@@ -18,7 +18,7 @@ def is_checkpoint(name: str) -> bool:
         return False
 
 
-def digest_of(name: str) -> str:
+def checkpoint_digest(name: str) -> str:
     """sha256 over the files of a reward model: a critic that was trained on is another critic."""
     digest = hashlib.sha256()
     for path in sorted(Path(name).expanduser().iterdir()):

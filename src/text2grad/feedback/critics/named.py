@@ -25,7 +25,7 @@ from text2grad.feedback.critics.budget import Budget
 from text2grad.feedback.critics.code import CodeCritic
 from text2grad.feedback.critics.compose import FirstThatAnswers, Weighted, merged
 from text2grad.feedback.critics.grounded import GroundedCritic
-from text2grad.feedback.critics.learned import CARD, digest_of, is_checkpoint
+from text2grad.feedback.critics.learned import CARD, checkpoint_digest, is_checkpoint
 from text2grad.feedback.critics.openai import OpenAICritic
 from text2grad.feedback.critics.people import people
 from text2grad.feedback.critics.protocol import DEBUG, Critic, described
@@ -91,7 +91,7 @@ def sources_of(name: str) -> dict[str, str]:
     sources = {}
     for part in names_in(name):
         if is_checkpoint(part):
-            sources[part] = digest_of(part)
+            sources[part] = checkpoint_digest(part)
         elif (match := _OBJECT.fullmatch(part)) and match[1] != "openai":
             sources[part] = _hash_of_source(match[1], match[2])
     return sources

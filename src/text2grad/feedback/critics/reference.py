@@ -17,20 +17,19 @@ from typing import Any
 from text2grad.feedback.critics.protocol import Critiques, Prompt
 from text2grad.feedback.critics.words import (
     UNENCODABLE,
+    Column,
     Remark,
-    Run,
+    Stretch,
     Word,
     cite,
-    column_at,
     encodable,
+    judge_items,
     listed,
-    prompt_text,
     quotes_of,
     repeated,
-    runs_of,
     sentences_about,
     sentences_of,
-    texts_in,
+    stretches_of,
     words_of,
 )
 from text2grad.feedback.settings import ReferenceSettings
@@ -66,14 +65,12 @@ class ReferenceCritic:
         self.settings = settings or ReferenceSettings()
 
     def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]) -> Critiques:
-        critiques = Critiques()
-        for item, completion in enumerate(completions):
-            references = texts_in(column_at(columns, "reference", item), "reference", item)
-            source = [
-                text for name in ("source", "passages") for text in texts_in(column_at(columns, name, item), name, item)
-            ] or [prompt_text(prompts[item])]
-            critiques.add(self.judge(completion, references, "\n".join(source)), _why_not(completion, references))
-        return critiques
+        return judge_items(prompts, completions, columns, self._judge_item)
+
+    def _judge_item(self, completion: str, prompt: str, column: Column) -> tuple[Critique | None, str]:
+        references = column("reference")
+        source = column("source") + column("passages") or [prompt]
+        return self.judge(completion, references, "\n".join(source)), _why_not(completion, references)
 
     def judge(self, completion: str, references: Sequence[str], source: str = "") -> Critique | None:
         """One completion against its references; None where there is none with a word in it."""
@@ -85,12 +82,12 @@ class ReferenceCritic:
         words = words_of(text)
         qualities, best = self._qualities(words, [reference for _, reference in wanted])
         labels = self._labels(text.raw, words, wanted[best][1], source)
-        runs = list(runs_of(completion, words, labels, ("unsupported",)))
+        found = list(stretches_of(completion, words, labels, ("unsupported",)))
         omissions = tuple(_omitted(wanted[best][0], wanted[best][1], words))
-        cuts = {0, len(completion), *(end for _, end in sentences_of(text)), *(cut for _, *ab in runs for cut in ab)}
+        cuts = {0, len(completion), *(end for _, end in sentences_of(text)), *(cut for _, *ab in found for cut in ab)}
         return Critique(
-            _feedback(completion, runs, omissions, bool(words)),
-            quotes=quotes_of(completion, runs, _REMARKS),
+            _feedback(completion, found, omissions, bool(words)),
+            quotes=quotes_of(completion, found, _REMARKS),
             omissions=omissions,
             score=qualities[-1],
             quality=tuple(_at(words, qualities, sorted(cuts))),
@@ -198,7 +195,7 @@ def _omitted(text: Text, reference: Sequence[Word], words: Sequence[Word]) -> It
     for word in reference:
         labels.append(None if there[word.stem] > 0 else "unsupported")
         there[word.stem] -= 1
-    for _, start, end in runs_of(text.raw, reference, labels, ("unsupported",)):
+    for _, start, end in stretches_of(text.raw, reference, labels, ("unsupported",)):
         yield text.raw[start:end]
 
 
@@ -210,8 +207,8 @@ def _at(words: Sequence[Word], qualities: Sequence[float], cuts: Sequence[int]) 
         yield cut, qualities[done]
 
 
-def _feedback(raw: str, runs: Sequence[Run], omissions: Sequence[str], any_words: bool) -> str:
-    sentences = sentences_about(raw, runs, _REMARKS)
+def _feedback(raw: str, stretches: Sequence[Stretch], omissions: Sequence[str], any_words: bool) -> str:
+    sentences = sentences_about(raw, stretches, _REMARKS)
     if not any_words:
         sentences.append("The completion says nothing.")
     if omissions:

@@ -24,20 +24,19 @@ from text2grad.feedback.critics.facts import Number, numbers_of, same_value
 from text2grad.feedback.critics.protocol import Critiques, Prompt
 from text2grad.feedback.critics.words import (
     UNENCODABLE,
+    Column,
     Remark,
     Word,
     cite,
-    column_at,
     encodable,
+    judge_items,
     listed,
     ngrams,
-    prompt_text,
     quotes_of,
     repeated,
-    runs_of,
     sentences_about,
     sentences_of,
-    texts_in,
+    stretches_of,
     unspaced,
     words_of,
 )
@@ -95,18 +94,14 @@ class SupportCritic:
         self.settings = settings or SupportSettings()
 
     def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]) -> Critiques:
-        critiques = Critiques()
-        for item, completion in enumerate(completions):
-            prompt = prompt_text(prompts[item])
-            passages = texts_in(column_at(columns, "passages", item), "passages", item)
-            passages = passages or texts_in(column_at(columns, "source", item), "source", item)
-            if not passages and len(prompt.split()) >= self.settings.thin:
-                passages, prompt = [prompt], ""
-            references = texts_in(column_at(columns, "reference", item), "reference", item)
-            critiques.add(
-                self.judge(completion, passages, prompt, references), self._why_not(completion, passages, references)
-            )
-        return critiques
+        return judge_items(prompts, completions, columns, self._judge_item)
+
+    def _judge_item(self, completion: str, prompt: str, column: Column) -> tuple[Critique | None, str]:
+        passages, references = column("passages") or column("source"), column("reference")
+        if not passages and len(prompt.split()) >= self.settings.thin:
+            passages, prompt = [prompt], ""
+        critique = self.judge(completion, passages, prompt, references)
+        return critique, self._why_not(completion, passages, references)
 
     def _why_not(self, completion: str, passages: Sequence[str], references: Sequence[str]) -> str:
         if not encodable(completion, *passages, *references):
@@ -137,14 +132,14 @@ class SupportCritic:
         left = [written for key, written in wanted.items() if key not in covered] if coverage < 1 else []
         omissions = tuple(dict.fromkeys(left))[:_ENOUGH]
         remarks |= _REMARKS
-        runs = list(runs_of(completion, text.words, text.labels, ("fact", "word")))
-        said = sentences_about(completion, runs, remarks) or ["The completion says nothing."]
+        stretches = list(stretches_of(completion, text.words, text.labels, ("fact", "word")))
+        said = sentences_about(completion, stretches, remarks) or ["The completion says nothing."]
         if omissions:
             said.append(f"It should say, in its own words, something about {listed([*map(cite, omissions)])}.")
-        quotes = quotes_of(completion, runs, remarks)
+        quotes = quotes_of(completion, stretches, remarks)
         return Critique(" ".join(said), quotes=quotes, omissions=omissions, score=score, quotes_only=True)
 
-    def _mark_absent(self, text: "Labelled", known_in: Sequence["Source"], remarks: dict[str, Remark]) -> None:
+    def _mark_absent(self, text: "Labelled", known_in: Sequence["SourceIndex"], remarks: dict[str, Remark]) -> None:
         """Words that nothing has: names and numbers as facts, a number with what the source says in its place."""
         for first, end in text.sentences:
             stems = {word.stem for word in text.words[first:end] if word.content}
@@ -163,7 +158,7 @@ class SupportCritic:
                     text.labels[index] = f"fact {index}"
                     remarks[f"fact {index}"] = Remark("poor", remark, remark, 1.0)
 
-    def _mark_copied(self, text: "Labelled", source: "Source", reference: Sequence[Word]) -> None:
+    def _mark_copied(self, text: "Labelled", source: "SourceIndex", reference: Sequence[Word]) -> None:
         """What is not the writer's own: copied from the source, listed without a sentence, or said before."""
         if self.settings.copied:
             factor = 2 if unspaced(text.raw) else 1
@@ -184,7 +179,7 @@ class SupportCritic:
         self._mark_lists(text, source)
         text.label(repeated(text.raw, text.words, _REPEAT, reference), "repeated")
 
-    def _mark_lists(self, text: "Labelled", source: "Source") -> None:
+    def _mark_lists(self, text: "Labelled", source: "SourceIndex") -> None:
         """Sentences of next to no function words; and things named one after the other, with articles or one to a
         sentence, without a verb."""
         without_verb = []
@@ -285,7 +280,7 @@ class Sentence(NamedTuple):
         return None
 
 
-class Source:
+class SourceIndex:
     """Which words and numbers a source has, in which order, and what it is about. `source_of` keeps the latest ones."""
 
     def __init__(self, passages: Sequence[str]) -> None:
@@ -355,9 +350,9 @@ class Source:
 
 
 @lru_cache(maxsize=256)
-def source_of(passages: tuple[str, ...]) -> Source:
+def source_of(passages: tuple[str, ...]) -> SourceIndex:
     """A source, kept, because the completions of a batch share it."""
-    return Source(passages)
+    return SourceIndex(passages)
 
 
 def _with_numbers(words: Sequence[Word], numbers: Sequence[Number]) -> Iterator[Word]:
@@ -382,7 +377,7 @@ def _key(word: Word) -> str:
     return word.stem if word.stem.startswith("#") else word.stem[:5]
 
 
-def _wanted(source: Source, references: Sequence[str], own: set[str]) -> tuple[dict[str, str], int]:
+def _wanted(source: SourceIndex, references: Sequence[str], own: set[str]) -> tuple[dict[str, str], int]:
     """What should be said, as key → how it is written, and how much of it is enough: what the nearest reference says,
     as far as the source says it too, or else what the source is about."""
     told = []

@@ -7,21 +7,18 @@ written without spaces are compared character by character.
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 from text2grad._checked import shorten
 from text2grad.errors import InvalidData
-from text2grad.feedback import text as language
-from text2grad.feedback.critics.protocol import Prompt
+from text2grad.feedback.critics.protocol import Critiques, Prompt
 from text2grad.feedback.text import FUNCTION_WORDS, Text, stem
-from text2grad.types import Quote, Verdict
+from text2grad.types import Critique, Quote, Verdict
+from text2grad.writing import ONE_UNSPACED, UNSPACED
 
-UNSPACED = f"[{language.UNSPACED}]"
-"""A character of a script without spaces between words, for a regular expression."""
-_UNSPACED = re.compile(UNSPACED)
-_PIECE = re.compile(f"{UNSPACED}|[^{language.UNSPACED}]+")
+_PIECE = re.compile(f"[{UNSPACED}]|[^{UNSPACED}]+")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _BREAK = re.compile(r"[.!?…:;。！？；\n]")
 """Between two words: what a quote does not reach across."""
@@ -44,7 +41,7 @@ def words_of(text: Text) -> list[Word]:
     words: list[Word] = []
     ascii_only = text.raw.isascii()
     for start, end, word in text.words:
-        if ascii_only or not _UNSPACED.search(text.raw, start, end):
+        if ascii_only or not ONE_UNSPACED.search(text.raw, start, end):
             words.append(Word(start, end, stem(word), word not in FUNCTION_WORDS))
         else:
             pieces = ((match.span(), match[0].lower()) for match in _PIECE.finditer(text.raw, start, end))
@@ -54,7 +51,7 @@ def words_of(text: Text) -> list[Word]:
 
 def unspaced(raw: str) -> bool:
     """Whether most of a text is in a script without spaces, so that a "word" of it is a character."""
-    return not raw.isascii() and 2 * len(_UNSPACED.findall(raw)) > len(raw)
+    return not raw.isascii() and 2 * len(ONE_UNSPACED.findall(raw)) > len(raw)
 
 
 def sentences_of(text: Text) -> list[tuple[int, int]]:
@@ -94,7 +91,7 @@ def repeated(raw: str, words: Sequence[Word], length: int, reference: Sequence[W
             yield index
 
 
-class Run(NamedTuple):
+class Stretch(NamedTuple):
     """A stretch of words with one label."""
 
     label: str
@@ -102,7 +99,9 @@ class Run(NamedTuple):
     end: int
 
 
-def runs_of(raw: str, words: Sequence[Word], labels: Sequence[str | None], bridged: Collection[str]) -> Iterator[Run]:
+def stretches_of(
+    raw: str, words: Sequence[Word], labels: Sequence[str | None], bridged: Collection[str]
+) -> Iterator[Stretch]:
     """Stretches of words with one label, from content word to content word. A function word between two words with a
     `bridged` label goes with them; a sentence end goes with nothing."""
     first = last = -1
@@ -112,14 +111,14 @@ def runs_of(raw: str, words: Sequence[Word], labels: Sequence[str | None], bridg
         ends = index > 0 and _BREAK.search(raw, words[index - 1].end, word.start)
         bridge = current in bridged and not word.content and label != "repeated"
         if current is not None and (ends or (label != current and not bridge)):
-            yield Run(current, words[first].start, words[last].end)
+            yield Stretch(current, words[first].start, words[last].end)
             current = None
         if current is None and label is not None and word.content:
             current, first = label, index
         if current is not None and word.content:
             last = index
     if current is not None:
-        yield Run(current, words[first].start, words[last].end)
+        yield Stretch(current, words[first].start, words[last].end)
 
 
 class Remark(NamedTuple):
@@ -131,19 +130,19 @@ class Remark(NamedTuple):
     severity: float | None = None
 
 
-def quotes_of(raw: str, runs: Sequence[Run], remarks: Mapping[str, Remark]) -> tuple[Quote, ...]:
+def quotes_of(raw: str, stretches: Sequence[Stretch], remarks: Mapping[str, Remark]) -> tuple[Quote, ...]:
     """Each stretch as a quote, with its remark as the comment."""
     quotes = []
-    for label, start, end in runs:
+    for label, start, end in stretches:
         said, text = remarks[label], raw[start:end]
         quotes.append(Quote(text, said.verdict, said.severity, f"{cite(text)} {said.singular}.", start))
     return tuple(quotes)
 
 
-def sentences_about(raw: str, runs: Sequence[Run], remarks: Mapping[str, Remark]) -> list[str]:
+def sentences_about(raw: str, stretches: Sequence[Stretch], remarks: Mapping[str, Remark]) -> list[str]:
     """One sentence for each label that occurs."""
     cited: dict[str, list[str]] = {label: [] for label in remarks}
-    for label, start, end in runs:
+    for label, start, end in stretches:
         cited[label].append(cite(raw[start:end]))
     return [
         f"{listed(texts)} {remarks[label].singular if len(texts) == 1 else remarks[label].plural}."
@@ -175,6 +174,27 @@ def texts_in(value: Any, column: str, item: int) -> list[str]:
     raise InvalidData(
         f"item {item}: {column} should be a text, a list of texts or a list of such lists, got {shorten(value)}"
     )
+
+
+Column = Callable[[str], list[str]]
+"""Name of a column → the texts that an item has there."""
+
+
+def judge_items(
+    prompts: Sequence[Prompt],
+    completions: Sequence[str],
+    columns: dict[str, Sequence[Any]],
+    judge: Callable[[str, str, Column], tuple[Critique | None, str]],
+) -> Critiques:
+    """`judge`: completion, prompt, what the item's columns hold → critique, and the reason if that is None."""
+    critiques = Critiques()
+    for item, completion in enumerate(completions):
+
+        def column(name: str, item: int = item) -> list[str]:
+            return texts_in(column_at(columns, name, item), name, item)
+
+        critiques.add(*judge(completion, prompt_text(prompts[item]), column))
+    return critiques
 
 
 def prompt_text(prompt: Prompt) -> str:

@@ -16,7 +16,7 @@ from text2grad.feedback.people.offsets import Place, Region, Units, to_character
 from text2grad.feedback.rows import Rejected, Row, check_writable, identity, spans_in
 from text2grad.types import Verdict
 
-Kind = Literal["auto", "label_studio", "argilla"]
+ToolKind = Literal["auto", "label_studio", "argilla"]
 
 CORRECTED = "There is a corrected version."
 """The critique of a person who only corrects; it quotes nothing, so nothing is located by it."""
@@ -33,16 +33,16 @@ class PeopleSettings:
     """How files from people are read."""
 
     RENAMED: ClassVar = {"delimiter": None, "kind": Renamed("kind", {"rows": "auto", "csv": "auto"})}
-    kind: Kind = "auto"
-    """Whose items the file holds; `auto` looks at them, and takes what is no labelling tool's for rows."""
+    kind: ToolKind = "auto"
+    """Which labelling tool wrote the file. `auto` looks at its items; anything else is read as rows."""
     labels: Mapping[str, Verdict] = field(
         default_factory=lambda: {"good": "good", "poor": "poor", "neutral": "neutral"}
     )
     """Label → verdict; case does not matter. An item with another label is rejected and says so."""
     units: Units = "auto"
-    """What offsets of labelling tools count: `characters` (Unicode code points) or `utf16` units, as browsers do, where
-    an emoji is two. `auto` finds out from the region's own text, then from which reading is possible; an item that
-    leaves it open is rejected. What this package suggested, and nobody changed, is in characters always."""
+    """Unit of a labelling tool's offsets: `characters` (Unicode code points), or `utf16` units as in browsers, where an
+    emoji counts as two. `auto` compares with the region's own text, then takes the only unit that is possible. If both
+    are, the item is rejected. Unchanged suggestions of this package are always in characters."""
     suggestions: bool = False
     """Where nobody has annotated an item, take what was suggested to them (a tool's predictions) for an annotation."""
     encoding: str = "utf-8"
@@ -110,7 +110,7 @@ class Tool:
     """Texts that are no part of the row."""
 
 
-def rows_of(
+def rows_by_person(
     tool: Tool,
     number: int,
     item: Mapping[str, Any],

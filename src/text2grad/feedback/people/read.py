@@ -11,7 +11,7 @@ from typing import Any
 
 from text2grad.errors import InvalidData
 from text2grad.feedback.people.argilla import ARGILLA, is_record
-from text2grad.feedback.people.common import Found, PeopleSettings, finish, rows_of
+from text2grad.feedback.people.common import Found, PeopleSettings, finish, rows_by_person
 from text2grad.feedback.people.label_studio import LABEL_STUDIO, is_task
 from text2grad.feedback.rows import Ids, Rejected
 from text2grad.runs.tables import read_table
@@ -59,7 +59,7 @@ def _from_item(
         return
     for kind, (tool, recognised) in TOOLS.items():
         if settings.kind == kind or (settings.kind == "auto" and recognised(row)):
-            yield from rows_of(tool, number, row, f"line-{number}", settings, columns)
+            yield from rows_by_person(tool, number, row, f"line-{number}", settings, columns)
             return
     identity = f"line-{number}" if row.get("id") in (None, "") else row["id"]
     yield finish({"id": identity} | {name: value for name, value in row.items() if name != "id"}, number)

@@ -22,7 +22,7 @@ from text2grad.feedback.replies import Reply, read_reply
 from text2grad.feedback.settings import LearnedSettings
 from text2grad.models.chat import end_ids
 from text2grad.models.reward.model import RewardModel
-from text2grad.models.reward.template import Encoded
+from text2grad.models.reward.template import FilledTemplate
 from text2grad.models.sampling import ModelSampler, SamplingSettings
 from text2grad.types import Critique
 
@@ -101,13 +101,13 @@ class RewardCritic:
 
     def encode(
         self, prompts: Sequence[Prompt], completions: Sequence[str]
-    ) -> tuple[list[Encoded | None], dict[int, str]]:
+    ) -> tuple[list[FilledTemplate | None], dict[int, str]]:
         """(what the model reads; None where it cannot, the reasons)."""
         texts = self.reader.encode_all(prompts, completions)
         reasons = {i: str(text) for i, text in enumerate(texts) if isinstance(text, InvalidData)}
         return [None if isinstance(text, InvalidData) else text for text in texts], reasons
 
-    def predict(self, encoded: Sequence[Encoded | None]) -> list[Prediction | None]:
+    def predict(self, encoded: Sequence[FilledTemplate | None]) -> list[Prediction | None]:
         """The span head's calibrated predictions for each; None for None."""
         texts = [text for text in encoded if text is not None]
         outs = self.model.predict(texts, self.options.batch_tokens)
@@ -118,7 +118,7 @@ class RewardCritic:
         return [None if text is None else next(split) for text in encoded]
 
     def _by_head(
-        self, encoded: Sequence[Encoded | None], completions: Sequence[str], reasons: dict[int, str]
+        self, encoded: Sequence[FilledTemplate | None], completions: Sequence[str], reasons: dict[int, str]
     ) -> Critiques:
         calibration = self.model.calibration
         floor = calibration.confidence if self.options.confidence is None else self.options.confidence
@@ -140,7 +140,7 @@ class RewardCritic:
                 critiques[i] = critique_of(completions[i], text.offsets, probs, sizes, calibration)
         return Critiques(critiques, reasons)
 
-    def _write(self, encoded: Sequence[Encoded | None], completions: Sequence[str]) -> list[Reply | None]:
+    def _write(self, encoded: Sequence[FilledTemplate | None], completions: Sequence[str]) -> list[Reply | None]:
         """What the language head writes about each, parsed; None for None."""
         readable = [i for i, text in enumerate(encoded) if text is not None]
         replies: list[Reply | None] = [None] * len(encoded)

@@ -26,7 +26,7 @@ from text2grad.feedback.labels import Calibration, TokenLabels
 from text2grad.models.backbone import Headed, at_positions
 from text2grad.models.load import load_model
 from text2grad.models.modes import evaluating
-from text2grad.models.reward.template import Encoded, Reader
+from text2grad.models.reward.template import FilledTemplate, Reader
 from text2grad.models.settings import LoraSettings, PolicySettings, Template
 from text2grad.optim.batch import Batch, sent, unlearned
 from text2grad.optim.head import token_losses
@@ -83,7 +83,7 @@ class RewardModel(Headed):
         return RewardForward(weights.span * span + weights.reward * reward + language, sums_3, out_N5)
 
     @torch.no_grad()
-    def predict(self, encoded: Sequence[Encoded], batch_tokens: int) -> list[Tensor]:
+    def predict(self, encoded: Sequence[FilledTemplate], batch_tokens: int) -> list[Tensor]:
         """The span head's raw numbers for each completion, (T + 1, 5). Completions of similar length share a pass; all
         passes are started before the first result is waited for."""
         if not encoded:
@@ -187,7 +187,7 @@ def _corrupt(path: Path, problem: Exception) -> CorruptModel:
 
 
 def label_batch(
-    encoded: Sequence[Encoded],
+    encoded: Sequence[FilledTemplate],
     device: torch.device | str,
     labels: Sequence[TokenLabels] | None = None,
     scale: float = 1.0,

@@ -42,7 +42,7 @@ def continued(wanted: Template, stored: Template, model: str) -> Template:
 
 
 @dataclass(frozen=True, slots=True)
-class Encoded:
+class FilledTemplate:
     """A prompt and a completion as ids, up to where the critique begins."""
 
     ids: tuple[int, ...]
@@ -64,14 +64,14 @@ class Reader:
         if not self._after:
             raise InvalidData("template.after should hold at least one token: the decision to stop is labelled there")
 
-    def encode(self, prompt: Prompt, completion: str) -> Encoded:
+    def encode(self, prompt: Prompt, completion: str) -> FilledTemplate:
         """All but the critique. Raises `InvalidData` where the completion does not fit."""
         (encoded,) = self.encode_all([prompt], [completion])
         if isinstance(encoded, InvalidData):
             raise encoded
         return encoded
 
-    def encode_all(self, prompts: Sequence[Prompt], completions: Sequence[str]) -> list[Encoded | InvalidData]:
+    def encode_all(self, prompts: Sequence[Prompt], completions: Sequence[str]) -> list[FilledTemplate | InvalidData]:
         """Many at once, in one call of the tokenizer, equal texts once. Where `encode` would raise, its error."""
         sources = list(map(prompt_text, prompts))
         texts = [text for text in dict.fromkeys([*sources, *completions]) if encodable(text)]
@@ -79,7 +79,7 @@ class Reader:
         unique = [text for text in dict.fromkeys(completions) if text in ids]
         decoded = decode_all(self.tokenizer, [ids[text] for text in unique])
         offsets = {text: self._offsets(text, *pair) for text, pair in zip(unique, decoded, strict=True)}
-        encoded: list[Encoded | InvalidData] = []
+        encoded: list[FilledTemplate | InvalidData] = []
         for source, completion in zip(sources, completions, strict=True):
             try:
                 if not (source in ids and completion in ids):
@@ -89,7 +89,7 @@ class Reader:
                 encoded.append(problem)
         return encoded
 
-    def _joined(self, source: list[int], ids: list[int], offsets: NDArray[np.int64] | None) -> Encoded:
+    def _joined(self, source: list[int], ids: list[int], offsets: NDArray[np.int64] | None) -> FilledTemplate:
         fixed = sum(map(len, (self._before, self._between, self._again, self._after))) + 2 * len(ids)
         room = self.template.max_tokens - self.template.critique_tokens - fixed
         if room < 0:
@@ -101,7 +101,7 @@ class Reader:
         start = [*self._before, *self._shortened(source, room), *self._between, *ids, *self._again]
         if offsets is None:
             raise InvalidData("the tokenizer changes this text when it reads it, so its tokens cannot be located")
-        return Encoded((*start, *ids, *self._after), len(start), offsets)
+        return FilledTemplate((*start, *ids, *self._after), len(start), offsets)
 
     def critique_ids(self, critique: Critique, alignment: Alignment, completion: str) -> tuple[int, ...] | None:
         """What the language head learns to write; None where all of it does not fit."""

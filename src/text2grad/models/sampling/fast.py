@@ -3,7 +3,7 @@
 Enters: prompts as ids. Leaves: `Sampled` in their order, or `UnsupportedModel` with the reason. Each call first takes
 over the model's weights (weights.py says what that costs), reads each different prompt once, and then decodes step by
 step: on a GPU by replaying a CUDA graph, elsewhere by few operations, rows that ended leaving the batch now and then.
-Before the first completions, its logits are held against the model's own. Refuses to know any model's code.
+Before the first completions, its logits are compared with the model's own. Refuses to know any model's code.
 """
 
 import logging
@@ -21,7 +21,7 @@ from text2grad.errors import UnsupportedModel
 from text2grad.models.modes import evaluating
 from text2grad.models.sampling import Ended, Sampled, SamplingSettings
 from text2grad.models.sampling.plain import AT_ONCE, as_sampled, values_of
-from text2grad.models.sampling.steps import Replays, State, advance, emit, logits_of, new_state, prefill, step
+from text2grad.models.sampling.steps import DecodingState, Replays, advance, emit, logits_of, new_state, prefill, step
 from text2grad.models.sampling.weights import Weights
 
 log = logging.getLogger("text2grad")
@@ -111,7 +111,7 @@ class FastDecoder:
         """Whether steps are captured and replayed, so that the state has to stay where it is."""
         return self.weights.device.type == "cuda"
 
-    def _state(self, rows: int) -> State:
+    def _state(self, rows: int) -> DecodingState:
         """A state with enough room: on a GPU the one of the last call where it fits, elsewhere a new one."""
         if not self.replays:
             return self._new_state(rows, self._places)
@@ -131,7 +131,7 @@ class FastDecoder:
         """Rows of a state on a GPU."""
         return min(self.batch, max(1, -(-self._asked // ROWS)) * ROWS)
 
-    def _new_state(self, rows: int, places: int) -> State:
+    def _new_state(self, rows: int, places: int) -> DecodingState:
         self.weights.rope(places)
         return new_state(
             self.weights,
@@ -158,7 +158,7 @@ class FastDecoder:
             return self._sampled(state)[: len(prompts)]
         return self._run(state, longest, greedy)
 
-    def _start(self, state: State, prompts: list[tuple[int, ...]]) -> Tensor:
+    def _start(self, state: DecodingState, prompts: list[tuple[int, ...]]) -> Tensor:
         """Everything as at the start, the prompts in the cache; the hidden state (B, H) after each. Rows that a graph
         needs and nobody asked for are finished from the start."""
         state.finished_B.zero_()
@@ -200,7 +200,7 @@ class FastDecoder:
             span = places if self._kernels is not None else min(places, -(-(longest + drawn) // SPAN) * SPAN)
             replays(span, greedy)
 
-    def _run(self, state: State, longest: int, greedy: bool) -> list[Sampled]:
+    def _run(self, state: DecodingState, longest: int, greedy: bool) -> list[Sampled]:
         """Step by step, without a graph. Rows that ended are put away once they are a quarter: moving the cache of the
         others costs about as much as one step over it."""
         members = list(range(len(state.ids_B)))
@@ -223,7 +223,7 @@ class FastDecoder:
         results.update(zip(members, self._sampled(state), strict=True))
         return [results[row] for row in range(len(results))]
 
-    def _sampled(self, state: State, rows: list[int] | None = None) -> list[Sampled]:
+    def _sampled(self, state: DecodingState, rows: list[int] | None = None) -> list[Sampled]:
         """The completions of these rows, or of all."""
         chosen: Any = slice(None) if rows is None else rows
         values_BT = None
@@ -280,7 +280,7 @@ class FastDecoder:
                 self._try_draw(state, after_BH, greedy)
         return error
 
-    def _try_draw(self, state: State, hidden_BH: Tensor, greedy: bool) -> None:
+    def _try_draw(self, state: DecodingState, hidden_BH: Tensor, greedy: bool) -> None:
         """One draw by the kernels: an id that can be drawn, with the log-prob that it has."""
         state.uniform_BT.fill_(0.5)
         state.finished_B.zero_()

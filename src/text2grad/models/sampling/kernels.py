@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional
 
-from text2grad.models.sampling.steps import State, add_product
+from text2grad.models.sampling.steps import DecodingState, add_product
 from text2grad.models.sampling.weights import Shape, Weights
 
 PLACES = 64
@@ -25,7 +25,7 @@ LOG2_E = math.log2(math.e)
 """The softmax of attention is taken to the base 2."""
 
 
-def layers(weights: Weights, state: State, hidden_BH: Tensor) -> None:
+def layers(weights: Weights, state: DecodingState, hidden_BH: Tensor) -> None:
     """All layers over the last token of each row, whose keys and values go into the cache; `hidden_BH` in place."""
     shape = weights.shape
     cos_SD, sin_SD = weights.rope(state.cache[0].shape[1])
@@ -175,7 +175,7 @@ def _turn(
     tl.store(first + HALF, (y_HD * c2 + x_HD * s2).to(kind), inside)
 
 
-def draw(logits_BV: Tensor, state: State, greedy: bool) -> None:
+def draw(logits_BV: Tensor, state: DecodingState, greedy: bool) -> None:
     """`pick` and all that `emit` writes down, in two launches: sums over chunks of ids, then one program a row."""
     rows, ids = logits_BV.shape
     chunks = triton.cdiv(ids, IDS)

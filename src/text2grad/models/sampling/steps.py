@@ -28,7 +28,7 @@ WARM_UPS = 2
 
 
 @dataclass(slots=True)
-class State:
+class DecodingState:
     """A batch that is being decoded: B rows, T new tokens at most, S places in the cache."""
 
     cache: list[Tensor]
@@ -57,7 +57,7 @@ class State:
         """What a step changes and reads again."""
         return self.ids_B, self.position_B, self.step_1, self.finished_B, self.lengths_B
 
-    def select(self, rows_A: Tensor) -> "State":
+    def select(self, rows_A: Tensor) -> "DecodingState":
         """Only these rows, copied."""
         of_rows = [name for name in self.__slots__ if name.endswith(("_B", "_BT", "_BTH"))]
         streams = {name: getattr(self, name) for name in of_rows}
@@ -75,13 +75,13 @@ def new_state(
     places: int,
     keep_hidden: bool = False,
     kernels: Any = None,
-) -> State:
+) -> DecodingState:
     new_tokens, kv_width = settings.max_new_tokens, 2 * weights.shape.kv_heads * weights.shape.head_dim
 
     def zeros(dtype: torch.dtype, *shape: int) -> Tensor:
         return torch.zeros(shape, dtype=dtype, device=weights.device)
 
-    return State(
+    return DecodingState(
         cache=[zeros(weights.dtype, rows, places, kv_width) for _ in weights.layers],
         ids_B=zeros(torch.long, rows),
         position_B=zeros(torch.long, rows),
@@ -99,12 +99,12 @@ def new_state(
     )
 
 
-def step(weights: Weights, state: State, span: int, greedy: bool) -> None:
+def step(weights: Weights, state: DecodingState, span: int, greedy: bool) -> None:
     """Read the last token of each row, draw the next. `span`: places of the cache to look at, beyond any position."""
     emit(weights, state, advance(weights, state, span), greedy)
 
 
-def advance(weights: Weights, state: State, span: int) -> Tensor:
+def advance(weights: Weights, state: DecodingState, span: int) -> Tensor:
     """The hidden state (B, H) after the last token of each row, which gets its place in the cache."""
     hidden_BH = functional.embedding(state.ids_B, weights.embed)
     if state.kernels is None:
@@ -115,7 +115,7 @@ def advance(weights: Weights, state: State, span: int) -> Tensor:
     return functional.rms_norm(hidden_BH, hidden_BH.shape[-1:], weights.norm, weights.shape.eps)
 
 
-def _layers(weights: Weights, state: State, hidden_BH: Tensor, span: int) -> None:
+def _layers(weights: Weights, state: DecodingState, hidden_BH: Tensor, span: int) -> None:
     """All layers over the last token of each row, in place."""
     shape, position_B = weights.shape, state.position_B
     rows, places = state.cache[0].shape[:2]
@@ -141,7 +141,7 @@ def _layers(weights: Weights, state: State, hidden_BH: Tensor, span: int) -> Non
         _finish_layer(weights, layer, hidden_BH, attended.reshape(rows, -1))
 
 
-def emit(weights: Weights, state: State, hidden_BH: Tensor, greedy: bool) -> None:
+def emit(weights: Weights, state: DecodingState, hidden_BH: Tensor, greedy: bool) -> None:
     """Draw a token of each row from its hidden state, and write it down. Rows that have ended go on with padding."""
     logits_BV = logits_of(weights, hidden_BH)
     if state.kernels is None:
@@ -153,7 +153,7 @@ def emit(weights: Weights, state: State, hidden_BH: Tensor, greedy: bool) -> Non
     state.step_1 += 1
 
 
-def _draw(state: State, logits_BV: Tensor, greedy: bool) -> None:
+def _draw(state: DecodingState, logits_BV: Tensor, greedy: bool) -> None:
     uniform_B = None if greedy else state.uniform_BT.index_select(1, state.step_1).squeeze(1)
     ids_B, logprobs_B = pick(logits_BV, uniform_B, state.temperature)
     ids_B = ids_B.masked_fill(state.finished_B, state.pad_id)
@@ -168,7 +168,9 @@ def logits_of(weights: Weights, hidden_BH: Tensor) -> Tensor:
     return functional.linear(hidden_BH, weights.head, weights.head_bias)
 
 
-def prefill(weights: Weights, state: State, ids_UP: Tensor, lengths_U: Tensor, which_R: Tensor, start: int) -> Tensor:
+def prefill(
+    weights: Weights, state: DecodingState, ids_UP: Tensor, lengths_U: Tensor, which_R: Tensor, start: int
+) -> Tensor:
     """Read U different prompts, padded on the right, for the R rows from `start` on: row r has prompt `which_R[r]`.
     Their keys and values go into the cache; leaves the hidden state (R, H) after the last token of each row's prompt.
 
@@ -247,7 +249,7 @@ class Replays:
     share, because they are replayed one after the other and keep nothing in it. Where a step cannot be captured, a line
     in the log says so, and steps run launch by launch: slower, and the same."""
 
-    def __init__(self, weights: Weights, state: State) -> None:
+    def __init__(self, weights: Weights, state: DecodingState) -> None:
         self.weights, self.state = weights, state
         self._pool: Any = None
         self._graphs: dict[tuple[int, bool], Any] = {}
