@@ -40,7 +40,7 @@ from benchmarks.gold.seeded import drawn
 
 from text2grad.feedback.critics.code import CodeCritic
 from text2grad.feedback.critics.faults import Trial, ranked, trials, weighed
-from text2grad.feedback.settings import CodeSettings
+from text2grad.feedback.settings import CodeCriticSettings
 from text2grad.sandbox import Job, Limits, Sandbox, TestResult
 from text2grad.types import Critique
 
@@ -162,7 +162,7 @@ def seeded_bugs(rows: list[dict[str, Any]], split: str) -> str:
     sandbox = Sandbox(Limits(seconds=1.0, wall=5.0))
     bugs = seeds([row for row in rows if row["task_id"] in SPLITS[split]], sandbox)
     start = time.perf_counter()
-    ways = rankings(bugs, sandbox, CodeSettings().trials)
+    ways = rankings(bugs, sandbox, CodeCriticSettings().trials)
     kinds = [kind for kind, _ in Counter(bug.mutant.kind for bug in bugs).most_common()]
     print(f"{len(bugs)} mutants of MBPP {split} ({(time.perf_counter() - start) / len(bugs):.2f} s of trials each)")
     print(f"{'':<24}top 3  top 1  " + "  ".join(kinds))

@@ -46,7 +46,7 @@ def made(name: str) -> Any:
 
 
 def test_every_block_is_a_short_file() -> None:
-    assert PAGE.count("```python") == len(FILES) == 7
+    assert PAGE.count("```python") == len(FILES) == 8
     for name, code in FILES.items():
         lines = len(code.splitlines())
         assert lines < 25, f"{name}.py has {lines} lines"
@@ -113,3 +113,20 @@ def test_the_preference_loss(capsys: pytest.CaptureFixture[str]) -> None:
     Path("pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
     words = ["data=pairs.jsonl", "loss=losses:hinge", "updates=1", *SMALL]
     assert main(["dpo", "run", *(word for word in words if not word.startswith("sampling."))]) == 0, capsys.readouterr()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("model", "here")
+def test_the_task_with_annotations(capsys: pytest.CaptureFixture[str]) -> None:
+    def row(name: str) -> dict[str, object]:
+        span = {"start": 0, "end": 2, "verdict": "poor"}
+        return {"id": name, "prompt": f"Greet {name}.", "completion": "NO.", "critique": "Rude.", "spans": [span]}
+
+    Path("judged.jsonl").write_text("".join(json.dumps(row(name)) + "\n" for name in ("Ada", "Bo", "Cy", "Di")))
+    people = ["task=judged:judged", "--critic", "people"]
+    assert main(["annotate", "spans.jsonl", *people]) == 0, capsys.readouterr().err
+    assert len(Path("spans.jsonl").read_text().splitlines()) == 4
+    words = ["task=judged:judged", "updates=1", "loss.language=0", "template.critique_tokens=8", *SMALL]
+    words = [word for word in words if not word.startswith("sampling.")]
+    assert main(["reward-model", "runs/judge", *words]) == 0, capsys.readouterr().err
+    assert Path("runs/judge/model/reward_model.json").is_file()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from text2grad.feedback.critics.code import CodeCritic
-from text2grad.feedback.settings import CodeSettings
+from text2grad.feedback.settings import CodeCriticSettings
 from text2grad.sandbox import Job, Limits, Report, Sandbox, seccomp
 
 pytestmark = pytest.mark.system("bwrap")
@@ -490,14 +490,14 @@ def add(a, b): return Box().size()
 
 @pytest.mark.parametrize("in_process", [False, True])
 def test_nothing_a_program_says_ends_the_hosts_run(in_process: bool) -> None:
-    critic = CodeCritic(CodeSettings(in_process=in_process))
+    critic = CodeCritic(CodeCriticSettings(in_process=in_process))
     tests = [["assert add(2, 3) == 5", "assert Box().size() == 1"]]
     (critique,) = critic(["p"], [ODD_EVENTS], tests=tests)
     assert critique is not None and critique.score == 0.0
 
 
 def test_tests_in_one_process_are_out_of_training_unless_asked_for() -> None:
-    assert CodeSettings().in_process is False
+    assert CodeCriticSettings().in_process is False
     report = Sandbox().run("class Box:\n    def size(self): return 1", ["assert Box().size() == 1"])
     assert report.results == () and "in_process=true" in str(report.unusable)
 

@@ -64,7 +64,7 @@ class GroundedSettings:
 
 
 @settings
-class CodeSettings:
+class CodeCriticSettings:
     """Settings of the critic `code`."""
 
     seconds: Annotated[Real, Gt(0)] = 2.0
@@ -208,7 +208,7 @@ class CriticSettings:
     """Of `support`."""
     grounded: GroundedSettings = field(default_factory=GroundedSettings)
     """Of `grounded`."""
-    code: CodeSettings = field(default_factory=CodeSettings)
+    code: CodeCriticSettings = field(default_factory=CodeCriticSettings)
     """Of `code`."""
     learned: LearnedSettings = field(default_factory=LearnedSettings)
     """Of reward models."""

@@ -20,7 +20,7 @@ from text2grad.feedback.critics import ask, ask_now
 from text2grad.feedback.critics.code import CodeCritic, _job
 from text2grad.feedback.critics.source import find
 from text2grad.feedback.rows import Row
-from text2grad.feedback.settings import CodeSettings
+from text2grad.feedback.settings import CodeCriticSettings
 from text2grad.sandbox import TestResult
 from text2grad.types import Critique, Message
 
@@ -29,12 +29,12 @@ ADD = ["assert add(2, 3) == 5", "assert add(0, 0) == 0", "assert add(4, 1) == 5"
 
 @pytest.fixture(scope="session")
 def critic() -> CodeCritic:
-    return CodeCritic(CodeSettings(seconds=0.4, wall=4.0, in_process=True, held_back=0, partial=1, trials=0))
+    return CodeCritic(CodeCriticSettings(seconds=0.4, wall=4.0, in_process=True, held_back=0, partial=1, trials=0))
 
 
 @pytest.fixture(scope="session")
 def trying() -> CodeCritic:
-    return CodeCritic(CodeSettings(seconds=0.4, wall=4.0, held_back=0, partial=1))
+    return CodeCritic(CodeCriticSettings(seconds=0.4, wall=4.0, held_back=0, partial=1))
 
 
 def said(
@@ -378,7 +378,7 @@ class TestColumns:
 
     def test_tests_that_share_the_process_can_be_left_out(self, critic: CodeCritic) -> None:
         program = "class Box:\n    def one(self): return 1\n\ndef two(): return 2\n"
-        strict = CodeCritic(CodeSettings(seconds=0.4, wall=4.0, held_back=0, partial=1))
+        strict = CodeCritic(CodeCriticSettings(seconds=0.4, wall=4.0, held_back=0, partial=1))
         live, plain = "assert Box().one() == 1", "assert two() == 3"
         assert said(critic, program, [live, plain]).score == 0.5
         assert said(strict, program, [live, plain]).score == 0.0
@@ -407,7 +407,7 @@ TABLE = "def square(n):\n    if n == {}:\n        return {}\n    if n == {}:\n  
 class TestHiddenTests:
     def score(self, program: str, tests: Any = SQUARES[:2], prompt: str = "Square it.", **settings: Any) -> Critique:
         hidden = settings.pop("hidden", None)
-        found = CodeCritic(CodeSettings(**settings))([prompt], [program], tests=[tests], hidden_tests=[hidden])
+        found = CodeCritic(CodeCriticSettings(**settings))([prompt], [program], tests=[tests], hidden_tests=[hidden])
         assert found[0] is not None, found.reasons
         return found[0]
 
@@ -512,7 +512,7 @@ def test_without_bubblewrap_it_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_settings_are_checked() -> None:
     with pytest.raises(ConfigError, match="seconds"):
-        CodeSettings(seconds=0)
+        CodeCriticSettings(seconds=0)
 
 
 KINDS = ["mismatch", "assertion", "error", "test_error", "timeout", "died", "not_plain", "syntax", "load", "not_run"]
@@ -680,5 +680,7 @@ def test_ctrl_c_is_heard_while_programs_run(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(CodeCritic, "_judge", slow)
     programs = [f"def f(): return {k}" for k in range(100)]
     with pytest.raises(KeyboardInterrupt):
-        asyncio.run(ask(CodeCritic(CodeSettings(workers=2)), [""] * 100, programs, {"tests": [["assert f()"]] * 100}))
+        asyncio.run(
+            ask(CodeCritic(CodeCriticSettings(workers=2)), [""] * 100, programs, {"tests": [["assert f()"]] * 100})
+        )
     assert 3 <= len(begun) < 20

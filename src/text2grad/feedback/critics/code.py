@@ -29,7 +29,7 @@ from text2grad.feedback.critics.lint import syntax_error, undefined_names, unfin
 from text2grad.feedback.critics.protocol import Critiques, Prompt, is_cancelled
 from text2grad.feedback.critics.source import Place, Source, find
 from text2grad.feedback.critics.words import prompt_text
-from text2grad.feedback.settings import CodeSettings
+from text2grad.feedback.settings import CodeCriticSettings
 from text2grad.runs.tables import nearest
 from text2grad.sandbox import Job, Limits, Plan, Report, Sandbox, TestResult, UnusableTests, plan
 from text2grad.types import Critique, Isolation, Quote
@@ -74,8 +74,8 @@ class CodeCritic:
     needs = "tests"
     """The column without which nothing is scored."""
 
-    def __init__(self, settings: CodeSettings | None = None) -> None:
-        self.settings = chosen = settings or CodeSettings()
+    def __init__(self, settings: CodeCriticSettings | None = None) -> None:
+        self.settings = chosen = settings or CodeCriticSettings()
         self.sandbox = Sandbox(
             Limits(seconds=chosen.seconds, wall=chosen.wall, memory=chosen.memory << 20),
             packages=chosen.packages,
@@ -423,7 +423,7 @@ def _some(count: int, noun: str) -> str:
 
 @cache
 def _shown_tests_critic() -> CodeCritic:
-    return CodeCritic(CodeSettings(held_back=0, partial=1, trials=0))
+    return CodeCritic(CodeCriticSettings(held_back=0, partial=1, trials=0))
 
 
 def shown_tests(prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]) -> Critiques:
