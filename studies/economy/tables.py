@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from studies.economy.run import PENALTY, PER_UPDATE, SIZES, learned
+from studies.economy.run import HERE, PENALTY, PER_UPDATE, SIZES, learned
 from studies.reward_model.drawing import Mark, Panel, Picture, Place, Row, Trace
 from studies.words.tables import FACTS, SCORE, Runs, curve, final, paired, read
 
@@ -16,12 +16,25 @@ MARK = "<!-- below: written by tables.py from results.json -->"
 TRUE, RLOO = "true critic", "true critic, scalar rloo"
 SHADES = dict(zip(SIZES, ("grey", "violet", "green", "orange"), strict=True))
 OWN = "held_out/score"
+EARLIER = HERE.parent / "reward_model" / "demo.json"
+"""An earlier study: the same task and model, a critic of prefix quality, reward models that write critiques too."""
+EARLIER_ARMS = {"free-middling": (24_000, 0.0), "demo-learned": (64_000, 0.0), "steady-learned": (64_000, 0.01)}
+"""Its arm → (critiques that the reward model has seen, KL penalty)."""
 
 
 def write(here: Path) -> None:
     runs, updates = read(here / "results.json")
     parts = ["## Gain", "", *gains(runs, updates), "", "## Reward models", "", *models(here / "results.json")]
-    parts += ["", "## What pays back", "", *pays_back(runs, updates)]
+    parts += [
+        "",
+        "## What pays back",
+        "",
+        *pays_back(runs, updates),
+        "",
+        "## More critiques, an earlier study",
+        "",
+        *earlier_table(),
+    ]
     page = here / "README.md"
     page.write_text(page.read_text().split(MARK)[0] + MARK + "\n\n" + "\n".join(parts) + "\n")
     (here / "economy.svg").write_text(picture(runs, updates), encoding="utf-8")
@@ -129,6 +142,28 @@ def pays_back(runs: Runs, updates: int) -> Iterable[str]:
         yield f"| {size:,} | {size / per_run:.1f} | {math.ceil(size / PER_UPDATE):,} | {'; '.join(best)} |"
 
 
+def earlier(arm: str) -> tuple[list[float], list[float]]:
+    """(facts right after 48 updates, share of the true critic's gain in score), by seed."""
+    facts, gained = [], []
+    for seed in json.loads(EARLIER.read_text())["seeds"].values():
+        curves = {name: {row["update"]: row for row in seed["curves"][name]} for name in (arm, "demo-true")}
+        start, end, true = curves[arm][0], curves[arm][48], curves["demo-true"][48]
+        facts.append(end["facts_right"])
+        gained.append((end["score"] - start["score"]) / (true["score"] - start["score"]))
+    return facts, gained
+
+
+def earlier_table() -> Iterable[str]:
+    yield "[studies/reward_model](../reward_model/README.md): a critic of prefix quality, reward models trained for longer"
+    yield "on a GPU. Shares of the gain of RL with that critic and without a penalty, after 48 updates."
+    yield ""
+    yield "| critiques seen | KL | facts right | share of the gain, by seed |"
+    yield "|---|---|---|---|"
+    for arm, (size, penalty) in EARLIER_ARMS.items():
+        facts, gained = earlier(arm)
+        yield f"| {size:,} | {penalty:g} | {spread(facts, FACTS)} | {', '.join(f'{share:.0%}' for share in gained)} |"
+
+
 def picture(runs: Runs, updates: int) -> str:
     """Facts right against the critiques that were asked of the true critic, and against updates."""
     return Picture(
@@ -140,6 +175,7 @@ def picture(runs: Runs, updates: int) -> str:
             ("RL with the true critic, words", Mark("blue", "diamond", (0, 0))),
             ("RL with the true critic, score alone", Mark("grey", "square", (0, 0))),
             ("a reward model, each seed", Mark("orange", "ring", (0, 0))),
+            ("an earlier study, each seed", Mark("violet", "triangle", (0, 0))),
             ("mean", Trace("orange", [])),
             (f"mean, KL {PENALTY:g}", Trace("green", [], dashed=True)),
         ],
@@ -158,6 +194,11 @@ def asked(runs: Runs, updates: int) -> Panel:
         Mark("orange", "ring", (place(size), final(run, FACTS)))
         for size in SIZES
         for run in runs.get(learned(size), {}).values()
+    ]
+    marks += [
+        Mark("violet", "triangle", (place(size), facts))
+        for arm, (size, _) in EARLIER_ARMS.items()
+        for facts in earlier(arm)[0]
     ]
     for arm, colour, shape in ((TRUE, "blue", "diamond"), (RLOO, "grey", "square")):
         if runs.get(arm):
