@@ -25,16 +25,8 @@ EARLIER_ARMS = {"free-middling": (24_000, 0.0), "demo-learned": (64_000, 0.0), "
 def write(here: Path) -> None:
     runs, updates = read(here / "results.json")
     parts = ["## Gain", "", *gains(runs, updates), "", "## Reward models", "", *models(here / "results.json")]
-    parts += [
-        "",
-        "## What pays back",
-        "",
-        *pays_back(runs, updates),
-        "",
-        "## More critiques, an earlier study",
-        "",
-        *earlier_table(),
-    ]
+    parts += ["", "## What pays back", "", *pays_back(runs, updates)]
+    parts += ["", "## More critiques, an earlier study", "", *earlier_table()]
     page = here / "README.md"
     page.write_text(page.read_text().split(MARK)[0] + MARK + "\n\n" + "\n".join(parts) + "\n")
     (here / "economy.svg").write_text(picture(runs, updates), encoding="utf-8")
@@ -154,8 +146,8 @@ def earlier(arm: str) -> tuple[list[float], list[float]]:
 
 
 def earlier_table() -> Iterable[str]:
-    yield "[studies/reward_model](../reward_model/README.md): a critic of prefix quality, reward models trained for longer"
-    yield "on a GPU. Shares of the gain of RL with that critic and without a penalty, after 48 updates."
+    yield "[studies/reward_model](../reward_model/README.md): a critic of prefix quality, reward models trained"
+    yield "for longer on a GPU. Shares of the gain of RL with that critic and without a penalty, after 48 updates."
     yield ""
     yield "| critiques seen | KL | facts right | share of the gain, by seed |"
     yield "|---|---|---|---|"
