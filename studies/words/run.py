@@ -2,10 +2,11 @@
 
     python -m studies.words.run tune   --workers 16    writes studies/words/tuning.json
     python -m studies.words.run study  --workers 16    writes studies/words/results.json
+    python -m studies.words.run again                  writes studies/words/again.json: the two main arms anew
     python -m studies.words.run table                  writes README.md's tables and curves.svg from these files
 
 Settings are chosen on seeds and held-out reports that the study never sees. Every run is one process with one thread;
-both commands resume, run by run, after a kill.
+all commands resume, run by run, after a kill.
 """
 
 import argparse
@@ -69,10 +70,12 @@ def tuning() -> dict[str, Settings]:
 def jobs_of(what: str) -> list[dict[str, Any]]:
     chosen, seeds, reports = tuning(), list(TUNE_SEEDS), TUNE_REPORTS
     every = UPDATES // 2
-    if what == "study":
+    if what != "tune":
         from studies.words.arms import ARMS
 
         chosen, seeds, reports, every = ARMS, list(STUDY_SEEDS), STUDY_REPORTS, EVERY
+    if what == "again":
+        chosen = {arm: chosen[arm] for arm in ("words", "scalar rloo")}
     return [
         {"arm": arm, "seed": seed, "reports": reports, "every": every, "settings": settings}
         for seed in seeds
@@ -82,7 +85,7 @@ def jobs_of(what: str) -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=["tune", "study", "table", "one"])
+    parser.add_argument("what", choices=["tune", "study", "again", "table", "one"])
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--scratch", type=Path, default=HERE / "scratch", help="folder of the runs")
     parser.add_argument("--out", type=Path, default=HERE)
@@ -96,7 +99,7 @@ def main() -> None:
 
         write(HERE)
     else:
-        name = {"tune": "tuning.json", "study": "results.json"}[args.what]
+        name = {"tune": "tuning.json", "study": "results.json", "again": "again.json"}[args.what]
         run_all(jobs_of(args.what), args.out / name, args.scratch, args.workers, args.limit)
 
 

@@ -1,4 +1,4 @@
-"""tuning.json and results.json → the tables of README.md below its mark, and curves.svg."""
+"""tuning.json, results.json and again.json → the tables of README.md below its mark, and curves.svg."""
 
 import json
 import statistics
@@ -33,7 +33,7 @@ Runs = dict[str, dict[int, dict[int, dict[str, float]]]]
 def write(here: Path, readme: Path = README) -> None:
     runs, updates = read(here / "results.json")
     parts = ["## Tuning", "", *tuning_table(here / "tuning.json"), "", "## Arms", "", *arms_table(runs, updates)]
-    parts += ["", *crossings(runs)]
+    parts += ["", *crossings(runs), "", "## Again", "", *arms_table(*read(here / "again.json"))]
     page = here / "README.md"
     page.write_text(page.read_text().split(MARK)[0] + MARK + "\n\n" + "\n".join(parts) + "\n")
     (here / "curves.svg").write_text(picture(runs), encoding="utf-8")
@@ -69,7 +69,8 @@ def paired(runs: Runs, arm: str, other: str, measure: Any, key: str) -> list[flo
 
 def strongest(runs: Runs) -> str:
     """The scalar rival with the highest mean final score."""
-    return max(RIVALS, key=lambda arm: statistics.mean(final(run, SCORE) for run in runs[arm].values()))
+    there = [arm for arm in RIVALS if arm in runs]
+    return max(there, key=lambda arm: statistics.mean(final(run, SCORE) for run in runs[arm].values()))
 
 
 def arms_table(runs: Runs, updates: int) -> Iterable[str]:

@@ -44,6 +44,7 @@ def test_every_arm_names_a_critic_and_jobs_come_seed_by_seed() -> None:
     assert {settings["critic"] for settings in (*ARMS.values(), *tuning().values())} <= CRITICS.keys()
     seeds = [job["seed"] for job in jobs_of("study")]
     assert seeds == sorted(seeds) and len(seeds) == 10 * len(ARMS)
+    assert {job["arm"] for job in jobs_of("again")} == {"words", "scalar rloo"} and len(jobs_of("again")) == 20
 
 
 def test_intervals_and_areas_by_hand() -> None:
@@ -55,7 +56,7 @@ def test_intervals_and_areas_by_hand() -> None:
 
 
 def test_the_page_is_that_of_its_files(tmp_path: Path) -> None:
-    for name in ("README.md", "results.json", "tuning.json"):
+    for name in ("README.md", "results.json", "tuning.json", "again.json"):
         shutil.copy(HERE / name, tmp_path / name)
     shutil.copy(tables.README, tmp_path / "main.md")
     tables.write(tmp_path, tmp_path / "main.md")
