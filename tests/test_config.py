@@ -17,6 +17,7 @@ from text2grad.config import Renamed, settings
 from text2grad.errors import ConfigError
 from text2grad.evaluation.settings import EvaluateSettings, GenerateSettings
 from text2grad.feedback.align.settings import AlignSettings
+from text2grad.optim.settings import KLSettings
 from text2grad.runs import RunFolder
 from text2grad.training.settings import DemoSettings, DPOSettings, RewardModelSettings, SFTSettings, TrainSettings
 
@@ -350,3 +351,10 @@ def test_off_is_a_word_where_it_is_a_choice_and_nothing_is_an_empty_text() -> No
         assert config.load(TrainSettings, None, [word]).critics.openai.instruction == ""
     with pytest.raises(ConfigError, match="model: should be"):
         config.load(TrainSettings, None, ["model="])
+
+
+def test_a_value_that_cannot_be_ignored_is_refused_with_a_setting_that_is_gone() -> None:
+    with pytest.warns(FutureWarning, match="`adaptive` is no longer a setting; it is ignored"):
+        assert config.load(KLSettings, None, ["adaptive=false"]) == KLSettings()
+    with pytest.raises(ConfigError, match=r"`adaptive=true` is no longer possible; kl\.coefficient is fixed"):
+        config.load(KLSettings, None, ["adaptive=true"])

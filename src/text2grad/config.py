@@ -70,6 +70,8 @@ class Renamed:
 
     key: str | None
     values: Mapping[Any, Any] = dataclass_field(default_factory=dict)
+    refused: Mapping[Any, str] = dataclass_field(default_factory=dict)
+    """Values of a setting that is gone which cannot be ignored, and what to do instead."""
 
 
 class Setting(NamedTuple):
@@ -172,6 +174,10 @@ def renamed(cls: type, tree: Mapping[str, Any], source: str, warn: Callable[[str
         del branch[leaf]
         _prune(result, parents)
         if new.key is None:
+            if isinstance(value, str | int | float) and value in new.refused:
+                raise ConfigError(
+                    f"{source}: `{above}{old}={inline(value)}` is no longer possible; {new.refused[value]}"
+                )
             warn(f"{source}: `{above}{old}` is no longer a setting; it is ignored")
             continue
         mapped = new.values.get(value, value) if isinstance(value, str | int | float) else value

@@ -203,7 +203,7 @@ def asked(runs: Runs, updates: int) -> Panel:
     ]
     begun = [run[0][FACTS] for run in runs.get(TRUE, {}).values()]
     return Panel(
-        "by critiques asked of the true critic",
+        "by critiques asked",
         lines,
         marks,
         base=(statistics.mean(begun), "start") if begun else None,

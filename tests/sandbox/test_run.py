@@ -432,6 +432,11 @@ def test_every_fixture_of_pytest_is_there(name: str) -> None:
     assert [(result.passed, result.isolation) for result in report.results] == [(True, "in_process")]
 
 
+@pytest.mark.parametrize("line", ["setup_function = lambda: f(0)", "from helpers import teardown_module"])
+def test_set_up_by_any_way_needs_pytest(line: str) -> None:
+    assert plan(f"{line}\ndef test_a():\n    assert f(1) == 1\n").by_pytest
+
+
 def test_tests_are_read_once_for_all_programs() -> None:
     assert plan(["assert f(1)"]) is plan(["assert f(1)"]) is not plan(["assert f(1)"], "x = 1")
 

@@ -148,6 +148,10 @@ def test_mbpp_is_evaluated_on_another_split_and_on_humaneval_when_asked(tmp_path
         ({"test_info": [None, 5, {"function_declaration": 7}]}, "Define:\n`double`"),
         ({"test_info": {"function_declaration": "def double(x):"}}, "def double(x):"),
         ({"test_info": '[{"function_declaration": "def double(x):"}]'}, "def double(x):"),
+        (
+            {"test_info": None, "test": "import solution\ndef test_a():\n    assert solution.twice(1) == 2\n"},
+            "Define:\n`twice`",
+        ),
         ({"question": [{"role": "user", "content": "Double it."}], "test_info": []}, "Double it.\n\nDefine:\n`double`"),
         ({"question_id": None, "solution": None, "style": None}, "def double(x):"),
     ],

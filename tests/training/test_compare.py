@@ -247,7 +247,9 @@ def test_a_reward_model_is_trained_for_the_arms_that_name_it(tmp_path: Path) -> 
     assert learned.settings.evaluation.critic == "reference", "the judge of all arms"
     # What the arms are measured on chooses nothing.
     assert (judge.settings.data, judge.settings.held_out) == ("train.jsonl", "")
-    assert judge.settings.held_out_by == "prompts"
+    assert judge.settings.held_out_by == "task", "files have no split of their own"
+    split = arms | {"judge": {"command": "reward_model", "seeds": "shared", "task": "qa_feedback"}}
+    assert plan(options(split), tmp_path)[0].settings.held_out_by == "prompts"
     assert baseline_of(chosen) == "words"
     assert next(costs.dry_run(list(jobs.values()))) == "judge: 1 x a reward model, from train.jsonl"
     log, _, outcomes = scheduled(arms, tmp_path, {"judge, seed 0": [(2, "broken")]}, workers=2, memory=0.0)

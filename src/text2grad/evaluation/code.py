@@ -55,8 +55,12 @@ def metrics() -> list[Metric]:
 
 def _each_passes(rollouts: Sequence[Rollout], suite: str | None = None) -> list[float | None]:
     """Of the rollouts of a suite; None also where another critic judged, or none could."""
-    known = [one.example.columns.get("suite") == suite and one.critique and one.critique.verdict for one in rollouts]
-    return [float(one.score == 1.0) if there else None for one, there in zip(rollouts, known, strict=True)]
+    return [
+        float(one.score == 1.0)
+        if one.score is not None and one.example.columns.get("suite") == suite and one.critique and one.critique.verdict
+        else None
+        for one in rollouts
+    ]
 
 
 def _pass_at_k(rollouts: Sequence[Rollout], k: int) -> float | None:

@@ -9,7 +9,7 @@ The rows of metrics are `greedy/…`, `reflection/…`, `samples/…` and `best_
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -133,17 +133,26 @@ def evaluate(
     if world.is_main:
         _complain(parts["greedy"].rollouts, judge.critic, examples)
     infos = {key: info for part in parts for key, info in metric_infos(metrics, part).items()}
-    seconds, said, grades, failed = time.perf_counter() - began, None, None, ""
-    try:
-        if settings.judge is not None and world.is_main:
+    seconds, said, grades = time.perf_counter() - began, None, None
+    failed: list[str] = []
+    if settings.judge is not None and world.is_main:
+        with _told(failed):
             said = against(settings.judge, settings.critics.openai, texts, parts["greedy"].rollouts)
-        if settings.grader is not None and world.is_main:
-            turns = {name: part.rollouts for name, part in parts.items() if name == "greedy" or name.startswith(TURN)}
+    if settings.grader is not None and world.is_main:
+        turns = {name: part.rollouts for name, part in parts.items() if name == "greedy" or name.startswith(TURN)}
+        with _told(failed):
             grades = grade(settings.grader, settings.critics.openai, turns)
+    critic, reasons = name_of(judge.critic), "; ".join(failed)
+    return Results(model, split, len(examples), critic, settings, parts, infos, metrics, said, grades, seconds, reasons)
+
+
+@contextmanager
+def _told(failed: list[str]) -> Iterator[None]:
+    """A judge that fails costs its own numbers and nothing else; why it failed goes into the list."""
+    try:
+        yield
     except CriticError as problem:
-        failed = str(problem)
-    critic = name_of(judge.critic)
-    return Results(model, split, len(examples), critic, settings, parts, infos, metrics, said, grades, seconds, failed)
+        failed.append(str(problem))
 
 
 TURN = "turn_"

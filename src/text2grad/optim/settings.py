@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from annotated_types import Ge, Gt, Le, Lt
 
 from text2grad._checked import Decay, Flag, Int, Rate, Real
-from text2grad.config import settings
+from text2grad.config import Renamed, settings
 
 
 @settings
@@ -33,7 +33,11 @@ class AdvantageSettings:
 class KLSettings:
     """The penalty for leaving the reference policy."""
 
-    RENAMED: ClassVar = {"adaptive": None, "target": None, "horizon": None}
+    RENAMED: ClassVar = {
+        "adaptive": Renamed(None, refused={True: "kl.coefficient is fixed, and kl.stop ends a run that goes too far"}),
+        "target": None,
+        "horizon": None,
+    }
     coefficient: Annotated[Real, Ge(0)] = 0.05
     """Each token's reward loses this times log π(token) − log π_reference(token). 0: the reference is not run, unless
     `stop` or `measure` asks for it."""

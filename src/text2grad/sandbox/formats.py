@@ -235,13 +235,11 @@ def _needs_pytest(module: Sequence[ast.stmt]) -> bool:
     for node in module:
         if isinstance(node, ast.ClassDef) and any(_test_functions([node])):
             return True
-        if isinstance(node, _FUNCTIONS) and node.name.lower().startswith(("setup", "teardown")):
-            return True
         if isinstance(node, _FUNCTIONS) and node.name.startswith("test"):
             odd = isinstance(node, ast.AsyncFunctionDef) or node.decorator_list or ast.unparse(node.args)
             if odd or any(isinstance(part, ast.Yield | ast.YieldFrom) for part in ast.walk(node)):
                 return True
-    return any(word in _unparsed(module) for word in ("pytest", "__test__"))
+    return any(word in _unparsed(module).lower() for word in ("pytest", "__test__", "setup", "teardown"))
 
 
 def _is_main(node: ast.stmt) -> bool:

@@ -7,6 +7,7 @@ than a function: they have modules of their own.
 
 import json
 import logging
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -77,7 +78,8 @@ def kodcode(row: dict[str, Any], number: int) -> Iterator[dict[str, Any]]:
         raise InvalidData(f"its tests need live objects: {parts.units[0].objects}")
     infos = _infos(row.get("test_info"))
     declared = [text for info in infos if isinstance(text := info.get("function_declaration"), str)]
-    wanted = declared or [f"`{name}`" for name in parts.wanted]
+    called = re.findall(r"\bsolution\.([^\W\d]\w*)\(", tests) if not parts.wanted else ()
+    wanted = declared or [f"`{name}`" for name in dict.fromkeys((*parts.wanted, *called))]
     named = "\n\nDefine:\n" + "\n".join(wanted) if wanted else ""
     solution = row.get("solution")
     yield {

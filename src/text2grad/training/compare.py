@@ -368,8 +368,9 @@ def _job(
         own[_asks(name, tree)] = str(critic.model)
     if not kind.measured:
         # What is reported on may choose nothing, so a part of `data` does, also where the task has its own split.
-        common = {**common, "held_out_by": "prompts"}
         common.pop("held_out", None)
+        if (own.get("task") or common.get("task") or "jsonl") != "jsonl":
+            common["held_out_by"] = "prompts"
     chosen = {**common, **_derived(options, tree, kind), **own, "seed": seed}
     model = str(options.settings.get("model", "smollm2-135m")) if start is None else str(start.model)
     model = str(own.get("model", model))

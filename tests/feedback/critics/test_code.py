@@ -464,6 +464,14 @@ class TestHiddenTests:
         critique = self.score(program, hidden=SQUARES[2:])
         assert f"raises {error.partition('(')[0]} in 4 tests, first in `hidden test 1`." in critique.feedback
 
+    @pytest.mark.parametrize(
+        "error", ["type(f'E{n}', (Exception,), {})()", "NameError(f\"name 'v{n}' is not defined\")"]
+    )
+    def test_nor_in_the_name_of_an_exception_or_of_a_name(self, error: str) -> None:
+        program = f"def square(n):\n    if n > 3:\n        raise {error}\n    return n * n\n"
+        critique = self.score(program, hidden=["assert square(7777) == 60481729"])
+        assert "first in `hidden test 1`" in critique.feedback and "7777" not in critique.feedback
+
     def test_where_no_visible_test_counts_hidden_ones_stay_unsaid(self) -> None:
         needs_objects = ["assert square(print) is square"]
         critique = self.score("def square(n):\n    return n * n - 1\n", needs_objects, hidden=SQUARES[2:])

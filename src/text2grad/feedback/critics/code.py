@@ -14,6 +14,7 @@ messages are no words about lines: a critique says `quotes_only`, and its `verdi
 shared a process with the program.
 """
 
+import builtins
 import re
 from asyncio import CancelledError
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -46,7 +47,7 @@ _GUESS = 0.3
 """Severity of the likeliest statement where the tests tell none from another: so often it is the one."""
 _ARITY = re.compile(r"TypeError: (?:\w+\.)*(\w+)\(\) (?:takes|missing|got an unexpected|got multiple|got some)\b")
 """The function, in Python's words about a call that its parameters do not take."""
-_UNDEFINED = re.compile(r"NameError: name '\w+' is not defined")
+_UNDEFINED = re.compile(r"NameError: name '(\w+)' is not defined")
 
 
 @dataclass(slots=True)
@@ -166,7 +167,7 @@ class CodeCritic:
         repairs: Repairs | None = None,
     ) -> Critique:
         """Words for results. `wanted`: the names that the tests use; `repairs`: what small changes did."""
-        results = [*visible, *_sealed(hidden)]
+        results = [*visible, *_sealed(hidden, source.text, wanted)]
         failed = [result for result in results if not result.passed]
         shares = [sum(result.passed for result in part) / len(part) for part in (visible, hidden) if part]
         score = min(shares) ** self.settings.partial
@@ -203,14 +204,17 @@ def alike(text: str) -> str:
     return "".join(text.replace('"', "'").split())
 
 
-def _sealed(results: Iterable[TestResult]) -> list[TestResult]:
-    """Results without what their tests put in and expect. Of an exception its type is left, and Python's own words
-    about names and signatures: a program that raises may say what it was given."""
-    sealed = []
+def _sealed(results: Iterable[TestResult], program: str, wanted: Sequence[str]) -> list[TestResult]:
+    """Results without what their tests put in and expect. Of an exception Python's own type is left, and Python's words
+    about signatures and about names that stand in the program or in the tests: a program that raises may say what it
+    was given."""
+    sealed, names = [], {*re.findall(r"\w+", program), *wanted}
     for number, result in enumerate(results, 1):
         kind, said = result.kind, result.message
-        if not (_UNDEFINED.fullmatch(said) or (_ARITY.match(said) and not result.frames)):
-            said = _UNSAID.get(kind, said.partition(":")[0] if kind in ("error", "load", "syntax") else "")
+        undefined = _UNDEFINED.fullmatch(said)
+        if not ((undefined and undefined[1] in names) or (_ARITY.match(said) and not result.frames)):
+            raised = said.partition(":")[0] if kind in ("error", "load", "syntax") else ""
+            said = _UNSAID.get(kind, raised if hasattr(builtins, raised) else "an exception" if raised else "")
         sealed.append(replace(result, name=f"{_HIDDEN} {number}", message=said, expected=None, got=None))
     return sealed
 
