@@ -122,7 +122,7 @@ def _case(test: str) -> tuple[list[Any], Any] | None:
 
 def tables(program: str, arguments: Sequence[Any], value: Any) -> bool:
     """Whether a program compares with all these arguments, or looks them up, and holds the value to give back; or gives
-    the value back whatever the arguments. `return "Yes"` here and `return "No"` there is no table.
+    the value back whatever the arguments. Two branches that return "Yes" and "No" are not a table.
 
     >>> tables("def add(a, b):\\n    if (a, b) == (2, 3): return 5\\n    return a", [2, 3], 5)
     True

@@ -65,7 +65,7 @@ _WARM: list[_Pytest] = []
 
 def started(wait: Callable[[], None]) -> None:
     """Let pytest run a test that nobody wrote, start a second session, and wait where it would collect tests. A process
-    that is forked while it waits goes on from there."""
+    that is forked while it waits continues from there."""
     module = types.ModuleType("tests")
     module.__dict__["test_nothing"] = pytest.mark.usefixtures("tmp_path", "monkeypatch")(lambda: None)
     with redirect_stdout(io.StringIO()):
