@@ -113,6 +113,15 @@ def test_a_command_without_its_packages_names_the_extra(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+def test_a_command_that_needs_two_extras_names_both_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("text2grad.errors.find_spec", lambda _: None)
+    assert main(["studio", "--out", str(tmp_path / "studio")]) == 2
+    needs = "Starlette and uvicorn, PyTorch and transformers: pip install 'text2grad[studio,train]'"
+    assert f"text2grad studio needs {needs} (there is no module `starlette` and no `torch`)" in capsys.readouterr().err
+
+
 def test_an_old_key_is_told_in_one_plain_line(capsys: pytest.CaptureFixture[str]) -> None:
     @config.settings
     class Settings:

@@ -21,6 +21,9 @@ Each message says what was wanted, what came, where, and what to do. Each class 
 library's class for the same thing, so callers who never heard of text2grad can still catch it.
 """
 
+from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
+
 
 class Text2GradError(Exception):
     """Base of all of them; the command line prints these without a traceback."""
@@ -63,12 +66,21 @@ class MissingExtra(Text2GradError, ImportError):
         "text2grad train needs PyTorch and transformers: pip install 'text2grad[train]' (there is no module `torch`)"
         """
         package = (problem.name or "").partition(".")[0]
-        extra = EXTRAS.get(package)
-        if extra is None:
-            return None
+        return cls._naming([package], wanted) if package in EXTRAS else None
+
+    @classmethod
+    def among(cls, modules: Iterable[str], wanted: str) -> "MissingExtra | None":
+        """One command for all of these modules that are missing; None if none is."""
+        missing = [module for module in modules if find_spec(module) is None]
+        return cls._naming(missing, wanted) if missing else None
+
+    @classmethod
+    def _naming(cls, modules: Sequence[str], wanted: str) -> "MissingExtra":
+        extras = list(dict.fromkeys(EXTRAS[module] for module in modules))
+        needs, gone = ", ".join(NEEDS[extra] for extra in extras), " and no ".join(f"`{name}`" for name in modules)
         return cls(
-            f"{wanted} needs {NEEDS[extra]}: pip install 'text2grad[{extra}]' (there is no module `{package}`)",
-            name=problem.name,
+            f"{wanted} needs {needs}: pip install 'text2grad[{','.join(extras)}]' (there is no module {gone})",
+            name=modules[0],
         )
 
 

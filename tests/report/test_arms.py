@@ -193,7 +193,7 @@ def test_a_change_within_noise_is_not_called_a_rise() -> None:
     said = compare(arms_of([evaluated("a", {0: 0.1, 4: 0.2}, 0.5, critic="support")]))
     margin = "+0.100 ± 0.139 (95 %, n = 100, critic support), within noise"
     assert said.sentences == (f"a: held-out score went from 0.100 to 0.200 in 4 updates: {margin}.",)
-    assert said.headline == f"a: held-out score 0.100 → 0.200 in 4 updates: {margin}"
+    assert said.headline == "a: held-out score 0.100 → 0.200 in 4 updates: +0.100 ± 0.139, within noise"
     said = compare(arms_of([evaluated("a", {0: 0.1, 4: 0.3}, 0.5, task="bulletin")]))
     clear = "+0.200 ± 0.139 (95 %, n = 100, critic of the task bulletin)"
     assert said.sentences == (f"a: held-out score rose from 0.100 to 0.300 in 4 updates: {clear}.",)
@@ -201,9 +201,10 @@ def test_a_change_within_noise_is_not_called_a_rise() -> None:
 
 def test_an_arm_that_ends_within_noise_of_another_is_not_said_to_reach_it() -> None:
     slow, fast = evaluated("slow", {0: 0.1, 4: 0.2}, 0.5, x=1), evaluated("fast", {0: 0.1, 2: 0.2, 4: 0.3}, 0.5, x=2)
-    assert compare(arms_of([slow, fast])).headline == (
-        "fast ends at 0.300, slow at 0.200: +0.100 ± 0.139 (95 %, n = 100, critic reference), within noise"
-    )
+    said = compare(arms_of([slow, fast]))
+    assert said.headline == "fast ends at 0.300, slow at 0.200: +0.100 ± 0.139, within noise"
+    whole = "+0.100 ± 0.139 (95 %, n = 100, critic reference), within noise"
+    assert said.sentences[-1] == f"fast minus slow, at the end: {whole}."
     slow, fast = evaluated("slow", {0: 0.1, 4: 0.2}, 0.1, x=1), evaluated("fast", {0: 0.1, 2: 0.2, 4: 0.3}, 0.1, x=2)
     assert compare(arms_of([slow, fast])).headline.startswith(
         "fast reaches slow’s final score in 2 of 4 updates: +0.100 ±"
@@ -213,4 +214,10 @@ def test_an_arm_that_ends_within_noise_of_another_is_not_said_to_reach_it() -> N
 def test_seeds_make_a_mean_surer() -> None:
     """Three runs: √(3 · 0.5²/100) / 3 = 0.0289 for each end, so 1.96 · √2 · 0.0289 = 0.0800."""
     runs = [evaluated(f"a-{seed}", {0: 0.1, 4: 0.2}, 0.5, seed=seed) for seed in (1, 2, 3)]
-    assert "+0.100 ± 0.080 (95 %" in compare(arms_of(runs)).headline
+    said = compare(arms_of(runs))
+    assert said.headline.endswith("+0.100 ± 0.080") and "+0.100 ± 0.080 (95 %" in said.sentences[0]
+
+
+def test_a_critic_of_one_s_own_is_named_without_its_module() -> None:
+    (sentence,) = compare(arms_of([evaluated("a", {0: 0.1, 4: 0.2}, 0.5, critic="package.module:polite")])).sentences
+    assert "critic polite)" in sentence

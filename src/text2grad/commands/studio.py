@@ -4,7 +4,6 @@ import argparse
 import os
 import sys
 import webbrowser
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +56,9 @@ def run(args: argparse.Namespace) -> int:
     settings = parsing.resolve(args, StudioSettings, overrides)
     if settings is None:
         return 0
-    if find_spec("torch") is None:  # the worker's; said before anybody waits for it
-        raise MissingExtra.of(ModuleNotFoundError(name="torch"), "text2grad studio") or UsageError("needs torch")
+    # PyTorch is the worker's: said before anybody waits for it.
+    if (missing := MissingExtra.among(["starlette", "torch"], "text2grad studio")) is not None:
+        raise missing
     from text2grad.studio.folder import Folder, read_settings
     from text2grad.studio.security import is_loopback
 

@@ -63,7 +63,14 @@ class Arm:
         config = self.runs[0].config
         named = config.get("evaluation.critic") or config.get("critic")
         task = config.get("task")
-        return str(named or ("reference" if task in (None, "jsonl") else f"of the task {task}"))
+        # Of package.module:object, the object.
+        return (
+            str(named).rpartition(":")[2]
+            if named
+            else "reference"
+            if task in (None, "jsonl")
+            else f"of the task {task}"
+        )
 
     @property
     def repeats(self) -> str:

@@ -115,6 +115,9 @@ def compare(arms: Sequence[Arm]) -> Comparison:
     if len(curves[0][1]) > 1:
         # The best arm against each of the others: every pair would be more than anybody reads.
         sentences += [_reach(curves[0], other, measure) for other in curves[1:]]
+    for other in curves[1:]:
+        if (apart := _apart(curves[0], other, measure)) is not None:
+            sentences.append(f"{curves[0][0].name} minus {other[0].name}, at the end: {apart.words}.")
     if key == TRAINING:
         sentences.append("There are no held-out scores in these runs, so training scores are compared.")
     runs = [run for arm in arms for run in arm.runs]
@@ -169,8 +172,18 @@ def _span(points: Sequence[Point]) -> str:
 class _Change(NamedTuple):
     """A difference between two means, and whether it is more than noise."""
 
-    words: str
+    size: str
+    basis: str
     clear: bool
+
+    @property
+    def brief(self) -> str:
+        """For a headline; a sentence below it has the rest."""
+        return self.size + ("" if self.clear else ", within noise")
+
+    @property
+    def words(self) -> str:
+        return f"{self.size} ({self.basis})" + ("" if self.clear else ", within noise")
 
 
 def _change(arm: Arm, points: Sequence[Point], key: str) -> _Change | None:
@@ -185,12 +198,15 @@ def _difference(change: float, errors: Sequence[Error | None], judged_by: str) -
     if len(sizes) < len(errors) or errors[0] is None:
         return None
     margin = NORMAL_95 * math.hypot(*sizes)
-    clear = abs(change) > margin
-    words = (
-        f"{signed(change)} ± {number(margin)} (95 %, n = {errors[0].prompts}, critic {judged_by})"
-        f"{'' if clear else ', within noise'}"
-    )
-    return _Change(words, clear)
+    basis = f"95 %, n = {errors[0].prompts}, critic {judged_by}"
+    return _Change(f"{signed(change)} ± {number(margin)}", basis, abs(change) > margin)
+
+
+def _apart(best: Curve, other: Curve, measure: _Measure) -> _Change | None:
+    """How far one arm ends from another."""
+    ends = [(arm, points[-1]) for arm, points in (best, other)]
+    errors = [arm.error(measure.key, point.update) for arm, point in ends]
+    return _difference(ends[0][1].mean - ends[1][1].mean, errors, best[0].judged_by)
 
 
 def _reach(best: Curve, other: Curve, measure: _Measure) -> str:
@@ -215,12 +231,11 @@ def _headline(ranked: Sequence[Curve], measure: _Measure) -> str:
     first, last = points[0], points[-1]
     if len(ranked) == 1:
         change = _change(best, points, measure.key)
-        said = f": {change.words}" if change else ""
+        said = f": {change.brief}" if change else ""
         return f"{best.name}: {measure.name} {number(first.mean)} → {number(last.mean)} {_span(points)}{said}"
     second, theirs = ranked[1]
-    errors = [best.error(measure.key, last.update), second.error(measure.key, theirs[-1].update)]
-    apart = _difference(last.mean - theirs[-1].mean, errors, best.judged_by)
-    said = f": {apart.words}" if apart else ""
+    apart = _apart(ranked[0], ranked[1], measure)
+    said = f": {apart.brief}" if apart else ""
     update = _reached(points, theirs[-1].mean, measure)
     if first.update < (update or 0) < theirs[-1].update and (apart is None or apart.clear):
         many = f"{update} of {theirs[-1].update} updates"

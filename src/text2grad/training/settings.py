@@ -93,7 +93,7 @@ class RunSettings:
     """What every training run has."""
 
     model: str = "smollm2-135m"
-    """The model to start from: an alias, a folder, a .gguf file or a hub id."""
+    """The model to start from: smollm2-135m, embedded (tiny), a folder, a .gguf file or a hub id."""
     task: str = "jsonl"
     """jsonl: examples from your files. Or a data set as published: defacto, scitldr, xsum, tldr, qa_feedback, slf5k,
     ultrafeedback, mbpp, humaneval, kodcode, pubmedqa, bulletin. Or your own as package.module:object."""
@@ -159,7 +159,8 @@ class TrainSettings(PolicyRunSettings):
         "credit.whiten": Renamed("advantage.whiten"),
     }
     model: str = "smollm2-135m"
-    """The policy to start from: an alias, a folder, a .gguf file or a hub id. `text2grad sft` gives it a start."""
+    """The policy to start from: smollm2-135m, embedded (tiny), a folder, a .gguf file or a hub id. `text2grad sft`
+    gives it a start."""
     data: str = ""
     """File of examples to train on. JSONL: prompt, and what the critic needs (reference, tests, passages, …)."""
     critic: str | None = None
@@ -256,7 +257,7 @@ class DPOSettings(SFTSettings):
         *("policy.lora.rank", "policy.precision", "evaluate_every"),
     )
     model: str = "smollm2-135m"
-    """The policy to start from, and the reference: an alias, a folder, a .gguf file or a hub id."""
+    """The policy to start from, and the reference: smollm2-135m, embedded (tiny), a folder, a .gguf file, a hub id."""
     data: str = ""
     """File of examples. With pairs=file, JSONL with prompt, chosen and rejected."""
     pairs: Literal["file", "samples"] = "file"
@@ -314,8 +315,8 @@ class RewardModelSettings(RunSettings):
     )
     RENAMED: ClassVar = {"loss.worth": Renamed("loss.reward")}
     model: str = "smollm2-135m"
-    """The causal model to start from: an alias, a folder, a .gguf file or a hub id. From the folder of a reward model
-    training continues, span head included."""
+    """The causal model to start from: smollm2-135m, embedded (tiny), a folder, a .gguf file or a hub id. From the
+    folder of a reward model training continues, span head included."""
     task: str = "jsonl"
     """jsonl: annotated completions from files. defacto, slf5k, …: a data set. Your own as package.module:object."""
     data: str = ""

@@ -105,8 +105,8 @@ def _reason(before: str, critic: Critic, reason: str | None) -> str:
 
 
 def _without_doubles(quotes: list[tuple[Quote, float]]) -> tuple[Quote, ...]:
-    """Quotes, as severe as their critics' share of the weight allows. The same words with the same verdict count once,
-    as severe as the severest says."""
+    """Quotes, each with its severity times its critic's share of the weight. The same words with the same verdict count
+    once, with the highest severity."""
     kept: dict[tuple[object, ...], Quote] = {}
     for quote, share in quotes:
         place, severity = (quote.text, quote.start, quote.verdict), (quote.severity or 1.0) * share

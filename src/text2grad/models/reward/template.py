@@ -96,7 +96,7 @@ class Reader:
             raise InvalidData(
                 f"the completion has {len(ids)} tokens, and reading it twice leaves no room in template.max_tokens="
                 f"{self.template.max_tokens}, of which template.critique_tokens={self.template.critique_tokens} are "
-                f"reserved for the critique"
+                f"reserved for the critique; lower that, or raise template.max_tokens where the model has the positions"
             )
         start = [*self._before, *self._shortened(source, room), *self._between, *ids, *self._again]
         if offsets is None:
