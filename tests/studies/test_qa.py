@@ -22,7 +22,7 @@ PUBMED = {"QUESTION": "Does it help?", "CONTEXTS": ["It helped."], "LONG_ANSWER"
 @pytest.mark.parametrize(
     ("file", "data", "more"),
     [
-        ("qa_feedback", [QA, QA, QA, QA], {"critic", "words_rm"}),
+        ("qa_feedback", [QA, QA, QA, QA], {"critic", "text2grad_rm"}),
         ("pubmedqa", {str(number): PUBMED for number in range(40)}, set()),
     ],
 )
@@ -34,7 +34,7 @@ def test_every_arm_can_be_planned(file: str, data: object, more: set[str], tmp_p
     words += [f"settings.task_options.test_ids={tmp_path / 'ids.json'}"] if file == "pubmedqa" else []
     jobs = plan(config.load(CompareSettings, STUDY / f"{file}.yaml", words), tmp_path)
     seeds = {arm: [job.seed for job in jobs if job.arm == arm] for arm in {job.arm for job in jobs}}
-    assert set(seeds) == {"base", "sft", "scalar", "words", "dpo", "grpo", "reflection"} | more
-    assert seeds["scalar"] == seeds["words"] == [0, 1, 2, 3, 4] and len(seeds["grpo"]) == len(seeds["dpo"]) == 3
+    assert set(seeds) == {"base", "sft", "scalar", "text2grad", "dpo", "grpo", "reflection"} | more
+    assert seeds["scalar"] == seeds["text2grad"] == [0, 1, 2, 3, 4] and len(seeds["grpo"]) == len(seeds["dpo"]) == 3
     sampled = [job for job in jobs if job.kind.samples]
     assert len({job.completions * job.settings.updates for job in sampled}) == 1

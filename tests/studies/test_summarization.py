@@ -26,8 +26,8 @@ RIVALS = {
     "base",
     "sft",
     "scalar",
-    "words",
-    "words_paper",
+    "text2grad",
+    "text2grad_paper",
     "dpo",
     "grpo",
     "sdpo",
@@ -39,7 +39,11 @@ RIVALS = {
 
 @pytest.mark.parametrize(
     ("file", "task", "more"),
-    [("scitldr", "scitldr", set()), ("defacto", "defacto", {"ilf", "critic", "words_rm"}), ("choose", "scitldr", None)],
+    [
+        ("scitldr", "scitldr", set()),
+        ("defacto", "defacto", {"ilf", "critic", "text2grad_rm"}),
+        ("choose", "scitldr", None),
+    ],
 )
 def test_every_arm_can_be_planned(file: str, task: str, more: set[str] | None, tmp_path: Path) -> None:
     pytest.importorskip("trl")
@@ -52,8 +56,8 @@ def test_every_arm_can_be_planned(file: str, task: str, more: set[str] | None, t
         assert {seed for some in seeds.values() for seed in some} == {100, 101}, "none of those that are reported"
         return
     assert set(seeds) == RIVALS | more
-    assert seeds["scalar"] == seeds["words"] == [0, 1, 2, 3, 4]
-    assert all(len(seeds[arm]) == 3 for arm in ("words_paper", "dpo", "grpo", "sdpo", "sdpo_mixed"))
+    assert seeds["scalar"] == seeds["text2grad"] == [0, 1, 2, 3, 4]
+    assert all(len(seeds[arm]) == 3 for arm in ("text2grad_paper", "dpo", "grpo", "sdpo", "sdpo_mixed"))
     # Equal work: the same number of completions, each judged once, and of evaluations.
     sampled = [job for job in jobs if job.kind.samples]
     assert len({job.completions * job.settings.updates for job in sampled}) == 1
