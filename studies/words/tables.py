@@ -12,7 +12,7 @@ from studies.reward_model.drawing import Panel, Picture, Place, Row, Trace
 from text2grad.report.differences import over_seeds
 
 MARK = "<!-- below: written by tables.py from the JSON files beside it -->"
-README = Path(__file__).parents[2] / "README.md"
+RESULTS = Path(__file__).parents[2] / "docs" / "results" / "README.md"
 START, END = "<!-- words: written by studies/words/tables.py -->", "<!-- /words -->"
 SHORT = {
     "words": "words, read by the aligner",
@@ -23,22 +23,22 @@ SHORT = {
     "words, binary score": "words, the score 0 for nearly everybody",
     "scalar rloo, binary score": "RLOO, the score 0 for nearly everybody",
 }
-"""Arms of the README's table, in its words."""
+"""Arms of the table in docs/results, in its words."""
 SCORE, FACTS = "held_out/true_score", "held_out/facts_right"
 RIVALS = ("scalar rloo", "scalar grpo", "scalar gae")
 Runs = dict[str, dict[int, dict[int, dict[str, float]]]]
 """Arm → seed → update → metrics."""
 
 
-def write(here: Path, readme: Path = README) -> None:
+def write(here: Path, results: Path = RESULTS) -> None:
     runs, updates = read(here / "results.json")
     parts = ["## Tuning", "", *tuning_table(here / "tuning.json"), "", "## Arms", "", *arms_table(runs, updates)]
     parts += ["", *crossings(runs), "", "## Again", "", *arms_table(*read(here / "again.json"))]
     page = here / "README.md"
     page.write_text(page.read_text().split(MARK)[0] + MARK + "\n\n" + "\n".join(parts) + "\n")
     (here / "curves.svg").write_text(picture(runs), encoding="utf-8")
-    before, rest = readme.read_text().split(START)
-    readme.write_text(before + START + "\n" + "\n".join(short_table(runs)) + "\n" + END + rest.split(END)[1])
+    before, rest = results.read_text().split(START)
+    results.write_text(before + START + "\n" + "\n".join(short_table(runs)) + "\n" + END + rest.split(END)[1])
 
 
 def read(path: Path) -> tuple[Runs, int]:
@@ -92,7 +92,7 @@ def arms_table(runs: Runs, updates: int) -> Iterable[str]:
 
 
 def short_table(runs: Runs) -> Iterable[str]:
-    """The README's."""
+    """That of docs/results."""
     rival = strongest(runs)
     yield "| after 48 updates of 64 bulletins | seeds | facts right | points more than the rival, 95 % interval |"
     yield "|---|---|---|---|"
