@@ -58,8 +58,8 @@ def test_intervals_and_areas_by_hand() -> None:
 def test_the_page_is_that_of_its_files(tmp_path: Path) -> None:
     for name in ("README.md", "results.json", "tuning.json", "again.json"):
         shutil.copy(HERE / name, tmp_path / name)
-    shutil.copy(tables.README, tmp_path / "main.md")
+    shutil.copy(tables.RESULTS, tmp_path / "main.md")
     tables.write(tmp_path, tmp_path / "main.md")
-    assert (tmp_path / "main.md").read_text() == tables.README.read_text(), "python -m studies.words.run table"
+    assert (tmp_path / "main.md").read_text() == tables.RESULTS.read_text(), "python -m studies.words.run table"
     for name in ("README.md", "curves.svg"):
         assert (tmp_path / name).read_text() == (HERE / name).read_text(), f"python -m studies.words.run table ({name})"
