@@ -18,6 +18,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from text2grad.models import products
 from text2grad.optim.batch import Batch, collate_ids, sent
 
 NAME = "text2grad"
@@ -273,6 +274,9 @@ def attention(
     among the options, and as ever otherwise."""
     row: Packed | None = options.pop("packed_row", None)
     if row is None:
+        scale = options.get("scaling") or query.shape[-1] ** -0.5
+        if products.fits(query, value, attention_mask, options):
+            return products.attend(query, key, value, attention_mask, scale).transpose(1, 2), None
         as_ever: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
         return as_ever
     scale = options.get("scaling") or query.shape[-1] ** -0.5
