@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-SCORES = 1 << 22
+SCORES = 1 << 20
 """Scores that are made at once, at most, where a single row does not have more: they stay in the processor's cache."""
 
 
@@ -45,45 +45,53 @@ class _Attended(torch.autograd.Function):
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
         ctx.save_for_backward(query, key, value, mask)
         ctx.scale = scale
-        parts = [torch.bmm(_weights(q, k, seen, scale), v) for q, k, v, seen in _parts(query, key, value, mask)]
-        return torch.cat(parts).view(query.shape)
+        attended = query.new_empty(_by_key_head(query, key).shape)
+        for part, q, k, v, aside in _parts(query, key, value, mask):
+            attended[part] = torch.bmm(_weights(q, k, aside, scale), v).view(attended[part].shape)
+        return attended.view(query.shape)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, mask = ctx.saved_tensors
-        found_q, found_k, found_v = [], [], []
-        grads = _parts(grad.to(value.dtype), key, value, mask)
-        for (q, k, v, seen), (g, *_) in zip(_parts(query, key, value, mask), grads, strict=True):
-            weights = _weights(q, k, seen, ctx.scale)
-            found_v.append(torch.bmm(weights.transpose(1, 2), g))
-            taken, by_weights = weights.float(), torch.bmm(g, v.transpose(1, 2)).float()
-            # Softmax: a score that grows takes from all others what it gains.
-            by_scores = taken * (by_weights - (by_weights * taken).sum(-1, keepdim=True))
-            by_scores = by_scores.mul_(ctx.scale).to(q.dtype)
-            found_q.append(torch.bmm(by_scores, k))
-            found_k.append(torch.bmm(by_scores.transpose(1, 2), q))
-        by_q, by_k, by_v = map(torch.cat, (found_q, found_k, found_v))
-        return by_q.view(query.shape), by_k.view(key.shape), by_v.view(value.shape), None, None
+        grads = _by_key_head(grad.to(value.dtype), key)
+        by_query, by_key, by_value = (torch.empty_like(states) for states in (grads, key, value))
+        for part, q, k, v, aside in _parts(query, key, value, mask):
+            g = grads[part].flatten(0, 1)
+            weights = _weights(q, k, aside, ctx.scale)
+            by_value[part] = torch.bmm(weights.transpose(1, 2), g).view(by_value[part].shape)
+            by_weights = torch.bmm(g, v.transpose(1, 2))
+            by_scores = torch._softmax_backward_data(by_weights, weights, -1, weights.dtype)
+            by_query[part] = torch.bmm(by_scores, k).mul_(ctx.scale).view(by_query[part].shape)
+            by_key[part] = torch.bmm(by_scores.transpose(1, 2), q).mul_(ctx.scale).view(by_key[part].shape)
+        return by_query.view(query.shape), by_key, by_value, None, None
 
 
-def _parts(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
-    """Some rows at a time: queries (R·K, G·Q, D) with the G heads of a key head one after the other, keys, values
-    (R·K, S, D), and what each query sees, (R or 1, 1, 1, Q, S)."""
-    rows, heads, length, width = query.shape
-    key_heads, places = key.shape[1:3]
-    at_once = max(1, SCORES // (heads * length * places))
-    for start in range(0, rows, at_once):
-        part = slice(start, start + at_once)
-        count = len(query[part])
-        q = query[part].reshape(count * key_heads, heads // key_heads * length, width)
-        k, v = (states[part].reshape(count * key_heads, places, -1) for states in (key, value))
-        yield q, k, v, (mask if len(mask) == 1 else mask[part])[:, :, None]
+def _by_key_head(states: Tensor, key: Tensor) -> Tensor:
+    """(B, H, Q, D) → (B, K, G·Q, D): the G query heads of a key head one after the other."""
+    return states.reshape(len(states), key.shape[1], -1, states.shape[-1])
 
 
-def _weights(q: Tensor, k: Tensor, seen: Tensor, scale: float) -> Tensor:
-    """The share of each value that each query takes, (R·K, G·Q, S); equal shares where it sees nothing (padding)."""
-    scores = torch.bmm(q, k.transpose(1, 2)).float().mul_(scale)
-    length, places = seen.shape[-2:]
-    by_row = scores.view(len(seen), -1, scores.shape[1] // length, length, places)
-    by_row.masked_fill_(~seen, torch.finfo(torch.float32).min)
-    return scores.softmax(-1).to(q.dtype)
+def _parts(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor
+) -> Iterator[tuple[Any, Tensor, Tensor, Tensor, Tensor]]:
+    """A few rows, or key heads of one row, at a time: where they stand, their queries (N, G·Q, D), keys and values
+    (N, S, D), and what is added to their scores, (N or 1, G·Q, S)."""
+    rows, key_heads, places, _ = key.shape
+    queries = _by_key_head(query, key)
+    each = queries.shape[2] * places
+    heads = min(key_heads, max(1, SCORES // each))
+    at_once = max(1, SCORES // (each * key_heads)) if heads == key_heads else 1
+    apart = torch.zeros(mask.shape, dtype=query.dtype).masked_fill_(~mask, torch.finfo(query.dtype).min)
+    for row in range(0, rows, at_once):
+        some = apart if len(mask) == 1 else apart[row : row + at_once]
+        aside = some.expand(-1, query.shape[1] // key_heads, -1, -1).reshape(len(some), -1, places)
+        for head in range(0, key_heads, heads):
+            part = slice(row, row + at_once), slice(head, head + heads)
+            q, k, v = (states[part].flatten(0, 1) for states in (queries, key, value))
+            yield part, q, k, v, aside if len(aside) == 1 else aside.repeat_interleave(len(q) // len(aside), 0)
+
+
+def _weights(q: Tensor, k: Tensor, aside: Tensor, scale: float) -> Tensor:
+    """The share of each value that each query takes, (N, G·Q, S); equal shares where it sees nothing (padding)."""
+    scores = torch.baddbmm(aside, q, k.transpose(1, 2), alpha=scale)
+    return scores.softmax(-1, dtype=torch.float32).to(q.dtype)
