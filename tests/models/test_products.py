@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
+from transformers import FalconConfig, FalconForCausalLM
 
 from text2grad.models import products
+from text2grad.models.backbone import Backbone
 from text2grad.models.policy import Policy
 from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.models.tiny import tiny_model
@@ -78,17 +80,64 @@ def test_worked_by_hand() -> None:
     assert by_value.flatten().tolist() == [0.5, 0.5]
 
 
+@pytest.fixture
+def able(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A processor that multiplies bf16; results are the same on all."""
+    monkeypatch.setattr(products, "multiplies_bf16", lambda: True)
+
+
+def test_large_scores_cost_a_few_percent() -> None:
+    """Scores are rounded to bf16: up to 0.125 at ±32, so a weight may be off by an eighth, here and there."""
+    made = torch.Generator().manual_seed(0)
+    states = [torch.randn(2, 2, 40, 8, generator=made).bfloat16() for _ in range(3)]
+    wanted = expected(
+        states[0].double(), states[1].double(), states[2].double(), None, 4.0
+    )  # scores of ±11 on the average, ±40 at most
+    with torch.autocast("cpu", torch.bfloat16):
+        assert off(products.attend(states[0], states[1], states[2], None, 4.0), wanted) < 0.05
+
+
+@pytest.mark.usefixtures("able")
 def test_what_it_does_not_know_is_left_to_pytorch() -> None:
     query, value, some = torch.zeros(1, 2, 3, 4), torch.zeros(1, 2, 3, 4), torch.ones(1, 1, 3, 3, dtype=torch.bool)
     assert not products.fits(query, value, some, {}), "32 bits"
+    with torch.autocast("cpu", torch.float16):
+        assert not products.fits(query, value, some, {}), "other 16 bits"
     with torch.autocast("cpu", torch.bfloat16):
-        assert products.fits(query, value, some, {}) and products.fits(query, value, None, {})
-        assert not products.fits(query, value, some, {"dropout": 0.1})
+        assert products.fits(query, value, some, {}) and products.fits(query, value, None, {"dropout": 0.0})
+        for option in ({"dropout": 0.1}, {"is_causal": False}, {"softcap": 30.0}, {"s_aux": torch.zeros(2)}):
+            assert not products.fits(query, value, some, option)
         assert not products.fits(query, value, torch.zeros(1, 1, 3, 3), {}), "a mask of numbers"
         assert not products.fits(query[:, :, :2], value, None, {}), "which places are seen is not said"
         assert not products.fits(query, value, some.expand(1, 2, 3, 3), {}), "a mask a head"
+        assert not products.fits(query, torch.zeros(1, 2, 3, 6), some, {}), "values of another width"
+        assert not products.fits(query[:0], value[:0], None, {}), "nothing"
+        long = torch.zeros(1, 1, products.LONGEST + 1, 4)
+        assert not products.fits(long, long, None, {}), "PyTorch's kernel is faster"
 
 
+def test_a_processor_without_bf16_keeps_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "multiplies_bf16", lambda: False)
+    states = torch.zeros(1, 2, 3, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not products.fits(states, states, None, {})
+
+
+@pytest.mark.usefixtures("able")
+def test_a_family_that_looks_for_the_name_of_its_attention_keeps_it() -> None:
+    """Falcon adds its mask to the scores unless its attention is called `sdpa`."""
+    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 50}
+    ids_BS = torch.tensor([[3, 4, 5, 6, 7, 8, 9, 3]])
+    found = {}
+    for precision in ("float32", "bfloat16"):
+        torch.manual_seed(0)
+        model = FalconForCausalLM(FalconConfig(**shape, num_kv_heads=2))
+        backbone = Backbone(model, PolicySettings(lora=LoraSettings(rank=0), precision=precision)).eval()
+        found[precision] = backbone.hidden(ids_BS).detach()
+    assert off(found["bfloat16"], found["float32"].double()) < ROUNDING
+
+
+@pytest.mark.usefixtures("able")
 def test_a_policy_in_bf16_on_a_cpu_goes_by_it(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[Any] = []
     attend = products.attend

@@ -299,8 +299,9 @@ class Backbone(nn.Module):
         if self.options.precision != "bfloat16":
             return nullcontext()
         config = self.base.config.get_text_config()
-        if self.device.type == "cpu" and config._attn_implementation == "sdpa":
-            config._attn_implementation = PACKED  # it knows a faster way there (products.py)
+        if self.device.type == "cpu" and config._attn_implementation == "sdpa" and _sees_all(config):
+            # It knows a faster way there (products.py). Some other families look for the name `sdpa` in their code.
+            config._attn_implementation = PACKED
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
 
 
