@@ -4,8 +4,7 @@ import numpy as np
 import torch
 from benchmarks.gold import Item
 from benchmarks.gold.items import visible
-from scripts import train_aligner
-from scripts.train_aligner import Case, SentenceReader, alone, train_gate, train_sentences
+from scripts.train_aligner import Case, SentenceReader, _export_sentences, alone, train_gate, train_sentences
 
 from text2grad.feedback.align.scorer import SentenceScorer
 
@@ -20,7 +19,7 @@ def test_numpy_reads_sentences_as_torch_does() -> None:
     net = SentenceReader(4, 3, 0.5).eval()
     rows = torch.rand(1, 6, 4)
     moments = {"mean": [0.0] * 4, "scale": [1.0] * 4, "gate": {}}
-    scorer = SentenceScorer({**moments, "nets": [train_aligner._export_sentences(net)]})
+    scorer = SentenceScorer({**moments, "nets": [_export_sentences(net)]})
     with torch.no_grad():
         expected = torch.sigmoid(net(rows, torch.tensor([6])))[0]
     np.testing.assert_allclose(scorer([rows[0].numpy()])[0], expected, atol=1e-3)

@@ -20,9 +20,9 @@ from text2grad.feedback.align.settings import ParaphraseSettings
         ([0.8, 0.5], [5, 5], [True, True]),
         # Both: 0.3 + 0.5 × 2/3 = 0.63; the first: 0.3 × 2/3 + 0.5 = 0.7.
         ([0.8, 0.3], [5, 5], [True, False]),
-        # The short first word alone is worth little: 0.3 × 4/22 + 0.5 = 0.55; both: 0.3 + 0.5 × 4/22 = 0.39.
+        # With a long second word, both: 0.3 + 0.5 × 4/22 = 0.39; the first: 0.3 × 4/22 + 0.5 = 0.55.
         ([0.8, 0.3], [2, 18], [True, False]),
-        # Not so where the long word is likelier: 0.5 × 4/22 + 0.3 = 0.39; both: 0.5 + 0.3 × 4/22 = 0.55.
+        # Where that is likelier, both: 0.5 + 0.3 × 4/22 = 0.55; the first: 0.5 × 4/22 + 0.3 = 0.39.
         ([0.8, 0.5], [2, 18], [True, True]),
         # Nothing is likely, but one word more than the threshold.
         ([0.15, 0.02], [5, 5], [True, False]),
@@ -30,9 +30,7 @@ from text2grad.feedback.align.settings import ParaphraseSettings
         ([], [], []),
     ],
 )
-def test_the_words_with_the_highest_expected_f1(
-    chances: list[float], lengths: list[int], expected: list[bool]
-) -> None:
+def test_the_words_with_the_highest_expected_f1(chances: list[float], lengths: list[int], expected: list[bool]) -> None:
     found = best_words(np.array(chances, dtype=np.float32), np.array(lengths), ParaphraseSettings(threshold=0.12))
     assert found.tolist() == expected
 
@@ -51,12 +49,12 @@ def test_the_gate_reads_mean_and_maximum_of_each_column() -> None:
 
 
 class Known:
-    """A sentence scorer that knows every critique and means every second word."""
+    """A sentence scorer that knows every critique, or none, and means every second word."""
 
     def __init__(self, *, knows: bool) -> None:
         self.known, self.asked = knows, 0
 
-    def knows(self, sentences: Sequence[Rows]) -> bool:
+    def knows(self, _sentences: Sequence[Rows]) -> bool:
         self.asked += 1
         return self.known
 

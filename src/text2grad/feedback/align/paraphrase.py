@@ -2,8 +2,8 @@
 
 Enters: the completion's sentences, clauses that quote nothing, the source. Leaves: spans with the probability that
 they are meant. A clause is taken to the sentences that it is about; what the clauses say there becomes evidence, one
-row per word (`evidence`); a small learned scorer reads the rows (`scorer`), and the likeliest words are chosen. Below
-the threshold: nothing.
+row per word (`evidence`); one of two small learned scorers reads the rows (`scorer`), and the likeliest words are
+chosen. Below the threshold: nothing.
 """
 
 import math
@@ -258,6 +258,7 @@ def paraphrases(
     given = list(rows.values())
     news = None if verdict == "good" else sentence_scorer(COLUMNS)
     if given and news and news.knows(given):
+        # No gaps filled, no rules: these were made for other kinds, and cost this one F1.
         chances = dict(zip(rows, news(given), strict=True))
         words = choose(prose, chances, settings)
     else:
