@@ -1,12 +1,14 @@
-"""Train the scorer of paraphrases that ships in `src/text2grad/feedback/align/weights`.
+"""Train the scorers of paraphrases that ship in `src/text2grad/feedback/align/weights`.
 
 usage: train_aligner.py [--data DIR] [--measure develop|held_out|folds] [--kinds KIND…] [--write]
 
-It learns from the develop parts of all kinds of prose in `benchmarks.gold`; DeFacto's also as instructions, without the
-article, and among other sentences. `--measure` leaves one kind out, trains on the others and measures on the kind left
-out, which is what docs/alignment.md reports and what to steer by; `--measure folds` measures the recipe as shipped on
-three folds of DeFacto's training half. `--write` trains on everything and writes the weights. Each takes minutes on one
-core.
+The word scorer learns from the develop parts of all kinds of prose in `benchmarks.gold`; DeFacto's also as
+instructions, without the article, and among other sentences. The sentence scorer learns from DeFacto alone, and its
+gate to tell DeFacto's critiques from the others.
+
+`--measure` leaves one kind out, trains on the others and measures on the kind left out, which is what docs/alignment.md
+reports and what to steer by; `--measure folds` measures the recipe as shipped on three folds of DeFacto's training
+half. `--write` trains on everything and writes the weights. Each takes minutes on one core.
 """
 
 import argparse
@@ -14,7 +16,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,20 +28,24 @@ from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.gold import Item, defacto, load
+from benchmarks.gold.items import visible
 from benchmarks.kinds import aligned, table
 
 from text2grad.feedback.align import paraphrase
-from text2grad.feedback.align.evidence import COLUMNS, evidence, points
+from text2grad.feedback.align.evidence import COLUMNS, GENERAL, evidence, points
 from text2grad.feedback.align.ladder import prepare
 from text2grad.feedback.align.paraphrase import Prose, route
-from text2grad.feedback.align.scorer import WordScorer
+from text2grad.feedback.align.scorer import SentenceScorer, WordScorer, pool
 from text2grad.feedback.align.settings import AlignSettings
+from text2grad.feedback.text import sentences
 
 WEIGHTS = Path(__file__).parent.parent / "src" / "text2grad" / "feedback" / "align" / "weights" / "words.json"
 SETTINGS = AlignSettings()
 Rows = NDArray[np.float32]
 RATE = 8e-3
-SEEDS = (0, 1, 2)
+SEEDS = range(3)
+NEWS_SEEDS = range(6)
+"""Of the networks in the word scorer, and in the sentence scorer."""
 FOLDS = 3
 WIDTH, LAYERS = 5, 2
 """Words that are read together, and how often."""
@@ -94,6 +100,17 @@ def among_others(items: Sequence[Item], seed: int) -> list[Item]:
     return made
 
 
+def alone(item: Item) -> Item | None:
+    """The one sentence that holds all gold, as a text of its own: not only DeFacto has texts of one sentence."""
+    held = [place for place in sentences(item.completion) if not item.gold.isdisjoint(range(*place))]
+    if len(held) != 1:
+        return None
+    ((start, end),) = held
+    text = item.completion[start:end]
+    gold = frozenset(p - start for p in item.gold)
+    return replace(item, completion=text, gold=gold, universe=visible(text))
+
+
 class Reader(nn.Module):
     """Torch's side of `WordScorer`."""
 
@@ -114,24 +131,81 @@ class Reader(nn.Module):
         return logits_BT
 
 
-def train(
-    cases: Sequence[Case], seeds: Sequence[int], hidden: int = 24, drop: float = 0.3, epochs: int = 20
+class SentenceReader(nn.Module):
+    """Torch's side of `SentenceScorer`."""
+
+    def __init__(self, columns: int, hidden: int, drop: float) -> None:
+        super().__init__()
+        self.into = nn.Linear(columns, hidden)
+        self.both = nn.GRU(hidden, hidden, bidirectional=True, batch_first=True)
+        self.out = nn.Linear(3 * hidden, 1)
+        self.drop = nn.Dropout(drop)
+
+    def forward(self, rows_BTC: torch.Tensor, lengths_B: torch.Tensor) -> torch.Tensor:
+        entered = self.drop(torch.tanh(self.into(self.drop(rows_BTC))))
+        packed = nn.utils.rnn.pack_padded_sequence(entered, lengths_B, batch_first=True, enforce_sorted=False)
+        states, _ = nn.utils.rnn.pad_packed_sequence(self.both(packed)[0], batch_first=True)
+        logits_BT: torch.Tensor = self.out(self.drop(torch.cat([states, entered], dim=-1)))[..., 0]
+        return logits_BT
+
+
+def train(cases: Sequence[Case], seeds: Sequence[int], epochs: int = 20) -> dict[str, Any]:
+    """Weights in the form that `WordScorer` reads."""
+    cases = [replace(case, rows=[rows[:, :GENERAL] for rows in case.rows]) for case in cases]
+    return _train(cases, seeds, lambda columns: Reader(columns, 24, 0.3), epochs)
+
+
+def train_sentences(cases: Sequence[Case], seeds: Sequence[int], epochs: int = 20) -> dict[str, Any]:
+    """Weights in the form that `SentenceScorer` reads."""
+    return _train(cases, seeds, lambda columns: SentenceReader(columns, 20, 0.35), epochs)
+
+
+def _train(
+    cases: Sequence[Case], seeds: Sequence[int], make: Callable[[int], Reader | SentenceReader], epochs: int
 ) -> dict[str, Any]:
-    """Weights in the form that `WordScorer` reads. The loss is half cross-entropy, half what F1 loses."""
+    """The loss is half cross-entropy, half what F1 loses."""
     cases = [case for case in cases if case.rows]
     flat = np.vstack([rows for case in cases for rows in case.rows])
     mean, scale = flat.mean(axis=0), flat.std(axis=0) + 0.05
     nets = []
     for seed in seeds:
         torch.manual_seed(seed)
-        net = Reader(flat.shape[1], hidden, drop)
+        net = make(flat.shape[1])
         _fit(net, cases, (mean, scale), epochs, np.random.default_rng(seed))
-        nets.append(_export(net.eval()))
-    return {"columns": list(COLUMNS), "mean": _plain(mean), "scale": _plain(scale), "nets": nets}
+        net.eval()
+        nets.append(_export(net) if isinstance(net, Reader) else _export_sentences(net))
+    return {"mean": _plain(mean), "scale": _plain(scale), "nets": nets}
+
+
+def train_gate(own: Sequence[Case], others: Sequence[Sequence[Case]]) -> dict[str, Any]:
+    """Logistic regression: is a critique of the sentence scorer's own kind? Both sides weigh the same, and so does each
+    of the other kinds."""
+    groups = [[pool(case.rows) for case in cases if case.rows] for cases in (own, *others)]
+    shares = [0.5, *(0.5 / len(others) for _ in others)]
+    pooled = np.vstack([row for group in groups for row in group])
+    mean, scale = pooled.mean(axis=0), pooled.std(axis=0) + 0.05
+    inputs = torch.from_numpy((pooled - mean) / scale)
+    labels = torch.tensor([float(k == 0) for k, group in enumerate(groups) for _ in group])
+    weights = torch.tensor([share / len(group) for share, group in zip(shares, groups, strict=True) for _ in group])
+    layer = nn.Linear(inputs.shape[1], 1)
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    optimizer = torch.optim.LBFGS(layer.parameters(), max_iter=200, line_search_fn="strong_wolfe")
+
+    def loss() -> torch.Tensor:
+        optimizer.zero_grad()
+        lost = nn.functional.binary_cross_entropy_with_logits(layer(inputs)[:, 0], labels, weights, reduction="sum")
+        total = lost + 0.01 * (layer.weight**2).sum()
+        total.backward()  # type: ignore[no-untyped-call]
+        return total
+
+    optimizer.step(loss)  # type: ignore[no-untyped-call]
+    named = {"mean": mean, "scale": scale, "weights": layer.weight[0].detach(), "bias": layer.bias[0].detach()}
+    return {name: _plain(values) for name, values in named.items()}
 
 
 def _fit(
-    net: Reader, cases: Sequence[Case], moments: tuple[Rows, Rows], epochs: int, random: np.random.Generator
+    net: nn.Module, cases: Sequence[Case], moments: tuple[Rows, Rows], epochs: int, random: np.random.Generator
 ) -> None:
     mean, scale = moments
     optimizer = torch.optim.AdamW(net.parameters(), lr=RATE, weight_decay=0.03)
@@ -186,6 +260,26 @@ def _export(net: Reader) -> dict[str, Any]:
     return {name: _plain(value.detach()) for name, value in named.items()}
 
 
+def _export_sentences(net: SentenceReader) -> dict[str, Any]:
+    """Matrices as numpy multiplies them: rows × columns, both directions stacked."""
+    named = dict(net.both.named_parameters())
+
+    def both(key: str) -> torch.Tensor:
+        return torch.stack([named[f"{key}_l0"], named[f"{key}_l0_reverse"]])
+
+    exported = {
+        "into": net.into.weight.T,
+        "into_bias": net.into.bias,
+        "gates_in": both("weight_ih").transpose(1, 2),
+        "gates_in_bias": both("bias_ih"),
+        "gates_state": both("weight_hh").transpose(1, 2),
+        "gates_state_bias": both("bias_hh"),
+        "out": net.out.weight[0],
+        "out_bias": net.out.bias,
+    }
+    return {name: _plain(value.detach()) for name, value in exported.items()}
+
+
 def _plain(values: Any) -> Any:
     return np.round(np.asarray(values, dtype=np.float64), 4).tolist()
 
@@ -214,39 +308,77 @@ def cases_of(folder: Path, fold: int | None = None) -> dict[str, list[Case]]:
     return made
 
 
+def news_of(folder: Path, fold: int | None = None) -> list[Case]:
+    """DeFacto's critiques alone, with all their harder forms: what the sentence scorer learns from."""
+    plain = [item for item in defacto(folder, "train") if fold_of(item) != fold]
+    told = [item for item in defacto(folder, "train", "instruction") if fold_of(item) != fold]
+    return [
+        *(case_of(item) for item in plain),
+        *(case_of(item, 0.5) for item in told),
+        *(case_of(replace(item, source=None), 0.3) for item in plain),
+        *(case_of(item, 0.3) for item in among_others(plain, 1)),
+        *(case_of(replace(item, source=None), 0.2) for item in among_others(told, 2)),
+    ]
+
+
+def others_of(folder: Path) -> dict[str, list[Case]]:
+    """Kind of prose → the cases that the gate learns to tell from DeFacto's, the sentence with gold alone, too."""
+    kinds = {kind: items for kind, items in load(folder, "develop").items() if not items[0].lines}
+    del kinds["defacto"]
+    return {
+        kind: [case_of(item) for item in (*items, *filter(None, map(alone, items)))] for kind, items in kinds.items()
+    }
+
+
+def plain_of(own: Sequence[Case]) -> list[Case]:
+    """Of the sentence scorer's cases, the critiques as people wrote them."""
+    return [case for case in own if case.weight == 1.0]
+
+
+def known(own: Sequence[Case], others: Sequence[Sequence[Case]]) -> dict[str, Any]:
+    """Weights of the sentence scorer with its gate."""
+    return {**train_sentences(own, NEWS_SEEDS), "gate": train_gate(plain_of(own), others)}
+
+
+def using(words: WordScorer, sentences: SentenceScorer | None) -> Any:
+    """The method that aligns by these scorers."""
+
+    def method(item: Item) -> set[int]:
+        vars(paraphrase)["word_scorer"] = lambda _: words
+        vars(paraphrase)["sentence_scorer"] = lambda _: sentences
+        return aligned(item)
+
+    return method
+
+
 def measure(folder: Path, part: Any, only: Sequence[str]) -> None:
-    """Each kind by a scorer that was trained on the others."""
-    cases = cases_of(folder)
+    """Each kind by scorers and a gate that were trained on the others; DeFacto, the sentence scorer's own kind,
+    without that one."""
+    cases, own, others = cases_of(folder), news_of(folder), others_of(folder)
+    news = train_sentences(own, NEWS_SEEDS)
     kinds = {kind: items for kind, items in load(folder, part).items() if kind in only or not only}
 
     def left_out(kind: str) -> Any:
         if kind not in cases:
             return aligned  # Of code, which no scorer reads.
         kept = [case for other, group in cases.items() if other != kind for case in group]
-        scorer = WordScorer(train(kept, SEEDS))
-
-        def method(item: Item) -> set[int]:
-            vars(paraphrase)["word_scorer"] = lambda _: scorer
-            return aligned(item)
-
-        return method
+        words = WordScorer(train(kept, SEEDS))
+        if kind == "defacto":
+            return using(words, None)
+        gate = train_gate(plain_of(own), [group for other, group in others.items() if other != kind])
+        return using(words, SentenceScorer({**news, "gate": gate}))
 
     table(kinds, {kind: left_out(kind) for kind in kinds})
 
 
 def measure_folds(folder: Path) -> None:
-    """Three trainings with the recipe as shipped; each item by a scorer that has not seen its article."""
-    cases = [[case for group in cases_of(folder, fold).values() for case in group] for fold in range(FOLDS)]
-    items = list(defacto(folder, "train"))
-    for first in range(0, 3 * len(SEEDS), len(SEEDS)):
-        scorers = [WordScorer(train(kept, range(first, first + len(SEEDS)))) for kept in cases]
-
-        def method(item: Item, scorers: Sequence[WordScorer] = scorers) -> set[int]:
-            vars(paraphrase)["word_scorer"] = lambda _: scorers[fold_of(item)]
-            return aligned(item)
-
-        name = f"defacto, seeds from {first}"
-        table({name: items}, {name: method})
+    """The recipe as shipped; each item by scorers and a gate that have not seen its article."""
+    others = list(others_of(folder).values())
+    methods = []
+    for fold in range(FOLDS):
+        words = train([case for group in cases_of(folder, fold).values() for case in group], SEEDS)
+        methods.append(using(WordScorer(words), SentenceScorer(known(news_of(folder, fold), others))))
+    table({"defacto": list(defacto(folder, "train"))}, {"defacto": lambda item: methods[fold_of(item)](item)})
 
 
 def main() -> None:
@@ -271,7 +403,11 @@ def main() -> None:
     elif args.measure:
         measure(folder, args.measure.replace("_", " "), args.kinds)
     if args.write:
-        weights = train([case for cases in cases_of(folder).values() for case in cases], SEEDS)
+        weights = {
+            "columns": list(COLUMNS),
+            "words": train([case for cases in cases_of(folder).values() for case in cases], SEEDS),
+            "sentences": known(news_of(folder), list(others_of(folder).values())),
+        }
         WEIGHTS.write_text(json.dumps(weights, separators=(",", ":")) + "\n", encoding="utf-8")
         print(f"wrote {WEIGHTS.name}: {WEIGHTS.stat().st_size / 1024:.0f} KiB")
 

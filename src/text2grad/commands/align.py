@@ -36,7 +36,7 @@ class ServerSettings:
 class AlignCommandSettings(AlignSettings):
     COMMON: ClassVar = (
         *("verdict", "embedder", "locator", "columns", "quotes.ambiguous", "quotes.fuzzy", "quotes.shortest_fuzzy"),
-        *("revision.use", "code.use", "code.share", "paraphrase.use", "paraphrase.threshold", "paraphrase.certain"),
+        *("revision.use", "code.use", "code.share", "paraphrase.use", "paraphrase.threshold", "paraphrase.bridge"),
         *("critics.openai.base_url", "critics.openai.concurrency", "critics.openai.budget.requests"),
         *("critics.openai.budget.tokens", "critics.openai.budget.money"),
     )

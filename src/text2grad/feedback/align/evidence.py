@@ -197,6 +197,13 @@ def _columns(raw: str, tokens: Sequence[Token], aim: Aim, source: Collection[str
         "share": aim.share,
         "relative": aim.relative,
         "named": aim.named,
+        # For the sentence scorer alone: where a word stands, and how it looks.
+        "said_words": min(len(words), 40) / 20,
+        "first": np.arange(len(tokens)) == 0,
+        "last": np.arange(len(tokens)) == len(tokens) - 1,
+        **{f"ends_{ending}": [word.endswith(ending) for word in lower] for ending in ("ed", "ing", "ly", "s")},
+        "length": [min(len(word), 12) / 6 for word in lower],
+        "words": min(len(tokens), 60) / 30,
     }
 
 
@@ -310,13 +317,15 @@ def _nearness(hits: Flags) -> Rows:
 
 
 COLUMNS = tuple(_columns("a", tokens_of("a"), Aim([]), None))
+GENERAL = COLUMNS.index("named") + 1
+"""The word scorer reads so many columns. On kinds that it has not seen it does better without the others."""
 _MET, _LONE, _DENIED = (COLUMNS.index(name) for name in ("meant", "unsupported", "denies_source"))
 _POINTING = [_MET, *(COLUMNS.index(f"kind_{kind}") for kind in _NAMED)]
 
 
 _SWAPPED, _TURNED, _NAMED_PLACE = (COLUMNS.index(name) for name in ("swapped", "kind_polarity", "named"))
 _PLAIN = [_TURNED, *(COLUMNS.index(f"kind_{kind}") for kind in ("first_name", "time", "number", "age"))]
-_OF_KIND, _SAID = 0.45, 0.9
+_OF_KIND, _SAID = 0.75, 0.9
 """The least chance of a word of a kind that is named and plain to see; of one that is to be replaced."""
 _BESIDE_SWAP, _BESIDE_TURN, _WITHOUT_WORDS = 0.25, 0.3, 0.4
 """By what the chances of the other words shrink then; last, where a kind is all that the critique shares with them."""

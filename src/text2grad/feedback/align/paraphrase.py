@@ -2,8 +2,8 @@
 
 Enters: the completion's sentences, clauses that quote nothing, the source. Leaves: spans with the probability that
 they are meant. A clause is taken to the sentences that it is about; what the clauses say there becomes evidence, one
-row per word (`evidence`); a small learned scorer reads the rows (`scorer`), and the likeliest words are chosen. Below
-the threshold: nothing.
+row per word (`evidence`); one of two small learned scorers reads the rows (`scorer`), and the likeliest words are
+chosen. Below the threshold: nothing.
 """
 
 import math
@@ -31,7 +31,7 @@ from text2grad.feedback.align.evidence import (
 )
 from text2grad.feedback.align.helpers import Embedder
 from text2grad.feedback.align.ordinals import picks
-from text2grad.feedback.align.scorer import best_words, filled, span_of, word_scorer
+from text2grad.feedback.align.scorer import best_words, filled, sentence_scorer, span_of, word_scorer
 from text2grad.feedback.align.settings import ParaphraseSettings
 from text2grad.feedback.lexicon import content_stems, source_says
 from text2grad.feedback.parse import Clause
@@ -69,6 +69,8 @@ _BIT = re.compile(rf"\b(?:{pattern(ENGLISH['part_of'])})\b", re.IGNORECASE)
 """A part of a sentence is spoken of: a clause, or its first or last one."""
 _CUT = re.compile(r"[,;:()—–]")
 _JOINS = word_set(ENGLISH["joins"])
+_PRAISED = 0.5
+"""The least chance of a word that is praised."""
 _OF_CLAUSE = 0.3
 """Share of a clause that has to be chosen, so that the whole of it is."""
 _LONGEST_CLAUSE = 15
@@ -253,11 +255,21 @@ def paraphrases(
     source = None if verdict == "good" else prose.source
     rows = {number: evidence(prose.raw, prose.tokens[number], aim, source) for number, aim in about.items()}
     rows = {number: row for number, row in rows.items() if points(row, praise=verdict == "good")}
-    scored = word_scorer(COLUMNS)(list(rows.values()))
-    chances = {n: sharpened(row, chance) for (n, row), chance in zip(rows.items(), scored, strict=True)}
-    for number, chosen in choose(prose, chances, settings, praise=verdict == "good").items():
-        chosen = snapped(prose, number, chosen, about[number].clauses, met(rows[number]))
-        spans += _runs(prose, number, chosen, chances[number], about[number].clauses, verdict)
+    given = list(rows.values())
+    news = None if verdict == "good" else sentence_scorer(COLUMNS)
+    if given and news and news.knows(given):
+        # No gaps filled, no rules: these were made for other kinds, and cost this one F1.
+        chances = dict(zip(rows, news(given), strict=True))
+        words = choose(prose, chances, settings)
+    else:
+        scored = zip(rows.items(), word_scorer(COLUMNS)(given), strict=True)
+        chances = {n: sharpened(row, chance) for (n, row), chance in scored}
+        words = {
+            n: snapped(prose, n, filled(part, chances[n], settings), about[n].clauses, met(rows[n]))
+            for n, part in choose(prose, chances, settings, praise=verdict == "good").items()
+        }
+    for n, chosen in words.items():
+        spans += _runs(prose, n, chosen, chances[n], about[n].clauses, verdict)
     return spans
 
 
@@ -284,12 +296,9 @@ def choose(
     lengths = np.array([token.end - token.start for number in chances for token in prose.tokens[number]])
     every = np.concatenate(list(chances.values()))
     # The scorer learned from blame; of praise only what is rather sure.
-    chosen = every >= max(0.5, settings.certain) if praise else best_words(every, lengths, settings)
+    chosen = every >= _PRAISED if praise else best_words(every, lengths, settings)
     cuts = np.cumsum([len(part) for part in chances.values()])[:-1]
-    return {
-        number: filled(part, chances[number], settings)
-        for number, part in zip(chances, np.split(chosen, cuts), strict=True)
-    }
+    return dict(zip(chances, np.split(chosen, cuts), strict=True))
 
 
 def snapped(

@@ -53,8 +53,6 @@ class ParaphraseSettings:
     """Look for paraphrases at all."""
     threshold: Fraction = 0.12
     """Abstain below this confidence that a word is meant."""
-    certain: Fraction = 0.42
-    """Every word at least this likely is chosen; where there is none, the most likely are, down to `threshold`."""
     bridge: Fraction = 0.2
     """Words between two chosen ones are chosen, too, where they are on average at least this likely."""
     similarity: Fraction = 0.25
@@ -80,7 +78,7 @@ class AlignSettings:
 
     RENAMED: ClassVar = dict.fromkeys(
         ("quotes.boundary", "quotes.normalise", "revision.boundary", "revision.most", "code.certain", "code.threshold",
-         "paraphrase.longest")
+         "paraphrase.longest", "paraphrase.certain")
     )  # fmt: skip
     verdict: Literal["good", "poor", "neutral"] = "neutral"
     """Of what is said without praise or blame, where the rest of the critique does not settle it."""
