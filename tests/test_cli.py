@@ -119,7 +119,10 @@ def test_a_command_that_needs_two_extras_names_both_at_once(
     monkeypatch.setattr("text2grad.errors.find_spec", lambda _: None)
     assert main(["studio", "--out", str(tmp_path / "studio")]) == 2
     needs = "Starlette and uvicorn, PyTorch and transformers: pip install 'text2grad[studio,train]'"
-    assert f"text2grad studio needs {needs} (there is no module `starlette` and no `torch`)" in capsys.readouterr().err
+    gone = "(there is no module `starlette`, `uvicorn`, `torch`, `transformers`)"
+    assert f"text2grad studio needs {needs} {gone}" in capsys.readouterr().err
+    assert main(["studio", "--out", str(tmp_path / "studio"), "--store", "postgresql://host/studio"]) == 2
+    assert "pip install 'text2grad[studio,train,postgres]'" in capsys.readouterr().err
 
 
 def test_an_old_key_is_told_in_one_plain_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -77,7 +77,7 @@ class MissingExtra(Text2GradError, ImportError):
     @classmethod
     def _naming(cls, modules: Sequence[str], wanted: str) -> "MissingExtra":
         extras = list(dict.fromkeys(EXTRAS[module] for module in modules))
-        needs, gone = ", ".join(NEEDS[extra] for extra in extras), " and no ".join(f"`{name}`" for name in modules)
+        needs, gone = ", ".join(NEEDS[extra] for extra in extras), ", ".join(f"`{name}`" for name in modules)
         return cls(
             f"{wanted} needs {needs}: pip install 'text2grad[{','.join(extras)}]' (there is no module {gone})",
             name=modules[0],

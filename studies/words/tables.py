@@ -20,8 +20,8 @@ SHORT = {
     "words deleted": "words deleted, the score kept",
     "words flipped": "right called wrong and wrong called right",
     "words, 40 % moved": "quotes moved elsewhere in 40 % of critiques",
-    "words, binary score": "words, the score 0 for nearly everybody",
-    "scalar rloo, binary score": "RLOO, the score 0 for nearly everybody",
+    "words, binary score": "words, the score 0 for nearly every bulletin",
+    "scalar rloo, binary score": "RLOO, the score 0 for nearly every bulletin",
 }
 """Arms of the table in docs/results, in its words."""
 SCORE, FACTS = "held_out/true_score", "held_out/facts_right"

@@ -218,6 +218,24 @@ def test_seeds_make_a_mean_surer() -> None:
     assert said.headline.endswith("+0.100 ± 0.080") and "+0.100 ± 0.080 (95 %" in said.sentences[0]
 
 
-def test_a_critic_of_one_s_own_is_named_without_its_module() -> None:
-    (sentence,) = compare(arms_of([evaluated("a", {0: 0.1, 4: 0.2}, 0.5, critic="package.module:polite")])).sentences
-    assert "critic polite)" in sentence
+@pytest.mark.parametrize(
+    ("critic", "name"),
+    [
+        ("package.module:polite", "polite"),
+        ("openai:gpt-4o-mini", "openai:gpt-4o-mini"),
+        ("merge(reference, my.critics:tone)", "merge(reference, my.critics:tone)"),
+    ],
+)
+def test_a_critic_of_one_s_own_is_named_without_its_module(critic: str, name: str) -> None:
+    (sentence,) = compare(arms_of([evaluated("a", {0: 0.1, 4: 0.2}, 0.5, critic=critic)])).sentences
+    assert f"critic {name})" in sentence
+
+
+def test_scores_of_different_critics_are_not_subtracted() -> None:
+    said = compare(
+        arms_of([evaluated("a", {0: 0.1, 4: 0.2}, 0.1, critic="support"), evaluated("b", {0: 0.3, 4: 0.6}, 0.1)])
+    )
+    assert said.headline == "b ends at 0.600, a at 0.200"
+    assert said.sentences[-1] == (
+        "b and a were scored by different critics (reference and support), so their scores cannot be compared."
+    )

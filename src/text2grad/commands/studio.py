@@ -57,7 +57,10 @@ def run(args: argparse.Namespace) -> int:
     if settings is None:
         return 0
     # PyTorch is the worker's: said before anybody waits for it.
-    if (missing := MissingExtra.among(["starlette", "torch"], "text2grad studio")) is not None:
+    needed = ["starlette", "uvicorn", "torch", "transformers"]
+    if (args.store or os.environ.get(STORE) or "").startswith("postgres"):
+        needed.append("psycopg")
+    if (missing := MissingExtra.among(needed, "text2grad studio")) is not None:
         raise missing
     from text2grad.studio.folder import Folder, read_settings
     from text2grad.studio.security import is_loopback

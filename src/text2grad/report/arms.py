@@ -13,6 +13,8 @@ from text2grad.report.folders import LoggedRun
 
 _PLACES = {"out", "run", "name", "folder"}
 """Top-level settings that say where a run is written: they always differ, and mean nothing."""
+OWN = re.compile(r"[\w.]+:\w+")
+"""A critic as package.module:object."""
 
 
 class Point(NamedTuple):
@@ -61,16 +63,10 @@ class Arm:
     def judged_by(self) -> str:
         """Who gave the held-out scores, by the settings."""
         config = self.runs[0].config
-        named = config.get("evaluation.critic") or config.get("critic")
-        task = config.get("task")
-        # Of package.module:object, the object.
-        return (
-            str(named).rpartition(":")[2]
-            if named
-            else "reference"
-            if task in (None, "jsonl")
-            else f"of the task {task}"
-        )
+        named, task = str(config.get("evaluation.critic") or config.get("critic") or ""), config.get("task")
+        if OWN.fullmatch(named) and not named.startswith("openai:"):
+            return named.rpartition(":")[2]
+        return named or ("reference" if task in (None, "jsonl") else f"of the task {task}")
 
     @property
     def repeats(self) -> str:

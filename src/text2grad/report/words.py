@@ -114,10 +114,9 @@ def compare(arms: Sequence[Arm]) -> Comparison:
     sentences = [_journey(arm, arm.series(key), measure) for arm in arms if arm.series(key)]
     if len(curves[0][1]) > 1:
         # The best arm against each of the others: every pair would be more than anybody reads.
-        sentences += [_reach(curves[0], other, measure) for other in curves[1:]]
-    for other in curves[1:]:
-        if (apart := _apart(curves[0], other, measure)) is not None:
-            sentences.append(f"{curves[0][0].name} minus {other[0].name}, at the end: {apart.words}.")
+        alike = [other for other in curves[1:] if _same_critic(curves[0], other, measure)]
+        sentences += [_reach(curves[0], other, measure) for other in alike]
+    sentences += [said for other in curves[1:] if (said := _minus(curves[0], other, measure))]
     if key == TRAINING:
         sentences.append("There are no held-out scores in these runs, so training scores are compared.")
     runs = [run for arm in arms for run in arm.runs]
@@ -202,8 +201,25 @@ def _difference(change: float, errors: Sequence[Error | None], judged_by: str) -
     return _Change(f"{signed(change)} ± {number(margin)}", basis, abs(change) > margin)
 
 
+def _same_critic(best: Curve, other: Curve, measure: _Measure) -> bool:
+    return measure.key != "held_out/score" or best[0].judged_by == other[0].judged_by
+
+
+def _minus(best: Curve, other: Curve, measure: _Measure) -> str:
+    """How far apart the two end, or why that is not known; empty where runs did not log how sure they are."""
+    (arm, _), (rival, _) = best, other
+    if not _same_critic(best, other, measure):
+        judges = f"{arm.judged_by} and {rival.judged_by}"
+        pair = f"{arm.name} and {rival.name} were scored by different critics ({judges})"
+        return f"{pair}, so their scores cannot be compared."
+    apart = _apart(best, other, measure)
+    return f"{arm.name} minus {rival.name}, at the end: {apart.words}." if apart else ""
+
+
 def _apart(best: Curve, other: Curve, measure: _Measure) -> _Change | None:
-    """How far one arm ends from another."""
+    """How far one arm ends from another; None where that is not known."""
+    if not _same_critic(best, other, measure):
+        return None
     ends = [(arm, points[-1]) for arm, points in (best, other)]
     errors = [arm.error(measure.key, point.update) for arm, point in ends]
     return _difference(ends[0][1].mean - ends[1][1].mean, errors, best[0].judged_by)
