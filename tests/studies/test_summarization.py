@@ -64,6 +64,16 @@ def test_every_arm_can_be_planned(file: str, task: str, more: set[str] | None, t
     assert all(job.settings.updates // job.settings.evaluation.every >= 15 for job in sampled if job.arm != "dpo")
 
 
+def test_the_small_comparison_has_equal_work(tmp_path: Path) -> None:
+    data = tmp_path / "data.jsonl"
+    data.write_text(json.dumps(ROW["scitldr"]) + "\n")
+    words = [f"settings.data={data}", f"settings.held_out={data}"]
+    jobs = plan(config.load(CompareSettings, STUDY / "small.yaml", words), tmp_path)
+    runs = {arm: [job for job in jobs if job.arm == arm] for arm in ("scalar", "text2grad")}
+    assert [job.seed for job in runs["scalar"]] == [job.seed for job in runs["text2grad"]] == [0, 1, 2, 3, 4]
+    assert len({job.completions * job.settings.updates for some in runs.values() for job in some}) == 1
+
+
 COMPARE = """#!/bin/sh
 # Stands for `text2grad compare FOLDER ...`: one run ends in every stretch, the start in the first.
 echo "$@" > words
