@@ -148,9 +148,8 @@ class TrainSettings(PolicyRunSettings):
     COMMON: ClassVar[tuple[str, ...]] = (
         *("model", "task", "data", "held_out", "columns"),
         *("critic", "reward", "updates", "prompts", "completions", "seed"),
-        *("device", "sampling.max_new_tokens", "sampling.temperature", "advantage.estimator", "kl.coefficient"),
-        *("update.learning_rate", "update.epochs", "update.micro_batch", "policy.lora.rank", "policy.precision"),
-        *("evaluation.every", "save", "log.trackers", "critics.openai.budget.money"),
+        *("device", "sampling.max_new_tokens", "advantage.estimator", "kl.coefficient", "update.learning_rate"),
+        *("policy.lora.rank", "policy.precision", "evaluation.every", "log.trackers"),
     )
     RENAMED: ClassVar = {
         "credit.kind": Renamed("advantage.estimator", {"group": "span_rloo"}),
