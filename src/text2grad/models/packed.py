@@ -273,13 +273,12 @@ def attention(
     """Attention as transformers calls it, (1, heads, S, D) → (1, S, heads, D): over a packed row where `packed_row` is
     among the options, and as ever otherwise."""
     row: Packed | None = options.pop("packed_row", None)
+    scale = options.get("scaling") or query.shape[-1] ** -0.5
     if row is None:
-        scale = options.get("scaling") or query.shape[-1] ** -0.5
         if products.fits(query, value, attention_mask, options):
             return products.attend(query, key, value, attention_mask, scale).transpose(1, 2), None
         as_ever: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
         return as_ever
-    scale = options.get("scaling") or query.shape[-1] ** -0.5
     if _has_kernel(value):
         q, k, v = (states[0].transpose(0, 1).to(value.dtype) for states in (query, key, value))
         attended = _by_kernel(q, k, v, row, scale)[None]
