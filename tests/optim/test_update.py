@@ -14,7 +14,7 @@ from text2grad.optim.batch import Batch
 from text2grad.optim.estimators import Advantages
 from text2grad.optim.losses import approximate_kl, clipped, value_loss
 from text2grad.optim.settings import AdvantageSettings, UpdateSettings
-from text2grad.optim.update import update
+from text2grad.optim.update import PendingUpdate, update
 
 POISONS = [float("nan"), float("inf"), float("-inf"), 1e30]
 
@@ -265,15 +265,45 @@ def test_one_local_update_moves_each_span_its_own_way(lora: int) -> None:
     assert poor < unlabelled < good
 
 
-def test_gradients_that_are_not_finite_are_not_applied() -> None:
+@pytest.mark.parametrize("fused", [False, True])
+def test_gradients_that_are_not_finite_are_not_applied(fused: bool) -> None:
     made = policy()
     batch = made_batch(made)
     before = {name: weight.detach().clone() for name, weight in made.named_parameters()}
     poisoned_BT = batch.rewards_BT.clone()
     poisoned_BT[0, 0] = float("inf")
-    optimizer = torch.optim.AdamW(made.trainable().values(), lr=0.1)
+    optimizer = torch.optim.AdamW(made.trainable().values(), lr=0.1, fused=fused)
     stats = update(made, optimizer, batch, Advantages(poisoned_BT, batch.mask_BT), ONE_STEP, seed=0)
     assert all(torch.equal(weight, before[name]) for name, weight in made.named_parameters())
     assert (stats.skipped, stats.steps) == (1, 0)
     assert all(math.isfinite(number) for number in stats.means().values())
     assert stats.means()["update/skipped"] == 1
+
+
+def test_a_fused_step_after_a_skipped_one_is_the_first() -> None:
+    """It skips by itself, without waiting for the norm: no moment and no count of steps may have moved."""
+    ended = []
+    for poisons in (1, 0):
+        made = policy()
+        batch = made_batch(made)
+        poisoned_BT = batch.rewards_BT.clone()
+        poisoned_BT[0, 0] = float("nan")
+        optimizer = torch.optim.AdamW(made.trainable().values(), lr=0.1, fused=True)
+        for _ in range(poisons):
+            update(made, optimizer, batch, Advantages(poisoned_BT, batch.mask_BT), ONE_STEP, seed=0)
+        stats = update(made, optimizer, batch, Advantages(batch.rewards_BT, batch.mask_BT), ONE_STEP, seed=0)
+        assert (stats.skipped, stats.steps) == (0, 1)
+        ended.append(weights(made))
+    assert_same(*ended)
+
+
+def test_a_pending_update_counts_a_skipped_minibatch_out() -> None:
+    """Two minibatches by hand: the second has no finite gradients, so nothing of it is in the means."""
+    pending = PendingUpdate()
+    sums = torch.tensor([0.5, 0.25, 4.0, 2.0, 1.0], dtype=torch.float64)
+    pending.minibatches = [(8.0, sums, torch.tensor([3.0])), (5.0, sums * float("nan"), torch.tensor([float("inf")]))]
+    stats = pending.wait()
+    assert (stats.tokens, stats.policy, stats.value, stats.entropy) == (8.0, 4.0, 2.0, 4.0)
+    assert (stats.clipped, stats.kl, stats.grad_norm, stats.steps, stats.skipped) == (2.0, 1.0, 3.0, 1, 1)
+    pending.stopped = True
+    assert pending.wait().steps == 0, "the step of the last minibatch was not taken"

@@ -18,7 +18,7 @@ from text2grad.errors import CriticError, InvalidData, RunError
 from text2grad.models.load import load_model
 from text2grad.models.sampling import Sampled
 from text2grad.models.tiny import tiny_model
-from text2grad.optim.update import update
+from text2grad.optim.update import begin_update
 from text2grad.runs import read_jsonl
 from text2grad.tasks.task import Metric, mean_of
 from text2grad.training import rl
@@ -451,9 +451,9 @@ def test_minibatches_are_drawn_anew_in_every_update_and_the_same_in_every_run(
 
         def seen(*given: Any, name: str = name, **more: Any) -> Any:
             seeds[name].append(more["seed"])
-            return update(*given, **more)
+            return begin_update(*given, **more)
 
-        monkeypatch.setattr(rl, "update", seen)
+        monkeypatch.setattr(rl, "begin_update", seen)
         trainer(tmp_path / name, "updates=3", f"seed={seed}").train()
     assert seeds["run"] == seeds["again"]
     assert len({*seeds["run"], *seeds["other"]}) == 6

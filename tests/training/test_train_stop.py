@@ -86,7 +86,7 @@ def test_out_of_memory_names_the_setting_and_the_run_resumes_with_it(
     with pytest.raises(RunError, match=r"memory in sampling: lower sampling\.batch or sampling\.prefill_tokens"):
         one.train()
     with monkeypatch.context() as patched:
-        patched.setattr(rl, "update", full)
+        patched.setattr(rl, "begin_update", full)
         with pytest.raises(
             RunError, match=r"memory in the update: lower update\.micro_batch, or .*gradient_checkpointing"
         ):

@@ -8,7 +8,7 @@ or over processes. Deterministic: the order of the rows comes from `seed`.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -94,7 +94,51 @@ class Stats:
         }
 
 
+class PendingUpdate:
+    """An update that a GPU may still be at work on."""
+
+    def __init__(self) -> None:
+        self.minibatches: list[tuple[float, Tensor, Tensor]] = []
+        """Of each minibatch: its number of tokens, its sums, the norm of its gradients."""
+        self.stopped = False
+        """The KL of the last minibatch was too large, so its step was not taken."""
+
+    def wait(self) -> Stats:
+        """The numbers of the whole update. A minibatch whose gradients are not finite changed nothing, and its other
+        numbers are no better: it is counted as skipped."""
+        stats = Stats(stopped=self.stopped)
+        found = torch.stack([torch.cat([sums_5, norm_1.double()]) for _, sums_5, norm_1 in self.minibatches])
+        for (counted, *_), numbers in zip(self.minibatches, found.tolist(), strict=True):
+            policy, value, entropy, clipped, kl, norm = numbers
+            if not math.isfinite(norm):
+                stats.skipped += 1
+                continue
+            stats.tokens += counted
+            # The losses are means over the minibatch's tokens.
+            stats.policy += policy * counted
+            stats.value += value * counted
+            stats.entropy += entropy
+            stats.clipped += clipped
+            stats.kl += kl
+            stats.grad_norm += norm
+            stats.steps += bool(counted)
+        stats.steps -= self.stopped
+        return stats
+
+
 def update(
+    policy: Step,
+    optimizer: torch.optim.Optimizer,
+    batch: Batch,
+    found: Advantages,
+    options: UpdateSettings,
+    **more: Any,
+) -> Stats:
+    """`begin_update`, and its end."""
+    return begin_update(policy, optimizer, batch, found, options, **more).wait()
+
+
+def begin_update(
     policy: Step,
     optimizer: torch.optim.Optimizer,
     batch: Batch,
@@ -106,9 +150,9 @@ def update(
     micro_batch: int | None = None,
     halve: Callable[[], int | None] = lambda: None,
     world: World = ALONE,
-) -> Stats:
+) -> PendingUpdate:
     """Epochs × minibatches optimizer steps, fewer if the KL runs away. The completions of a prompt stay together, so
-    the policy reads each prompt once.
+    the policy reads each prompt once. A GPU is not waited for, unless `stop_kl` has to look at each step.
 
     `groups`: how many prompts the update has over all processes, if these are not all. `micro_batch`: if not the
     setting's. `halve`: asked for a smaller one when memory runs out; None: there is none, and the error is raised.
@@ -116,17 +160,13 @@ def update(
     size = micro_batch or (16 if options.micro_batch == "auto" else options.micro_batch)
     order = torch.Generator().manual_seed(seed)
     groups = int(batch.group_B.max()) + 1 if groups is None else groups
-    stats = Stats()
+    pending = PendingUpdate()
     for _ in range(options.epochs):
         for numbers in torch.randperm(groups, generator=order).tensor_split(options.minibatches):
             index = torch.isin(batch.group_B, numbers.to(batch.group_B.device)).nonzero()[:, 0]
-            before = replace(stats)
             while True:
-                stats = replace(before)
                 try:
-                    counted, kl = _minibatch(
-                        policy, batch, found, index, options, stats, world, _device(optimizer), size
-                    )
+                    counted, sums_5 = _minibatch(policy, batch, found, index, options, world, _device(optimizer), size)
                     break
                 except torch.OutOfMemoryError:
                     if (smaller := halve()) is None:
@@ -134,30 +174,36 @@ def update(
                 # Outside of `except`: what the exception holds on to is free again here.
                 size = smaller
                 optimizer.zero_grad(set_to_none=True)
-            if options.stop_kl and not kl <= options.stop_kl:
-                stats.stopped = True
-                optimizer.zero_grad(set_to_none=True)
-                return stats
-            if counted:
-                norm = clipped_step(optimizer, options.max_grad_norm)
-                if math.isfinite(norm):
-                    stats.grad_norm += norm
-                    stats.steps += 1
-                else:
-                    # Its other numbers are no better.
-                    stats = replace(before, skipped=before.skipped + 1)
+            norm_1 = sums_5.new_zeros(1)
+            if options.stop_kl and not float(sums_5[4]) / max(counted, 1.0) <= options.stop_kl:
+                pending.stopped = True
+            elif counted:
+                norm_1 = clipped_step(optimizer, options.max_grad_norm)
+            pending.minibatches.append((counted, sums_5, norm_1))
             optimizer.zero_grad(set_to_none=True)
-    return stats
+            if pending.stopped:
+                return pending
+    return pending
 
 
-def clipped_step(optimizer: torch.optim.Optimizer, max_grad_norm: float) -> float:
-    """Clips gradients and steps. Skips the step if the norm is not finite. Returns the norm, over all processes."""
+def clipped_step(optimizer: torch.optim.Optimizer, max_grad_norm: float) -> Tensor:
+    """Clips gradients and steps. Skips the step if the norm is not finite. Returns the norm, over all processes, where
+    the gradients are, with one element."""
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
-    clipped: Any = nn.utils.clip_grad_norm_(weights, max_grad_norm)
-    norm = float(clipped.full_tensor() if hasattr(clipped, "full_tensor") else clipped)
-    if math.isfinite(norm):
-        optimizer.step()
-    return norm
+    norm: Any = nn.utils.clip_grad_norm_(weights, max_grad_norm)
+    if getattr(optimizer, "_step_supports_amp_scaling", False) and not hasattr(norm, "full_tensor"):
+        # A fused optimizer skips the step by itself, where this is 1: nobody waits for the norm.
+        optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]
+        try:
+            optimizer.step()
+        finally:
+            del optimizer.found_inf  # type: ignore[attr-defined]
+    else:
+        norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+        if math.isfinite(norm):
+            optimizer.step()
+    norm_1: Tensor = norm.detach().reshape(1)
+    return norm_1
 
 
 def _minibatch(
@@ -166,13 +212,11 @@ def _minibatch(
     found: Advantages,
     index: Tensor,
     options: UpdateSettings,
-    stats: Stats,
     world: World,
     device: torch.device,
     micro_batch: int,
-) -> tuple[float, float]:
-    """Gradients of one minibatch; gives its number of tokens and its KL per token to the sampling policy, both over
-    all processes."""
+) -> tuple[float, Tensor]:
+    """Gradients of one minibatch; gives its number of tokens and what `_sums` says, over all processes."""
     # Completions without a baseline are not run: nothing of them counts.
     index = index[found.mask_BT[index].any(1)]
     counted = float(world.all_sum((found.mask_BT * batch.loss_weights_BT)[index].sum()))
@@ -191,15 +235,8 @@ def _minibatch(
             out.loss.backward()
         sums_5 += _sums(out, loss_of, value_loss_of, options)
     sums_5[:2] /= world.size
-    policy_sum, value_sum, entropy_sum, clipped_sum, kl_sum = world.all_sum(sums_5).tolist()
-    stats.tokens += counted
-    # The losses are means over the minibatch's tokens.
-    stats.policy += policy_sum * counted
-    stats.value += value_sum * counted
-    stats.entropy += entropy_sum
-    stats.clipped += clipped_sum
-    stats.kl += kl_sum
-    return counted, float(kl_sum / max(counted, 1.0))
+    total_5: Tensor = world.all_sum(sums_5)
+    return counted, total_5
 
 
 def _losses(
@@ -363,7 +400,7 @@ def preference_update(
 
 def measured_step(optimizer: torch.optim.Optimizer, max_grad_norm: float) -> dict[str, float]:
     """`clipped_step` as metrics; the gradients are gone afterwards."""
-    norm = clipped_step(optimizer, max_grad_norm)
+    norm = float(clipped_step(optimizer, max_grad_norm))
     optimizer.zero_grad(set_to_none=True)
     taken = math.isfinite(norm)
     return {"update/skipped": float(not taken), "update/grad_norm": norm if taken else 0.0}

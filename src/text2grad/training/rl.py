@@ -16,7 +16,7 @@ From Python: `Trainer(settings, folder, model=…, tokenizer=…, examples=…, 
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -41,7 +41,7 @@ from text2grad.optim.batch import Batch, blank, collate, collate_ids
 from text2grad.optim.estimators import Advantages, find_estimator
 from text2grad.optim.losses import approximate_kl, find_policy_loss
 from text2grad.optim.reduce import masked_mean
-from text2grad.optim.update import update
+from text2grad.optim.update import begin_update
 from text2grad.runs import Closable
 from text2grad.runs.run import Outcome
 from text2grad.tasks.examples import Stream
@@ -65,6 +65,9 @@ from text2grad.training.sizes import Sizes
 from text2grad.training.spending import estimate
 from text2grad.training.state import Part, TrainingState
 from text2grad.types import Example, Rollout
+
+Numbers = Callable[[], dict[str, float]]
+"""Metrics that have to be waited for."""
 
 
 class Trainer(Closable):
@@ -170,17 +173,22 @@ class Trainer(Closable):
                 clock = Clock("sample", "critic", "align", "forward", "update")
                 # Everybody's, this process's. Passes that need no critique run on a GPU while the critic judges.
                 rollouts, mine = self.sample_and_judge(step, clock, partial(self.read, step, clock))
-                metrics = {"update": step, **describe(rollouts), **self._reward_metrics(rollouts)}
+                metrics = {"update": step}
                 most = settings.log.rollouts
                 unscored = [rollout for rollout in rollouts if not rollout.scored]
                 logged = unscored if most >= len(rollouts) else unscored[: most // 4]
-                if any(rollout.scored for rollout in rollouts):
+                learns, updated = any(rollout.scored for rollout in rollouts), nothing
+                if learns:
                     batch, apart = self.correct(self.collate(mine, clock))
                     metrics |= apart | self.measure_kl(batch)
                     advantages = self.advantages(batch)
                     metrics |= self._advantage_metrics(batch, advantages)
                     if self._too_far(metrics) is None:
-                        metrics |= self.update(step, batch, advantages, clock)
+                        updated = self.update(step, batch, advantages, clock)
+                # A GPU is at work on the update meanwhile.
+                metrics |= describe(rollouts) | self._reward_metrics(rollouts)
+                if learns:
+                    metrics |= updated()
                     changed, moved = self.look_back(batch, advantages, rollouts, mine, clock)
                     logged, metrics = logged + changed, metrics | moved
                 held_out = []
@@ -264,12 +272,14 @@ class Trainer(Closable):
         penalty_BT = kl.kl_penalty(_own(batch), batch.reference_BT, coefficient, resolution)
         return self.estimator(batch, penalty_BT, self.settings.advantage, self.world)
 
-    def update(self, step: int, batch: Batch, advantages: Advantages, clock: Clock) -> dict[str, float]:
+    def update(self, step: int, batch: Batch, advantages: Advantages, clock: Clock) -> Numbers:
+        """Start the update, which a GPU may still be at work on when this returns. Gives what waits for it, and then
+        says what it did."""
         options = self.settings.update
         rate = set_rate(self.optimizer, step, self.settings.updates, options)
         seed = int(np.random.SeedSequence([self.settings.seed, step]).generate_state(1)[0])
         with clock("update"), learning(self.module):
-            stats = update(
+            pending = begin_update(
                 self.module,
                 self.optimizer,
                 batch,
@@ -281,7 +291,12 @@ class Trainer(Closable):
                 halve=lambda: self.sizes.halve() if self.sizes.halves else None,
                 world=self.world,
             )
-        return stats.means() | rate
+
+        def updated() -> dict[str, float]:
+            with clock("update"):
+                return pending.wait().means() | rate
+
+        return updated
 
     def look_back(
         self,
@@ -415,6 +430,11 @@ def check(settings: TrainSettings) -> None:
             f"with a verdict; choose gae, rloo or grpo"
         )
     find_policy_loss(settings.update.loss)
+
+
+def nothing() -> dict[str, float]:
+    """Of an update that was not made."""
+    return {}
 
 
 def _own(batch: Batch) -> Tensor:
