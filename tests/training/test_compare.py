@@ -315,6 +315,32 @@ def test_a_run_without_memory_is_tried_again_alone(tmp_path: Path) -> None:
     assert list(outcomes.failed) == ["c, seed 1"]
 
 
+def test_a_failure_is_told_by_its_error_and_not_by_the_advice_behind_it(tmp_path: Path) -> None:
+    log = """
+  File "update.py", line 314, in _sums
+torch.AcceleratorError: CUDA error: out of memory
+CUDA kernel errors might be asynchronously reported at some other API call.
+Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.
+"""
+    ends = {"a, seed 0": [(1, log), (1, log)], "b, seed 0": [(2, "text2grad train: no such file\nmore")]}
+    starts, _, outcomes = scheduled({"a": {}, "b": {}}, tmp_path, ends, workers=1, memory=0.0)
+    assert starts[-1] == "a, seed 0", "that was want of memory: it is tried again alone"
+    assert outcomes.failed["a, seed 0"] == "torch.AcceleratorError: CUDA error: out of memory"
+    assert outcomes.failed["b, seed 0"] == "text2grad train: no such file"
+
+
+def test_a_run_is_told_how_much_memory_is_counted_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = tmp_path / "said"
+    monkeypatch.setattr(schedule, "free_memory", lambda: 40.0)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    (tmp_path / "python").write_text(f'#!/bin/sh\necho "$TEXT2GRAD_GPU_GIB" >> {said}\n')
+    (tmp_path / "python").chmod(0o755)
+    for memory in (12.5, 0.0):
+        jobs = plan(options({"a": {}}), tmp_path / str(memory))[:1]
+        assert not Scheduler(jobs, 1, memory, tell=lambda _: None).run().failed
+    assert said.read_text() == "12.5\n\n"
+
+
 def test_no_more_runs_begin_than_memory_allows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schedule, "free_memory", lambda: 7.0)
     assert scheduled({"a": {}, "b": {}}, tmp_path / "three", {}, workers=4, memory=3.0)[1] == 2

@@ -12,7 +12,7 @@ from typing import Any
 
 from text2grad.errors import ConfigError, MissingExtra
 from text2grad.feedback.critics.grounded import f1, passages_of
-from text2grad.feedback.critics.support import Labelled, source_of
+from text2grad.feedback.critics.support import Labelled, asked_of, source_of
 from text2grad.feedback.critics.words import prompt_text, texts_in
 from text2grad.feedback.settings import GroundedSettings
 from text2grad.plugins import find_plugin
@@ -114,9 +114,14 @@ def support() -> list[Metric]:
 
     def count(example: Example, text: str) -> tuple[int, int]:
         """(those that the source lacks, all)."""
-        given = example.columns.get("passages") or example.columns.get("source") or prompt_text(example.prompt)
+        prompt = prompt_text(example.prompt)
+        given = example.columns.get("passages") or example.columns.get("source") or prompt
+        return counted(tuple(texts_in(given, "passages", 0)), prompt, text)
+
+    @lru_cache(maxsize=4096)
+    def counted(passages: tuple[str, ...], prompt: str, text: str) -> tuple[int, int]:
         # Words of the prompt are never unsupported: a question may use words that the passages do not.
-        source, asked = source_of(tuple(texts_in(given, "passages", 0))), source_of((prompt_text(example.prompt),))
+        source, asked = source_of(passages), asked_of(prompt, passages)
         found = Labelled(text)
         facts = [
             found.words[index]

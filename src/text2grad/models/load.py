@@ -219,8 +219,10 @@ def device_named(name: str) -> str:
     """The device to use; auto: cuda where there is one. One that is not there is refused before a model is loaded."""
     import torch
 
+    from text2grad.models.memory import keep_to_limit
+
     if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         torch.empty(1, device=name)
     # torch has no common error for a device that is no word, not built in, or not there.
@@ -229,6 +231,7 @@ def device_named(name: str) -> str:
             f"device={name}: cannot be used here ({first_line(problem, named=True)}); `text2grad env` lists the "
             f"devices, and device=cpu always works"
         ) from None
+    keep_to_limit(name)
     return name
 
 

@@ -40,6 +40,7 @@ from text2grad.training.settings import (
 
 _OF_ARM = ("command", "start", "seeds", "n")
 """Keys of an arm that are not settings of its command."""
+_ERROR = re.compile(r"text2grad |[\w.]+(Error|Exception|Interrupt|Exit)\b")
 _KEY = "critics.openai.api_key"
 _FILES = ("results.json", "comparison.json", "report.html", "judge.spent")
 _OURS = {key: key for key in ("updates", "prompts", "completions", "metrics")} | {
@@ -226,11 +227,17 @@ class ArmJob:
             every=made.evaluate_every, examples=made.evaluate_examples, critic=made.evaluate_critic
         )
 
-    def last_line(self) -> str:
+    def last_lines(self) -> list[str]:
+        """What its command said last."""
         with suppress(OSError):
-            lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
-            return lines[-1][:300] if lines else "it wrote nothing"
-        return "it has no log"
+            text = self.log.read_text(errors="replace")
+            return [line.strip() for line in text.splitlines() if line.strip()][-20:] or ["it wrote nothing"]
+        return ["it has no log"]
+
+    def problem(self) -> str:
+        """Why it failed: the last error in its log, which libraries follow with advice, else the last line."""
+        lines = self.last_lines()
+        return next((line for line in reversed(lines) if _ERROR.match(line)), lines[-1])[:300]
 
 
 def plan(options: CompareSettings, folder: Path) -> list[ArmJob]:

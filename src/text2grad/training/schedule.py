@@ -137,6 +137,8 @@ class Scheduler:
             job.folder.mkdir(exist_ok=True)
         self.tell(f"begins: {job.name}" + (" (alone)" if job.name in self.alone else ""))
         environment = {"OMP_NUM_THREADS": self.threads} | os.environ | ({"OPENAI_API_KEY": job.key} if job.key else {})
+        if self.memory:  # no run takes what was counted for another
+            environment["TEXT2GRAD_GPU_GIB"] = str(self.capacity if job.name in self.alone else self.memory)
         with job.log.open("ab") as log:
             self.running[job] = subprocess.Popen(
                 [sys.executable, "-m", "text2grad", *job.words],
@@ -159,13 +161,13 @@ class Scheduler:
                 self.tell(f"done: {job.name}")
         elif self.stopping:
             return
-        elif job.name not in self.alone and (status == -signal.SIGKILL or _FULL.search(job.last_line())):
+        elif job.name not in self.alone and (status == -signal.SIGKILL or _FULL.search("\n".join(job.last_lines()))):
             self.alone.add(job.name)
             self.waiting.append(job)
             self.tell(f"out of memory: {job.name}; it is tried again alone")
         else:
-            self.outcomes.failed[job.name] = job.last_line()
-            self.tell(f"failed (status {status}): {job.name}: {job.last_line()}; see {job.log}")
+            self.outcomes.failed[job.name] = job.problem()
+            self.tell(f"failed (status {status}): {job.name}: {job.problem()}; see {job.log}")
 
     def _interrupt(self, number: int, _: object) -> None:
         """The runs save a checkpoint after their update, and end; a second signal ends them at once."""

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from text2grad.models.memory import free_memory
 from text2grad.models.policy import Policy
 from text2grad.optim.batch import Batch
 from text2grad.runs.run import Run
@@ -119,12 +120,6 @@ def fitting(policy: Policy, batch: Batch, memory: float) -> int:
     tokens = sum(groups.values()) + int(batch.lengths_B.sum())
     most = MOST_RECORDED if policy.backbone.packs() and policy.backbone.records() else MOST_TOKENS
     return max(1, int(min(by_memory, most * len(batch) / tokens)))
-
-
-def free_memory(device: torch.device) -> float:
-    """Bytes that can still be had: those of the GPU, and those that torch holds for nothing."""
-    free, _ = torch.cuda.mem_get_info(device)
-    return float(free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
 
 
 def _still_to_come(optimizer: torch.optim.Optimizer) -> float:

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from text2grad.errors import UnsupportedModel
+from text2grad.models.memory import free_memory
 from text2grad.models.modes import evaluating
 from text2grad.models.sampling import Ended, Sampled, SamplingSettings
 from text2grad.models.sampling.plain import AT_ONCE, as_sampled, values_of
@@ -91,8 +92,7 @@ class FastDecoder:
                 self._batch = AT_ONCE
             else:
                 place = 2 * shape.kv_heads * shape.head_dim * self.weights.dtype.itemsize * len(self.weights.layers)
-                free = torch.cuda.mem_get_info(device)[0]
-                fits = int(free * SHARE / (place * _room(max(self._places, 1))))
+                fits = int(free_memory(device) * SHARE / (place * _room(max(self._places, 1))))
                 self._batch = max(ROWS, min(MOST, fits // ROWS * ROWS))
         return self._batch
 

@@ -1,0 +1,53 @@
+"""The share of a GPU that one of several runs may take."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from text2grad.models import memory
+
+GIB = 2**30
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """139 GiB, of which others hold 99; this process holds 9 and uses 5 of them."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (31 * GIB, 139 * GIB))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 9 * GIB)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 5 * GIB)
+
+
+@pytest.mark.parametrize(
+    ("limit", "free"),
+    [(None, 35), ("16", 11), ("100", 35), ("", 35), ("much", 35), ("-1", 35), ("nan", 35)],
+)
+@pytest.mark.usefixtures("gpu")
+def test_what_can_still_be_had(monkeypatch: pytest.MonkeyPatch, limit: str | None, free: int) -> None:
+    monkeypatch.delenv(memory.LIMIT, raising=False)
+    if limit is not None:
+        monkeypatch.setenv(memory.LIMIT, limit)
+    assert memory.free_memory(torch.device("cuda")) == free * GIB
+
+
+def test_torch_refuses_what_is_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[float, str]] = []
+
+    class Whole:
+        total_memory = 64 * GIB
+
+    def note(share: float, device: Any) -> None:
+        told.append((share, str(device)))
+
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: Whole)
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", note)
+    monkeypatch.setenv(memory.LIMIT, "16")
+    memory.keep_to_limit("cuda:0")
+    memory.keep_to_limit("cpu")
+    monkeypatch.setenv(memory.LIMIT, "80")
+    memory.keep_to_limit("cuda")
+    monkeypatch.delenv(memory.LIMIT)
+    memory.keep_to_limit("cuda")
+    assert told == [(0.25, "cuda:0"), (1.0, "cuda")]
+    assert memory.limit_of_process() == math.inf
