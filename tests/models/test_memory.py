@@ -32,22 +32,24 @@ def test_what_can_still_be_had(monkeypatch: pytest.MonkeyPatch, limit: str | Non
 
 
 def test_torch_refuses_what_is_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[tuple[float, str]] = []
+    told: list[tuple[float, int]] = []
 
     class Whole:
         total_memory = 64 * GIB
 
     def note(share: float, device: Any) -> None:
-        told.append((share, str(device)))
+        # As torch's own function: it takes no device without a number.
+        told.append((share, torch.cuda._utils._get_device_index(device)))
 
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: Whole)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", note)
     monkeypatch.setenv(memory.LIMIT, "16")
-    memory.keep_to_limit("cuda:0")
+    memory.keep_to_limit("cuda:1")
     memory.keep_to_limit("cpu")
     monkeypatch.setenv(memory.LIMIT, "80")
     memory.keep_to_limit("cuda")
     monkeypatch.delenv(memory.LIMIT)
     memory.keep_to_limit("cuda")
-    assert told == [(0.25, "cuda:0"), (1.0, "cuda")]
+    assert told == [(0.25, 1), (1.0, 2)]
     assert memory.limit_of_process() == math.inf

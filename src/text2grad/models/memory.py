@@ -31,8 +31,9 @@ def keep_to_limit(device: torch.device | str) -> None:
     """Let torch refuse what is beyond the limit."""
     device, limit = torch.device(device), limit_of_process()
     if device.type == "cuda" and limit < math.inf:
-        whole = torch.cuda.get_device_properties(device).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(1.0, limit / whole), device)
+        place = torch.cuda.current_device() if device.index is None else device.index
+        whole = torch.cuda.get_device_properties(place).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, limit / whole), place)
 
 
 def free_memory(device: torch.device) -> float:
