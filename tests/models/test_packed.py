@@ -15,6 +15,7 @@ from tests.models.test_shared_prompts import batch as made_batch
 from text2grad.models import packed as packed_module
 from text2grad.models.packed import NAME, Spread, packed
 from text2grad.models.policy import Policy
+from text2grad.models.recorded import Recorder
 from text2grad.models.settings import LoraSettings, PolicySettings
 from text2grad.models.tiny import tiny_model
 from text2grad.optim.batch import Batch, blank, collate_ids
@@ -371,3 +372,12 @@ def test_gpu_results_do_not_depend_on_the_micro_batch(tokenizer: Any) -> None:
     whole, _ = made.logprobs_and_values(rows, 24)
     parts, _ = made.logprobs_and_values(rows, 4)
     assert float((whole - parts).abs().max()) < 0.05
+
+
+def test_what_is_trained_is_asked_when_it_is_trained(tokenizer: Any) -> None:
+    """A recorder that is made while the reference is read, without the adapter, finds the adapter's weights later."""
+    made = policy(tokenizer)
+    with made.model.disable_adapter():
+        recorder = Recorder(lambda *_: torch.zeros(1), dict(made.model.named_parameters()))
+        assert recorder.learned == []
+    assert len(recorder.learned) == len([name for name in made.trainable() if "value_head" not in name]) > 0

@@ -112,3 +112,14 @@ def test_memory_is_shared_and_let_go(tokenizer: Any) -> None:
     made.backbone.release()
     torch.cuda.empty_cache()
     assert graphs(made) == 0 and torch.cuda.memory_reserved() < held
+
+
+def test_a_reference_that_is_read_first_does_not_stop_learning(tokenizer: Any) -> None:
+    """With a given micro-batch the reference is the first to be read, and peft takes the mark off the adapter then."""
+    rows, made = long_batch(), on_gpu(tokenizer, lora=LoraSettings(rank=4))
+    for _ in range(2):
+        made.reference().logprobs(rows, 64)
+    first, recorded, replayed = (gradients(made, rows) for _ in range(3))
+    assert first and any(bool(gradient.any()) for gradient in first.values())
+    assert_same(recorded, first)
+    assert_same(replayed, first)

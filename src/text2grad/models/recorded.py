@@ -40,7 +40,6 @@ class Recorder:
 
     def __init__(self, run: Pass, weights: NamedWeights) -> None:
         self.run, self.weights = run, weights
-        self.learned = [weight for weight in weights.values() if weight.requires_grad]
         self.gradients: list[Tensor] = []
         """Where every graph leaves those of `learned`."""
         self._refused = False
@@ -51,6 +50,12 @@ class Recorder:
         self._graphs: dict[Hashable, _Graph] = {}
         self._seen: set[Hashable] = set()
         self._places: list[int] = []
+
+    @property
+    def learned(self) -> list[nn.Parameter]:
+        """The weights that are trained. Asked at each pass: while adapters are switched off, as for the reference, peft
+        takes the mark off theirs."""
+        return [weight for weight in self.weights.values() if weight.requires_grad]
 
     def __deepcopy__(self, _: Any) -> None:
         """A copy of a model has other weights; it starts without."""
