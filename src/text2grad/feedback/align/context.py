@@ -123,8 +123,8 @@ def _in_source(tokens: Sequence[Token], content: Flags, new: set[str], source: S
             continue
         columns["source_count"][k] = min(math.log1p(len(here)), 2)
         columns["source_first"][k] = 1 - here[0] / max(1, len(source.words))
-        columns["source_left"][k] = n > 0 and any(place - 1 in found[n - 1] for place in here)
-        columns["source_right"][k] = n + 1 < len(found) and any(place + 1 in found[n + 1] for place in here)
+        if n and found[n - 1] and not {place + 1 for place in found[n - 1]}.isdisjoint(here):
+            columns["source_left"][k] = columns["source_right"][places[n - 1]] = 1
         others = [there for there in (*found[max(0, n - _BESIDE) : n], *found[n + 1 : n + 1 + _BESIDE]) if there]
         if others:
             near = (
