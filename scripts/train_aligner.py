@@ -32,6 +32,7 @@ from benchmarks.gold.items import visible
 from benchmarks.kinds import aligned, table
 
 from text2grad.feedback.align import paraphrase
+from text2grad.feedback.align.context import CONTEXT, context
 from text2grad.feedback.align.evidence import COLUMNS, GENERAL, evidence, points
 from text2grad.feedback.align.ladder import prepare
 from text2grad.feedback.align.paraphrase import Prose, route
@@ -56,6 +57,8 @@ class Case:
     """One item with the evidence of the sentences that its critique may be about."""
 
     rows: list[Rows]
+    context: list[Rows]
+    """What the sentence scorer reads beside the rows."""
     labels: list[Rows]
     sizes: list[Rows]
     """Characters of each word."""
@@ -68,15 +71,17 @@ def case_of(item: Item, weight: float = 1.0) -> Case:
     prose = Prose(item.completion, ready.text.sentences, ready.source)
     clauses = [clause for clause in ready.clauses if item.praise or clause.verdict != "good"]
     about = sorted(route(prose, clauses, SETTINGS.paraphrase)[0].items())
-    given = [(prose.tokens[n], evidence(prose.raw, prose.tokens[n], aim, ready.source)) for n, aim in about]
-    given = [(tokens, rows) for tokens, rows in given if points(rows, praise=False)]
-    places = [[(token.start, token.end) for token in tokens] for tokens, _ in given]
+    stems = ready.source.stems if ready.source else None
+    read = [(prose.tokens[n], evidence(prose.raw, prose.tokens[n], aim, stems), aim) for n, aim in about]
+    given = [(tokens, rows, aim) for tokens, rows, aim in read if points(rows, praise=False)]
+    more = [context(tokens, aim, ready.source) for tokens, _, aim in given]
+    places = [[(token.start, token.end) for token in tokens] for tokens, *_ in given]
     sizes = [np.array([end - start for start, end in spots], dtype=np.float32) for spots in places]
     labels = [
         np.array([sum(p in item.gold for p in range(a, b)) > (b - a) / 2 for a, b in spots], dtype=np.float32)
         for spots in places
     ]
-    return Case([rows for _, rows in given], labels, sizes, weight)
+    return Case([rows for _, rows, _ in given], more, labels, sizes, weight)
 
 
 def among_others(items: Sequence[Item], seed: int) -> list[Item]:
@@ -157,6 +162,9 @@ def train(cases: Sequence[Case], seeds: Sequence[int], epochs: int = 20) -> dict
 
 def train_sentences(cases: Sequence[Case], seeds: Sequence[int], epochs: int = 20) -> dict[str, Any]:
     """Weights in the form that `SentenceScorer` reads."""
+    cases = [
+        replace(case, rows=[np.hstack(both) for both in zip(case.rows, case.context, strict=True)]) for case in cases
+    ]
     return _train(cases, seeds, lambda columns: SentenceReader(columns, 20, 0.35), epochs)
 
 
@@ -345,7 +353,7 @@ def using(words: WordScorer, sentences: SentenceScorer | None) -> Any:
 
     def method(item: Item) -> set[int]:
         vars(paraphrase)["word_scorer"] = lambda _: words
-        vars(paraphrase)["sentence_scorer"] = lambda _: sentences
+        vars(paraphrase)["sentence_scorer"] = lambda *_: sentences
         return aligned(item)
 
     return method
@@ -405,6 +413,7 @@ def main() -> None:
     if args.write:
         weights = {
             "columns": list(COLUMNS),
+            "context": list(CONTEXT),
             "words": train([case for cases in cases_of(folder).values() for case in cases], SEEDS),
             "sentences": known(news_of(folder), list(others_of(folder).values())),
         }

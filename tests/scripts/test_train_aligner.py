@@ -11,7 +11,8 @@ from text2grad.feedback.align.scorer import SentenceScorer
 
 def _case(rows: list[list[float]]) -> Case:
     ones = np.ones(len(rows), dtype=np.float32)
-    return Case([np.array(rows, dtype=np.float32)], [ones], [ones], 1.0)
+    none = np.zeros((len(rows), 0), dtype=np.float32)
+    return Case([np.array(rows, dtype=np.float32)], [none], [ones], [ones], 1.0)
 
 
 def test_numpy_reads_sentences_as_torch_does() -> None:

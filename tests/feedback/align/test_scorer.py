@@ -7,6 +7,7 @@ import pytest
 
 from text2grad import align
 from text2grad.feedback.align import paraphrase
+from text2grad.feedback.align.context import CONTEXT
 from text2grad.feedback.align.evidence import COLUMNS
 from text2grad.feedback.align.scorer import Rows, SentenceScorer, best_words, pool, sentence_scorer
 from text2grad.feedback.align.settings import ParaphraseSettings
@@ -76,13 +77,13 @@ TEXT = "Seven ships left the harbour"
 def test_where_the_gate_knows_a_critique_the_rules_stand_aside(
     knows: bool, critique: str, expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(paraphrase, "sentence_scorer", lambda _: Known(knows=knows))
+    monkeypatch.setattr(paraphrase, "sentence_scorer", lambda *_: Known(knows=knows))
     assert [span.slice(TEXT) for span in align(TEXT, critique).spans] == expected
 
 
 def test_praise_does_not_ask_the_gate(monkeypatch: pytest.MonkeyPatch) -> None:
     scorer = Known(knows=True)
-    monkeypatch.setattr(paraphrase, "sentence_scorer", lambda _: scorer)
+    monkeypatch.setattr(paraphrase, "sentence_scorer", lambda *_: scorer)
     align(TEXT, "The harbour is lovely.")
     assert scorer.asked == 0
     align(TEXT, "The harbour is wrong.")
@@ -90,9 +91,9 @@ def test_praise_does_not_ask_the_gate(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_sentences_are_scored_alike_alone_and_together() -> None:
-    scorer = sentence_scorer(COLUMNS)
+    scorer = sentence_scorer(COLUMNS, CONTEXT)
     assert scorer is not None
     draw = np.random.default_rng(0)
-    rows = [draw.random((length, len(COLUMNS)), dtype=np.float32) for length in (3, 1, 0, 7)]
+    rows = [draw.random((length, len(COLUMNS) + len(CONTEXT)), dtype=np.float32) for length in (3, 1, 0, 7)]
     for alone, chances in zip(rows, scorer(rows), strict=True):
         np.testing.assert_allclose(scorer([alone])[0], chances, rtol=1e-4, atol=1e-5)

@@ -183,10 +183,10 @@ def _columns(raw: str, tokens: Sequence[Token], aim: Aim, source: Collection[str
         **{f"rival_{kind}": kinds[kind] & (kind in rivals) for kind in _RIVALS},
         "swapped": swap,
         "any_kind": any(flags.any() for flags in of_kind.values()),
-        "left_meant": _nearness(met),
-        "right_meant": _nearness(met[::-1])[::-1],
-        "left_unsupported": _nearness(lone),
-        "right_unsupported": _nearness(lone[::-1])[::-1],
+        "left_meant": nearness(met),
+        "right_meant": nearness(met[::-1])[::-1],
+        "left_unsupported": nearness(lone),
+        "right_unsupported": nearness(lone[::-1])[::-1],
         "meant_near": np.convolve(met, np.ones(7))[3 : 3 + len(tokens)],
         "matched": min(met.sum(), 8) / 4,
         "matched_share": met.sum() / total,
@@ -253,6 +253,11 @@ def _pairs(tokens: Sequence[Token], content: Flags, clauses: Sequence[Clause]) -
     return before, behind
 
 
+def content_words(tokens: Sequence[Token]) -> Flags:
+    """Which words carry content."""
+    return ~_among([token.lower for token in tokens], FUNCTION_WORDS)
+
+
 def _among(words: Sequence[str], known: Collection[str]) -> Flags:
     return np.array([word in known for word in words], dtype=bool)
 
@@ -308,7 +313,7 @@ def _polarity(lower: Sequence[str]) -> Flags:
     return flags
 
 
-def _nearness(hits: Flags) -> Rows:
+def nearness(hits: Flags) -> Rows:
     """1 for the word behind a hit, fading to 0 with the distance to the last one."""
     places = np.arange(len(hits))
     last = np.maximum.accumulate(np.where(hits, places, -np.inf))

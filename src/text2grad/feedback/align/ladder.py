@@ -16,7 +16,7 @@ from itertools import groupby, islice
 
 from text2grad.errors import InvalidData
 from text2grad.feedback.align import code, locate
-from text2grad.feedback.align.evidence import stems_of
+from text2grad.feedback.align.context import SourceWords
 from text2grad.feedback.align.helpers import NO_HELP, Embedder, Helpers, Locate, Memory, Question, located
 from text2grad.feedback.align.omissions import split_omissions
 from text2grad.feedback.align.paraphrase import Prose, paraphrases
@@ -191,8 +191,7 @@ class Ready:
     missed: tuple[Missed, ...]
     omissions: list[str]
     clauses: list[Clause]
-    source: frozenset[str] | None
-    """The stems of the source."""
+    source: SourceWords | None
 
     @property
     def quoted(self) -> list[Place]:
@@ -206,12 +205,12 @@ def prepare(
     text, origin = Text(completion), Text(source) if source else None
     parsed = parse(critique, completion, verdict)
     found, settled = _from_quotes(text, parsed, verdict or settings.verdict, settings, origin)
-    stems = stems_of(source) if source else None
+    words = SourceWords(source) if source else None
     traces = tracebacks(critique)
     own = [c for c in parsed if not any(start <= c.start and c.end <= end + 1 for start, end in traces)]
     clauses = [part for clause in own for part in (remainders(clause) if clause in settled else [clause])]
-    there, missing = split_omissions(clauses, completion, stems)
-    return Ready(text, critique, parsed, *_sorted(found), missing, there, stems)
+    there, missing = split_omissions(clauses, completion, words.stems if words else None)
+    return Ready(text, critique, parsed, *_sorted(found), missing, there, words)
 
 
 def _given_quotes(text: Text, critique: Critique, settings: AlignSettings, source: Text | None) -> Alignment:

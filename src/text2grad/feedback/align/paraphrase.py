@@ -2,8 +2,8 @@
 
 Enters: the completion's sentences, clauses that quote nothing, the source. Leaves: spans with the probability that
 they are meant. A clause is taken to the sentences that it is about; what the clauses say there becomes evidence, one
-row per word (`evidence`); one of two small learned scorers reads the rows (`scorer`), and the likeliest words are
-chosen. Below the threshold: nothing.
+row per word (`evidence`, and `context` for one of the scorers); one of two small learned scorers reads the rows
+(`scorer`), and the likeliest words are chosen. Below the threshold: nothing.
 """
 
 import math
@@ -16,6 +16,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from text2grad.feedback.align.context import CONTEXT, SourceWords, context
 from text2grad.feedback.align.evidence import (
     COLUMNS,
     Aim,
@@ -94,8 +95,7 @@ def clause_units(raw: str, tokens: Sequence[Token]) -> list[Place]:
 class Prose:
     """The completion's sentences as words, indexed by stem; made once for praise and blame."""
 
-    def __init__(self, raw: str, sentences: Sequence[Place], source: frozenset[str] | None) -> None:
-        """`source`: the stems of the source."""
+    def __init__(self, raw: str, sentences: Sequence[Place], source: SourceWords | None) -> None:
         self.raw = raw
         self.source = source
         self.tokens: list[list[Token]] = []
@@ -253,13 +253,15 @@ def paraphrases(
     spans = [span_of(place, verdict, confidence, clause) for place, clause, confidence in whole]
     # Praise is not compared with the source: what is well said may be well known.
     source = None if verdict == "good" else prose.source
-    rows = {number: evidence(prose.raw, prose.tokens[number], aim, source) for number, aim in about.items()}
+    stems = source.stems if source else None
+    rows = {number: evidence(prose.raw, prose.tokens[number], aim, stems) for number, aim in about.items()}
     rows = {number: row for number, row in rows.items() if points(row, praise=verdict == "good")}
     given = list(rows.values())
-    news = None if verdict == "good" else sentence_scorer(COLUMNS)
+    news = None if verdict == "good" else sentence_scorer(COLUMNS, CONTEXT)
     if given and news and news.knows(given):
         # No gaps filled, no rules: these were made for other kinds, and cost this one F1.
-        chances = dict(zip(rows, news(given), strict=True))
+        more = [np.hstack([row, context(prose.tokens[n], about[n], source)]) for n, row in rows.items()]
+        chances = dict(zip(rows, news(more), strict=True))
         words = choose(prose, chances, settings)
     else:
         scored = zip(rows.items(), word_scorer(COLUMNS)(given), strict=True)

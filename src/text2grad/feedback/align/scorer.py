@@ -60,8 +60,8 @@ class WordScorer:
 
 
 class SentenceScorer:
-    """An average of small recurrent networks (GRU) that read a whole sentence both ways. They learned from one kind of
-    critique, and a gate tells whether a critique is of that kind."""
+    """An average of small recurrent networks (GRU) that read a whole sentence both ways, its evidence and its context.
+    They learned from one kind of critique, and a gate tells from the evidence whether a critique is of that kind."""
 
     def __init__(self, weights: dict[str, Any]) -> None:
         self.mean, self.scale = _array(weights["mean"]), _array(weights["scale"])
@@ -119,17 +119,20 @@ def word_scorer(columns: tuple[str, ...]) -> WordScorer:
 
 
 @cache
-def sentence_scorer(columns: tuple[str, ...]) -> SentenceScorer | None:
+def sentence_scorer(columns: tuple[str, ...], context: tuple[str, ...]) -> SentenceScorer | None:
     """The one that comes with the package; it learned from people's critiques of news summaries. None in measurements
     without it."""
-    return SentenceScorer(_weights(columns)["sentences"])
+    return SentenceScorer(_weights(columns, context)["sentences"])
 
 
-def _weights(columns: tuple[str, ...]) -> dict[str, Any]:
+def _weights(columns: tuple[str, ...], context: tuple[str, ...] | None = None) -> dict[str, Any]:
     file = resources.files("text2grad.feedback.align").joinpath("weights", "words.json")
     weights: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    if columns != tuple(weights["columns"]):
-        differ = sorted(set(columns) ^ set(weights["columns"])) or ["their order"]
+    asked, known = columns, tuple(weights["columns"])
+    if context is not None:
+        asked, known = (*columns, *context), (*known, *weights["context"])
+    if asked != known:
+        differ = sorted(set(asked) ^ set(known)) or ["their order"]
         raise InvalidData(
             f"words.json should know the evidence's columns, but differs in {', '.join(differ)}: train again"
         )

@@ -1,0 +1,72 @@
+"""Where words stand in the source, and how a critique speaks of them: numbers worked by hand."""
+
+import numpy as np
+import pytest
+
+from text2grad.feedback.align.context import CONTEXT, SourceWords, context
+from text2grad.feedback.align.evidence import Aim, tokens_of
+from text2grad.feedback.parse import parse
+
+TEXT = "Seven ships left the harbour of Kent on Monday"
+
+
+def _columns(critique: str, source: str | None) -> dict[str, dict[str, float]]:
+    """Column → word → number, where it is not 0."""
+    tokens = tokens_of(TEXT)
+    rows = context(tokens, Aim(parse(critique, TEXT)), SourceWords(source) if source else None)
+    assert rows.shape == (len(tokens), len(CONTEXT))
+    return {
+        name: {token.lower: round(float(rows[k, j]), 2) for k, token in enumerate(tokens) if rows[k, j]}
+        for j, name in enumerate(CONTEXT)
+    }
+
+
+def test_a_word_is_looked_up_beside_its_neighbours() -> None:
+    columns = _columns("Wrong.", "Ships left the harbour. In a harbourside inn in Kent nobody slept.")
+    assert columns["source_right"] == {"ships": 1, "left": 1}
+    assert columns["source_left"] == {"left": 1, "harbour": 1}
+    # "Kent" is in the source within eight content words of all three others that are there.
+    assert columns["source_near"]["kent"] == 1
+    assert "seven" not in columns["source_near"]
+    assert columns["source_count"]["ships"] == round(float(np.log(2)), 2)
+
+
+def test_words_that_only_look_like_one_of_the_source_are_told_apart() -> None:
+    columns = _columns("Wrong.", "The harbourmaster spoke.")
+    assert columns["source_alike"] == {"harbour": 1}
+    assert columns["source_count"] == {}
+
+
+def test_what_the_critique_says_instead_is_found_beside_the_word() -> None:
+    columns = _columns("It was nine ships.", "Nine ships were seen. Later that day everybody else in Kent slept.")
+    assert columns["source_new"] == {"ships": 1}
+    assert columns["told"]["seven"] == round(1 / 3, 2)
+
+
+def test_a_mention_knows_the_denial_of_its_own_sentence() -> None:
+    columns = _columns("The source does not mention the harbour. Monday is right.", "Ships left.")
+    # "not mention the harbour": three words behind the denial.
+    assert columns["denied_before"] == {"harbour": 0.33}
+    assert columns["determined"] == {"harbour": 1}
+    assert columns["part_denies"] == {"harbour": 1}
+    assert columns["verb_behind"] == {"monday": 1}
+    assert columns["in_last"] == {"monday": 1}
+
+
+def test_stretches_reach_over_function_words() -> None:
+    columns = _columns("The harbour of Kent is wrong.", "Seven ships left.")
+    assert columns["run_met"] == {"harbour": 1, "of": 1, "kent": 1}
+    assert columns["run_unsupported"] == dict.fromkeys(("harbour", "of", "kent", "on", "monday"), 1.5)
+
+
+@pytest.mark.parametrize(("critique", "meant"), [("The nationality is wrong.", True), ("The day is wrong.", False)])
+def test_nationality_is_a_kind(critique: str, meant: bool) -> None:
+    tokens = tokens_of("The Scottish captain left")
+    rows = context(tokens, Aim(parse(critique, "The Scottish captain left")), None)
+    assert rows[:, CONTEXT.index("nation")].tolist() == [0, 1, 0, 0]
+    assert bool(rows[:, CONTEXT.index("kind_nation")].any()) is meant
+
+
+def test_without_a_source_nothing_is_said_of_it() -> None:
+    columns = _columns("The harbour is wrong.", None)
+    assert not any(columns[name] for name in CONTEXT if name.startswith("source_") or name == "run_unsupported")
