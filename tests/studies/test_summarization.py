@@ -5,10 +5,13 @@ import os
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
+from studies.summarization import critics, tables
 
 from text2grad import config
 from text2grad.training.compare import CompareSettings, plan
+from text2grad.types import Completion, Example, Rollout
 
 STUDY = Path(__file__).parents[2] / "studies" / "summarization"
 ROW = {
@@ -62,6 +65,22 @@ def test_every_arm_can_be_planned(file: str, task: str, more: set[str] | None, t
     sampled = [job for job in jobs if job.kind.samples]
     assert len({job.completions * job.settings.updates for job in sampled}) == 1
     assert all(job.settings.updates // job.settings.evaluation.every >= 15 for job in sampled if job.arm != "dpo")
+
+
+def test_the_page_has_the_tables_of_the_numbers() -> None:
+    page = (STUDY / "README.md").read_text()
+    assert tables.written(page, json.loads((STUDY / "first.json").read_text())) == page
+
+
+def test_agreement_is_taken_within_a_prompt_and_within_a_sample() -> None:
+    """Two prompts at very different levels: what counts is which of a prompt's samples is better."""
+    samples = [Rollout(Example(name, "p"), Completion("", (), ())) for name in ("a", "a", "b", "b")]
+    scores = np.array([0.1, 0.3, 0.9, 0.5])
+    assert critics.within(scores, samples) == pytest.approx([-0.1, 0.1, 0.2, -0.2])
+    completion = Completion("one two three", (1, 2, 3), ((0, 3), (3, 7), (7, 13)))
+    judged = Rollout(Example("a", "p"), completion, verdicts=(1.0, -1.0, 0.0))
+    ((said, costs),) = critics.centred([judged], [[(0, 3), (4, 7), (8, 13)]], [np.array([0.3, 0.0, 0.0])])
+    assert said == pytest.approx([1, -1, 0]) and costs == pytest.approx([0.2, -0.1, -0.1])
 
 
 def test_the_small_comparison_has_equal_work(tmp_path: Path) -> None:

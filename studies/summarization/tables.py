@@ -1,0 +1,69 @@
+"""The tables of README.md, from first.json: python -m studies.summarization.tables"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+ARMS = ("rouge_l", "bleu", "support", "support_copied_0", "score", "unsupported_share", "copied", "length")
+CURVES = ("score", "rouge_l", "unsupported_share", "copied", "length")
+
+
+def arms(found: dict[str, Any]) -> str:
+    """The arms without RL, at their end."""
+    lines = [
+        "| study | arm | ROUGE-L | BLEU | `support` | `support`, `copied=0` | the study's critic | unsupported share | "
+        "copied | length |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in found["arms"]:
+        lines.append(f"| {row['study']} | `{row['arm']}` | {cells(row['metrics'], ARMS)} |")
+    return "\n".join(lines)
+
+
+def curves(found: dict[str, Any]) -> str:
+    """The two arms that got somewhere, update by update."""
+    lines = [
+        "| arm | rate | KL coefficient | update | held-out score | ROUGE-L | unsupported share | copied | length | "
+        "sampled score | KL per token |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in found["curves"]:
+        own = " | ".join("" if row[key] is None else f"{row[key]:.3f}" for key in ("sampled_score", "kl"))
+        rate = f"{row['learning_rate']:.0e}".replace("e-0", "e-")
+        setting = f"`{row['arm']}` | {rate} | {row['kl_coefficient']} | {row['update']}"
+        lines.append(f"| {setting} | {cells(row['metrics'], CURVES)} | {own} |")
+    return "\n".join(lines)
+
+
+def agreement(found: dict[str, Any]) -> str:
+    """Critics against ROUGE-L."""
+    lines = [
+        "| critic | its score, among samples of a prompt | its verdicts, among words of a sample |",
+        "|---|---|---|",
+    ]
+    for name, row in found["agreement"]["critics"].items():
+        lines.append(f"| {name} | {row['score']:.2f} | {row['words']:.2f} |")
+    return "\n".join(lines)
+
+
+def cells(metrics: dict[str, float], keys: tuple[str, ...]) -> str:
+    return " | ".join(f"{metrics[key]:.1f}" if key == "length" else f"{metrics[key]:.3f}" for key in keys)
+
+
+def written(page: str, found: dict[str, Any]) -> str:
+    """The page with its tables made anew, each between its marks."""
+    for make in (arms, curves, agreement):
+        begin, end = (f"<!-- {make.__name__}: {side} -->" for side in ("written by tables.py", "end"))
+        before, rest = page.split(begin)
+        page = f"{before}{begin}\n{make(found)}\n{end}{rest.split(end)[1]}"
+    return page
+
+
+def main() -> None:
+    page = HERE / "README.md"
+    page.write_text(written(page.read_text(), json.loads((HERE / "first.json").read_text())))
+
+
+if __name__ == "__main__":
+    main()
