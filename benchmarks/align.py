@@ -143,8 +143,8 @@ def speed(pairs: dict[str, float]) -> None:
     print(f"\n100-word completions, 400-word sources, one core: {rate:,.0f} pairs/s")
 
     long = " ".join(f"{sentence(19, draw)[:-1]} {index}." for index in range(1000))
-    places = [draw.randrange(len(long) - 60) for _ in range(200)]
-    quotes = " ".join(f'Then "{long[place : place + 50]}" is wrong.' for place in places)
+    starts = [long.index(" ", draw.randrange(len(long) - 200)) + 1 for _ in range(200)]
+    quotes = " ".join(f'Then "{long[start : long.rindex(" ", start, start + 60)]}" is wrong.' for start in starts)
     start = time.process_time()
     found = align(long, quotes)
     seconds = time.process_time() - start

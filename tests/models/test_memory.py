@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from text2grad.errors import ConfigError
 from text2grad.models import memory
 
 GIB = 2**30
@@ -21,14 +22,21 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("limit", "free"),
-    [(None, 35), ("16", 11), ("100", 35), ("", 35), ("much", 35), ("-1", 35), ("nan", 35)],
+    [(None, 35), ("16", 11), ("100", 35), ("", 35), ("16.5", 11.5)],
 )
 @pytest.mark.usefixtures("gpu")
-def test_what_can_still_be_had(monkeypatch: pytest.MonkeyPatch, limit: str | None, free: int) -> None:
+def test_what_can_still_be_had(monkeypatch: pytest.MonkeyPatch, limit: str | None, free: float) -> None:
     monkeypatch.delenv(memory.LIMIT, raising=False)
     if limit is not None:
         monkeypatch.setenv(memory.LIMIT, limit)
     assert memory.free_memory(torch.device("cuda")) == free * GIB
+
+
+@pytest.mark.parametrize("limit", ["16GB", "-1", "0", "nan"])
+def test_a_limit_that_is_no_size_is_refused(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    monkeypatch.setenv(memory.LIMIT, limit)
+    with pytest.raises(ConfigError, match=f"TEXT2GRAD_GPU_GIB should be a number of GiB above 0, got '{limit}'"):
+        memory.limit_of_process()
 
 
 def test_torch_refuses_what_is_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:

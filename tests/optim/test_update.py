@@ -307,3 +307,15 @@ def test_a_pending_update_counts_a_skipped_minibatch_out() -> None:
     assert (stats.clipped, stats.kl, stats.grad_norm, stats.steps, stats.skipped) == (2.0, 1.0, 3.0, 1, 1)
     pending.stopped = True
     assert pending.wait().steps == 0, "the step of the last minibatch was not taken"
+
+
+def test_a_fused_optimizer_goes_on_from_the_state_of_one_that_was_not() -> None:
+    """As where a run that began on a CPU is resumed on a GPU: what was saved says `fused` for itself."""
+    made = policy()
+    batch = made_batch(made)
+    found = Advantages(batch.rewards_BT, batch.mask_BT)
+    plain = torch.optim.AdamW(made.trainable().values(), lr=0.1)
+    update(made, plain, batch, found, ONE_STEP, seed=0)
+    fused = torch.optim.AdamW(made.trainable().values(), lr=0.1, fused=True)
+    fused.load_state_dict(plain.state_dict())
+    assert update(made, fused, batch, found, ONE_STEP, seed=1).steps == 1

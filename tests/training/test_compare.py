@@ -329,6 +329,21 @@ Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.
     assert outcomes.failed["b, seed 0"] == "text2grad train: no such file"
 
 
+def test_only_what_this_try_has_said_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An earlier try ran out of memory, and sampling made do with less: neither is why this one failed."""
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    note = "sampling: memory ran out, so 64 completions at once from now on"
+    (tmp_path / "python").write_text(f'#!/bin/sh\necho "{note}"\necho "text2grad train: the critic said 401"\nexit 2\n')
+    (tmp_path / "python").chmod(0o755)
+    (job,) = plan(options({"a": {}}), tmp_path / "study")[:1]
+    job.log.parent.mkdir(parents=True)
+    job.log.write_text("torch.OutOfMemoryError: CUDA out of memory.\n")
+    told: list[str] = []
+    outcomes = Scheduler([job], 1, 0, tell=told.append).run()
+    assert outcomes.failed == {job.name: "text2grad train: the critic said 401"}
+    assert not any("again alone" in words for words in told)
+
+
 def test_a_run_is_told_how_much_memory_is_counted_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said = tmp_path / "said"
     monkeypatch.setattr(schedule, "free_memory", lambda: 40.0)

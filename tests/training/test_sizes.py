@@ -106,7 +106,7 @@ def test_sampling_halves_and_draws_the_same(
     monkeypatch.setattr(sampler.decoder, "decode", limited)
     assert one.train().status == 0
     assert sampler.batch == 4
-    assert "sampling ran out of memory: 4 completions at once" in caplog.text
+    assert "sampling: memory ran out, so 4 completions at once" in caplog.text
     trainer(tmp_path / "given", "updates=2", "evaluation.every=1", "sampling.batch=4").train()
     assert weights(tmp_path / "run") == weights(tmp_path / "given")
 

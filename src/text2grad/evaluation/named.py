@@ -118,7 +118,7 @@ def support() -> list[Metric]:
         given = example.columns.get("passages") or example.columns.get("source") or prompt
         return counted(tuple(texts_in(given, "passages", 0)), prompt, text)
 
-    @lru_cache(maxsize=4096)
+    @lru_cache(maxsize=16384)
     def counted(passages: tuple[str, ...], prompt: str, text: str) -> tuple[int, int]:
         # Words of the prompt are never unsupported: a question may use words that the passages do not.
         source, asked = source_of(passages), asked_of(prompt, passages)

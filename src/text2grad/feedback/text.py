@@ -61,6 +61,8 @@ class Text:
         self.raw = raw
         self.located: dict[Any, Any] = {}
         """Quotes that were already looked for in it."""
+        self.searched = 0
+        """Characters that were searched for quotes with errors."""
 
     @cached_property
     def words(self) -> list[tuple[int, int, str]]:

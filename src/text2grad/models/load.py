@@ -57,10 +57,13 @@ def load_model(name: str, *, device: str = "cpu", dtype: str = "float32") -> tup
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
+    from text2grad.models.memory import keep_to_limit
+
     if dtype not in DTYPES:
         raise ModelError(f"dtype should be one of {', '.join(DTYPES)}, got {dtype!r}")
     kind = getattr(torch, dtype)
     device = device_named(device)
+    keep_to_limit(device)
     if (base := adapted_base(name)) is not None:
         return _with_adapter(name, *load_model(base, device=device, dtype=dtype))
     tokenizer, place, options = _tokenizer(name)
@@ -219,10 +222,8 @@ def device_named(name: str) -> str:
     """The device to use; auto: cuda where there is one. One that is not there is refused before a model is loaded."""
     import torch
 
-    from text2grad.models.memory import keep_to_limit
-
     if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
+        return "cuda" if torch.cuda.is_available() else "cpu"
     try:
         torch.empty(1, device=name)
     # torch has no common error for a device that is no word, not built in, or not there.
@@ -231,7 +232,6 @@ def device_named(name: str) -> str:
             f"device={name}: cannot be used here ({first_line(problem, named=True)}); `text2grad env` lists the "
             f"devices, and device=cpu always works"
         ) from None
-    keep_to_limit(name)
     return name
 
 

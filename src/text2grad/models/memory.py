@@ -1,15 +1,16 @@
 """Memory of a GPU that several runs share: what this process may take, and what it can still have.
 
 Enters: a device, and TEXT2GRAD_GPU_GIB, which `text2grad compare` sets to its `memory`. Leaves: bytes. With a limit a
-run measures its sizes within it, and one that goes beyond it runs out of memory alone: it halves its sizes, and no
-other run is touched.
+run measures its sizes within it, and one that goes beyond it runs out of memory alone, so that no other run is touched.
+What CUDA itself takes for a process, about half a GiB, comes on top.
 """
 
 import math
 import os
-from contextlib import suppress
 
 import torch
+
+from text2grad.errors import ConfigError
 
 LIMIT = "TEXT2GRAD_GPU_GIB"
 
@@ -21,10 +22,14 @@ def limit_of_process() -> float:
     >>> os.environ.pop(LIMIT, None) or limit_of_process()
     inf
     """
-    with suppress(ValueError):
-        if (limit := float(os.environ.get(LIMIT, "inf"))) > 0:
-            return limit * 2**30
-    return math.inf
+    said = os.environ.get(LIMIT) or "inf"
+    try:
+        limit = float(said)
+    except ValueError:
+        limit = math.nan
+    if not limit > 0:
+        raise ConfigError(f"{LIMIT} should be a number of GiB above 0, got {said!r}")
+    return limit * 2**30
 
 
 def keep_to_limit(device: torch.device | str) -> None:

@@ -191,7 +191,8 @@ def clipped_step(optimizer: torch.optim.Optimizer, max_grad_norm: float) -> Tens
     the gradients are, with one element."""
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     norm: Any = nn.utils.clip_grad_norm_(weights, max_grad_norm)
-    if getattr(optimizer, "_step_supports_amp_scaling", False) and not hasattr(norm, "full_tensor"):
+    # Asked of each group: the state of a run that began on a CPU brings its own.
+    if all(group.get("fused") for group in optimizer.param_groups) and not hasattr(norm, "full_tensor"):
         # A fused optimizer skips the step by itself, where this is 1: nobody waits for the norm.
         optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]
         try:

@@ -227,17 +227,17 @@ class ArmJob:
             every=made.evaluate_every, examples=made.evaluate_examples, critic=made.evaluate_critic
         )
 
-    def last_lines(self) -> list[str]:
-        """What its command said last."""
-        with suppress(OSError):
-            text = self.log.read_text(errors="replace")
-            return [line.strip() for line in text.splitlines() if line.strip()][-20:] or ["it wrote nothing"]
-        return ["it has no log"]
-
-    def problem(self) -> str:
-        """Why it failed: the last error in its log, which libraries follow with advice, else the last line."""
-        lines = self.last_lines()
-        return next((line for line in reversed(lines) if _ERROR.match(line)), lines[-1])[:300]
+    def problem(self, since: int = 0) -> str:
+        """Why it failed: the last error in its log, which libraries follow with advice, else the last line. `since`:
+        the bytes that earlier tries have written."""
+        try:
+            with self.log.open("rb") as file:
+                file.seek(since)
+                text = file.read().decode(errors="replace")
+        except OSError:
+            return "it has no log"
+        lines = [line.strip() for line in text.splitlines() if line.strip()] or ["it wrote nothing"]
+        return next((line for line in reversed(lines[-20:]) if _ERROR.match(line)), lines[-1])[:300]
 
 
 def plan(options: CompareSettings, folder: Path) -> list[ArmJob]:

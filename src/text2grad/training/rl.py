@@ -186,7 +186,7 @@ class Trainer(Closable):
                     if self._too_far(metrics) is None:
                         updated = self.update(step, batch, advantages, clock)
                 # A GPU is at work on the update meanwhile.
-                metrics |= describe(rollouts) | self._reward_metrics(rollouts)
+                metrics = {"update": step} | describe(rollouts) | self._reward_metrics(rollouts) | metrics
                 if learns:
                     metrics |= updated()
                     changed, moved = self.look_back(batch, advantages, rollouts, mine, clock)

@@ -34,7 +34,7 @@ class Outcomes:
     """How the runs ended."""
 
     failed: dict[str, str] = field(default_factory=dict)
-    """Name of a run → the last line that it wrote."""
+    """Name of a run → its last error, or the last line that it wrote."""
     interrupted: int = 0
     """The signal that ended the comparison."""
     late: bool = False
@@ -68,6 +68,8 @@ class Scheduler:
         # The first seeds of all arms, then the second ones: a table that is not finished has pairs to compare.
         self.waiting.sort(key=lambda job: job.turn)
         self.running: dict[ArmJob, subprocess.Popen[bytes]] = {}
+        self._said: dict[str, int] = {}
+        """Bytes in a run's log before its latest try."""
         self.alone: set[str] = set()
         """Runs that have failed for want of memory, and run alone now."""
         self.outcomes = Outcomes()
@@ -140,6 +142,7 @@ class Scheduler:
         if self.memory:  # no run takes what was counted for another
             environment["TEXT2GRAD_GPU_GIB"] = str(self.capacity if job.name in self.alone else self.memory)
         with job.log.open("ab") as log:
+            self._said[job.name] = log.tell()
             self.running[job] = subprocess.Popen(
                 [sys.executable, "-m", "text2grad", *job.words],
                 stdin=subprocess.DEVNULL,
@@ -151,23 +154,24 @@ class Scheduler:
             )
 
     def _end(self, job: ArmJob, status: int) -> None:
+        problem = job.problem(since=self._said.get(job.name, 0)) if status else ""
         if status == 0:
             try:
                 write_atomic(job.mark, f"{job.digest}\n".encode() + self.record(job) + b"\n")
-            except Text2GradError as problem:
-                self.outcomes.failed[job.name] = str(problem)
-                self.tell(f"failed: {job.name}: {problem}")
+            except Text2GradError as failure:
+                self.outcomes.failed[job.name] = str(failure)
+                self.tell(f"failed: {job.name}: {failure}")
             else:
                 self.tell(f"done: {job.name}")
         elif self.stopping:
             return
-        elif job.name not in self.alone and (status == -signal.SIGKILL or _FULL.search("\n".join(job.last_lines()))):
+        elif job.name not in self.alone and (status == -signal.SIGKILL or _FULL.search(problem)):
             self.alone.add(job.name)
             self.waiting.append(job)
             self.tell(f"out of memory: {job.name}; it is tried again alone")
         else:
-            self.outcomes.failed[job.name] = job.problem()
-            self.tell(f"failed (status {status}): {job.name}: {job.problem()}; see {job.log}")
+            self.outcomes.failed[job.name] = problem
+            self.tell(f"failed (status {status}): {job.name}: {problem}; see {job.log}")
 
     def _interrupt(self, number: int, _: object) -> None:
         """The runs save a checkpoint after their update, and end; a second signal ends them at once."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from text2grad.feedback.align.context import CONTEXT, SourceWords, context
-from text2grad.feedback.align.evidence import Aim, tokens_of
+from text2grad.feedback.align.evidence import COLUMNS, Aim, evidence, tokens_of
 from text2grad.feedback.parse import parse
 
 TEXT = "Seven ships left the harbour of Kent on Monday"
@@ -51,6 +51,15 @@ def test_a_mention_knows_the_denial_of_its_own_sentence() -> None:
     assert columns["part_denies"] == {"harbour": 1}
     assert columns["verb_behind"] == {"monday": 1}
     assert columns["in_last"] == {"monday": 1}
+
+
+@pytest.mark.parametrize("denial", ["does not", "doesn't", "doesn’t"])
+def test_a_contraction_denies_as_much(denial: str) -> None:
+    critique = f"The source {denial} mention the harbour."
+    assert _columns(critique, "Ships left.")["part_denies"] == {"harbour": 1}
+    tokens = tokens_of(TEXT)
+    rows = evidence(TEXT, tokens, Aim(parse(critique, TEXT)), None)
+    assert rows[:, COLUMNS.index("denies_source")].all()
 
 
 def test_stretches_reach_over_function_words() -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from text2grad import Alignment, AlignSettings, Critique, Quote, align
 from text2grad.config import build
-from text2grad.feedback.align.locate import exact, normalised
+from text2grad.feedback.align.locate import cuts_number, exact, normalised
 from text2grad.feedback.align.overlap import precedence, segments, standing
 from text2grad.feedback.text import Text, fold
 from text2grad.types import Span, Verdict
@@ -124,7 +124,7 @@ def test_exact_quotes_are_always_found(completion: str, data: st.DataObject) -> 
     start = data.draw(st.integers(0, len(completion) - 1))
     end = data.draw(st.integers(start + 1, len(completion)))
     quote = completion[start:end]
-    assume(quote.strip())
+    assume(quote.strip() and not cuts_number(completion, start, end))
     found = align(completion, Critique("x", (Quote(quote, "poor"),)))
     assert [span.slice(completion) for span in found.spans] == [quote]
     assert found.missed == ()
@@ -139,6 +139,7 @@ def test_exact_quotes_in_free_text_are_always_found(completion: str, data: st.Da
     end = data.draw(st.integers(start + 1, len(completion)))
     quote = completion[start:end]
     assume(quote.strip(" \"'`") and quote.strip() and not set(quote) & set("“”„〝〞〟"))
+    assume(not cuts_number(completion, start, end))
     found = align(
         completion,
         f"Here “{quote}” is wrong.",
@@ -214,3 +215,30 @@ def test_exact_quotes_are_found_in_every_kind_of_marks(marks: str, data: st.Data
     assume(len(quote) > 1 and any(character.isalnum() for character in quote))
     found = align(completion, f"This: {marks[0]}{quote}{marks[1]} is wrong.")
     assert quote in [span.slice(completion) for span in found.spans if span.provenance == "exact"]
+
+
+@pytest.mark.parametrize(
+    ("text", "quote"),
+    [
+        ("It costs 150 euros.", "50 euros"),
+        ("It costs 1,150 euros.", "150 euros"),
+        ("It took 3.5 days.", "3"),
+        ("Founded in 2024.", "Founded in 20"),
+    ],
+)
+def test_a_part_of_a_number_is_another_number(text: str, quote: str) -> None:
+    found = align(text, f'"{quote}" is wrong.')
+    assert not found.spans and [missed.quote for missed in found.missed] == [quote]
+    # A critic that says where it stands means just that.
+    start = text.index(quote)
+    (span,) = align(text, Critique("", (Quote(quote, "poor", start=start),))).spans
+    assert (span.start, span.slice(text)) == (start, quote)
+
+
+def test_many_quotes_with_errors_are_not_looked_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("text2grad.feedback.align.locate._WORK", 60)
+    text = "The harbour master spoke at noon."
+    said = ("harbor master", "mastr spoke", "spok at noon", "The harbour")
+    found = align(text, Critique("", tuple(Quote(quote, "poor") for quote in said)))
+    assert [span.slice(text) for span in found.spans] == ["The harbour", "harbour master", "master spoke"]
+    assert [(missed.quote, missed.reason) for missed in found.missed] == [("spok at noon", "not in the completion")]

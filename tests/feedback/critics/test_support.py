@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from text2grad import align
 from text2grad.errors import InvalidData
 from text2grad.feedback.critics import ask_now
-from text2grad.feedback.critics.support import SupportCritic
+from text2grad.feedback.critics.support import SupportCritic, asked_of, source_of
 from text2grad.feedback.settings import SupportSettings
 from text2grad.types import Critique
 
@@ -244,3 +244,32 @@ def test_an_item_is_judged_alone(completions: list[str]) -> None:
     critic, n = SupportCritic(), len(completions)
     together = critic([""] * n, completions, passages=[[FJORD]] * n)
     assert together == [critic([""], [text], passages=[[FJORD]])[0] for text in completions]
+
+
+PASSAGE = "Seven ships left the harbour of Brindlemoor on Monday, after a storm of three days and nights in Nor"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "left"),
+    [
+        (f"Who left? {PASSAGE}, it says.", ["who", "left", "it", "say"]),
+        # Cut off inside a word: what the prompt says in full stays there.
+        (f"Who left? {PASSAGE}thumberland.", ["who", "northumberland"]),
+        ("Norway: who left?", ["norway", "who", "left"]),
+    ],
+)
+def test_a_shown_passage_is_taken_out_of_the_prompt_as_a_whole(prompt: str, left: list[str]) -> None:
+    stems = [word.stem for word in asked_of(prompt, [PASSAGE, "Nor"]).words]
+    if "thumberland" in prompt:
+        assert set(left) <= set(stems) and len(stems) > 15
+    else:
+        assert stems == left
+
+
+def test_fewer_long_sources_are_kept() -> None:
+    long = ("word " * 2000,)
+    assert source_of(long) is source_of(long) and source_of(("A ship.",)) is source_of(("A ship.",))
+    kept = source_of(long)
+    for number in range(64):
+        source_of((f"{number} " + long[0],))
+    assert source_of(long) is not kept

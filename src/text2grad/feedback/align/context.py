@@ -37,7 +37,8 @@ _PLACES = 6
 _BESIDE, _TOGETHER = 4, 8
 """Content words: how far apart words of the completion are neighbours, and words of the source stand together."""
 _DENIES, _GRANTS = (
-    re.compile(rf"\b(?:{pattern(ENGLISH['mentions'][cue])})\b", re.IGNORECASE) for cue in ("denies", "grants")
+    re.compile(rf"\b(?:{pattern(ENGLISH['mentions'][cue])})\b{more}", re.IGNORECASE)
+    for cue, more in (("denies", "|n['’]t\\b"), ("grants", ""))
 )
 _LEADS, _PREPOSITIONS, _BEFORE, _BEHIND = (
     word_set(ENGLISH["mentions"][name]) for name in ("leads", "behind_which", "before", "behind")

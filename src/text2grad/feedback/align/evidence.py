@@ -58,8 +58,8 @@ _RIVALS = ("name", "time", "number")
 _LONGEST_SWAP = 5
 """Words on one side of a turn of phrase for replacing something."""
 _DENIES = re.compile(
-    r"\b(?:not?|n['’]t|never|nowhere|un(?:supported|verified|mentioned)|absent|makes? up|made up|adds?|"
-    r"hallucinat\w+|fabricat\w+|invent\w+)\b",
+    r"\b(?:not?|never|nowhere|un(?:supported|verified|mentioned)|absent|makes? up|made up|adds?|"
+    r"hallucinat\w+|fabricat\w+|invent\w+)\b|n['’]t\b",
     re.IGNORECASE,
 )
 """Denies that something is in the source."""

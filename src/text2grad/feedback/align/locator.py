@@ -113,7 +113,7 @@ def _read(reply: dict[str, Any] | CriticError) -> _Found:
 
 def read_quotes(text: str) -> tuple[Quote, ...]:
     """The quotes in a reply: one JSON object, perhaps after thoughts or in a code fence. `ValueError` says what it is
-    instead. Quotes without text are dropped; all others are checked against the completion later.
+    instead. Quotes without a letter or digit are dropped; all others are checked against the completion later.
 
     >>> [quote.text for quote in read_quotes('{"quotes": [{"text": "nine", "about": "the count", "verdict": "poor"}]}')]
     ['nine']
@@ -126,10 +126,13 @@ def read_quotes(text: str) -> tuple[Quote, ...]:
         body = fenced[1]
     if "{" not in body:
         raise ValueError("it holds no JSON object")
+    body = body[body.index("{") :]
     try:
-        value = json.loads(body[body.index("{") :])
+        value, end = json.JSONDecoder().raw_decode(body)
     except (ValueError, RecursionError):
         raise ValueError("it is not one whole JSON object") from None
+    if "{" in body[end:]:  # words may follow, but not another object
+        raise ValueError("it is not one whole JSON object")
     items = value.get("quotes")
     if not isinstance(items, list):
         raise ValueError("`quotes` should be a list")
@@ -142,4 +145,6 @@ def _quote(item: object) -> Quote | None:
     text, about = item.get("text"), item.get("about")
     if not isinstance(text, str) or not isinstance(about, str | None):
         raise ValueError("`text` and `about` should be texts")
-    return Quote(text, item["verdict"], comment=about or "") if text.strip() else None
+    # A mark alone ("." or "—") points nowhere.
+    pointing = any(character.isalnum() for character in text)
+    return Quote(text, item["verdict"], comment=about or "") if pointing else None

@@ -66,8 +66,9 @@ _COPIED_SENTENCE = 4
 _GAP, _SAME = 2, 0.8
 """A sentence is nearly copied if this share of it stands in a sentence of the source, with at most so many other words
 between: as many words as count as copied, or this share of that sentence, too. Chosen on DeFacto's training file."""
-_WHOLE = 80
-"""Characters of a passage that is taken out of a prompt which shows it, so that it is not indexed twice."""
+_WHOLE, _LONG = 80, 6000
+"""Characters of a passage that is taken out of a prompt which shows it, so that it is not indexed twice; of a source of
+which fewer are kept."""
 _ENGLISH = 0.2
 """Of a source in English, more than this share are function words. Verbs of other languages are not known."""
 _ARTICLES = word_set(ENGLISH["classes"]["determiner"])
@@ -351,11 +352,14 @@ class SourceIndex:
         return self.sentences[best] if best is not None and shared[best] >= 2 else None
 
 
-@lru_cache(maxsize=1024)
 def source_of(passages: tuple[str, ...]) -> SourceIndex:
-    """A source, kept, because the completions of a batch share it, and evaluations come back to it. An article of 300
-    words takes 0.2 MB."""
-    return SourceIndex(passages)
+    """A source, kept, because the completions of a batch share it, and evaluations come back to it. Per 1,000
+    characters it takes about 0.1 MB, so fewer long ones are kept."""
+    return (_short if sum(map(len, passages)) <= _LONG else _long)(passages)
+
+
+_short = lru_cache(maxsize=1024)(SourceIndex)
+_long = lru_cache(maxsize=64)(SourceIndex)
 
 
 def asked_of(prompt: str, passages: Sequence[str]) -> SourceIndex:
@@ -366,8 +370,11 @@ def asked_of(prompt: str, passages: Sequence[str]) -> SourceIndex:
     ['when', 'did', 'they', 'leav']
     """
     for passage in passages:
-        if len(passage) >= _WHOLE:  # less may be part of a word
-            prompt = prompt.replace(passage, "\n")
+        start = prompt.find(passage) if len(passage) >= _WHOLE else -1
+        end = start + len(passage)
+        # A passage that was cut off inside a word leaves the word to the prompt.
+        if start >= 0 and not prompt[:start][-1:].isalnum() and not prompt[end : end + 1].isalnum():
+            prompt = f"{prompt[:start]}\n{prompt[end:]}"
     return source_of((prompt,))
 
 

@@ -248,7 +248,7 @@ class ModelSampler:
                     raise
             # Outside of `except`: what the exception holds on to is free again here.
             self.decoder.halve()
-            log.warning("sampling ran out of memory: %d completions at once from now on", self.decoder.batch)
+            log.warning("sampling: memory ran out, so %d completions at once from now on", self.decoder.batch)
 
     def _decoded(self, prompts: Sequence[Sequence[int]], draws: "NDArray[np.float32] | None") -> list[Sampled]:
         """In batches: short prompts first, equal ones side by side."""
