@@ -180,7 +180,7 @@ def test_another_name_is_refused() -> None:
         '<think>{"quotes": []}</think>{"quotes": [{"text": "a", "about": "b", "verdict": "poor"}]}',
         '```json\n{"quotes": [{"text": "a", "about": "b", "verdict": "poor"}, {"text": " ", "verdict": "poor"}]}\n```',
         'Here it is:\n{"quotes": [{"text": "a", "about": "b", "verdict": "poor"}]}',
-        '{"quotes": [{"text": "a", "about": "b", "verdict": "poor"}, {"text": "…", "verdict": "poor"}]}\nHope it helps.',
+        '{"quotes": [{"text": "a", "about": "b", "verdict": "poor"}, {"text": "…", "verdict": "poor"}]}\nBye.',
     ],
 )
 def test_replies_that_are_read(reply: str) -> None:
