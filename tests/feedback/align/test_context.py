@@ -53,6 +53,46 @@ def test_a_mention_knows_the_denial_of_its_own_sentence() -> None:
     assert columns["in_last"] == {"monday": 1}
 
 
+def test_every_column_by_hand() -> None:
+    """Content words of the source: nine 0, ship 1, left 2, old 3, quay 4, dover 5, ship 6, left 7, harbour 8, kent 9.
+    Words of the critique: the 0 … not 3, mention 4, the 5, harbour 6, or 7, kent 8, monday 9, is 10, correct 11."""
+    columns = _columns(
+        "The source does not mention the harbour, or Kent. Monday is correct.",
+        "Nine ships left the old quay of Dover. Ships left the harbour for Kent.",
+    )
+    words = [token.lower for token in tokens_of(TEXT)]
+    wanted = {
+        "source_left": {"left": 1, "harbour": 1, "kent": 1},
+        "source_right": {"ships": 1, "left": 1, "harbour": 1},
+        "source_near": dict.fromkeys(("ships", "left", "harbour", "kent"), 1),
+        "source_count": {"ships": 1.1, "left": 1.1, "harbour": 0.69, "kent": 0.69},  # log 3, log 2
+        "source_first": {"ships": 0.9, "left": 0.8, "harbour": 0.2, "kent": 0.1},
+        "said_at": {"harbour": 0.5, "kent": 0.33, "monday": 0.25},
+        "denied_before": {"harbour": 0.33, "kent": 0.2},  # three and five words behind "not"
+        "granted_before": {"harbour": 0.5, "kent": 0.25},  # two and four behind "mention"
+        "granted_behind": {"monday": 0.5},  # two before "correct"
+        "determined": {"harbour": 1},
+        "verb_behind": {"monday": 1},
+        "listed": {"harbour": 1},
+        "in_last": {"monday": 1},
+        "denials": dict.fromkeys(words, 0.5),  # one
+        "clauses": dict.fromkeys(words, 0.67),  # two
+        "part_denies": {"harbour": 1, "kent": 1},
+        "part_grants": {"harbour": 1, "kent": 1, "monday": 1},
+        "part_words": {"harbour": 0.33, "kent": 0.33, "monday": 0.17},  # two and one of six
+        "part_met": {"harbour": 0.67, "kent": 0.67, "monday": 0.33},
+        "run_met": dict.fromkeys(("harbour", "of", "kent", "on", "monday"), 1.5),  # three words
+        "run_unsupported": {"seven": 0.5, "monday": 0.5},
+        "left_preposition": {"kent": 1, "on": 0.5, "monday": 1},
+        "right_preposition": {
+            **{"seven": 0.2, "ships": 0.25, "left": 0.33, "the": 0.5, "harbour": 1},
+            **{"of": 0.5, "kent": 1},
+        },
+    }
+    found = {name: {word: number for word, number in column.items() if number} for name, column in columns.items()}
+    assert {name: column for name, column in found.items() if column} == wanted
+
+
 @pytest.mark.parametrize("denial", ["does not", "doesn't", "doesn’t"])
 def test_a_contraction_denies_as_much(denial: str) -> None:
     critique = f"The source {denial} mention the harbour."
