@@ -85,8 +85,13 @@ def test_every_column_by_hand() -> None:
         "run_unsupported": {"seven": 0.5, "monday": 0.5},
         "left_preposition": {"kent": 1, "on": 0.5, "monday": 1},
         "right_preposition": {
-            **{"seven": 0.2, "ships": 0.25, "left": 0.33, "the": 0.5, "harbour": 1},
-            **{"of": 0.5, "kent": 1},
+            "seven": 0.2,
+            "ships": 0.25,
+            "left": 0.33,
+            "the": 0.5,
+            "harbour": 1,
+            "of": 0.5,
+            "kent": 1,
         },
     }
     found = {name: {word: number for word, number in column.items() if number} for name, column in columns.items()}
