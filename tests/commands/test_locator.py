@@ -64,6 +64,7 @@ def test_a_killed_run_resumes_within_its_budget(fault_server: Start, tmp_path: P
     fault_server(delay=0.2)
     out, dotted = tmp_path / "out.jsonl", "align." if command == "annotate" else ""
     words = [command, source(tmp_path), str(out), f"{dotted}locator=openai:m", "critics.openai.concurrency=2"]
+    words += ["critics.openai.budget.requests=14"]  # 12, and the two that may be lost
     killed(words, tmp_path, requests=5)
     sent = asked(tmp_path)
     spent = [row for row in read_jsonl(tmp_path / "out.jsonl.spent") if "sent" in row]
