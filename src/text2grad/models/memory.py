@@ -16,7 +16,7 @@ LIMIT = "TEXT2GRAD_GPU_GIB"
 
 
 def limit_of_process() -> float:
-    """Bytes; inf where there is no limit.
+    """The limit of this process in bytes; infinite if none is set.
 
     >>> import os
     >>> os.environ.pop(LIMIT, None) or limit_of_process()

@@ -433,7 +433,7 @@ def check(settings: TrainSettings) -> None:
 
 
 def nothing() -> dict[str, float]:
-    """Of an update that was not made."""
+    """No metrics: this update was not made."""
     return {}
 
 
