@@ -60,6 +60,9 @@ from typing import Any
 
 import torch
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from benchmarks.waiting import StackSampler, busy_spans, waiting
+
 from text2grad import config
 from text2grad.feedback.critics.named import critic_named
 from text2grad.feedback.critics.protocol import ask_now
@@ -166,6 +169,8 @@ class Work:
     cold: int
     updates: int
     profiled: bool
+    waiting: bool = False
+    """Whether stacks are sampled in the profiled step."""
 
     @property
     def device(self) -> str:
@@ -202,7 +207,7 @@ def work_of(args: argparse.Namespace, cold: int, updates: int) -> Work:
         # As many for a side with fewer steps: the order depends on the number.
         steps = max(args.cold + args.updates, args.rival_cold + args.rival_updates) + profiled
         given = mixed_examples(chosen.prompts * steps, args.sentences)
-    return Work(chosen, args.folder, given, cold, updates, profiled)
+    return Work(chosen, args.folder, given, cold, updates, profiled, profiled and args.waiting)
 
 
 def make_folder(args: argparse.Namespace, scratch: str) -> str:
@@ -252,7 +257,9 @@ class Watch:
     ends: list[float] = field(default_factory=list)
     memory: dict[str, float] = field(default_factory=dict)
     busy: float | None = None
+    idle: list[tuple[float, str]] = field(default_factory=list)
     profiler: Any = None
+    sampler: StackSampler | None = None
 
     def begin(self) -> None:
         self.ends.append(self._now())
@@ -270,9 +277,14 @@ class Watch:
         if self.work.profiled and done == timed:
             self.profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
             self.profiler.start()
+            self.sampler = StackSampler().__enter__() if self.work.waiting else None
         if self.work.profiled and done == timed + 1:
+            if self.sampler is not None:
+                self.sampler.__exit__()
             self.profiler.stop()
-            self.busy = busy_seconds(self.profiler)
+            spans = busy_spans(self.profiler)
+            self.busy = sum(end - start for start, end in spans) / 1e9 if spans else None
+            self.idle = waiting(spans, self.sampler.samples) if self.sampler is not None else []
         return done == self.work.steps
 
     def _now(self) -> float:
@@ -285,21 +297,8 @@ class Watch:
         timed = each[self.work.cold : self.work.cold + self.work.updates]
         seconds = sum(timed) / len(timed)
         busy = {} if self.busy is None else {"busy_seconds": self.busy, "busy_share": self.busy / seconds}
-        return {"seconds": seconds, "each": timed, "cold": each[: self.work.cold], **self.memory, **busy}
-
-
-def busy_seconds(profiler: Any) -> float | None:
-    """Time in which the device had at least one kernel or copy under way."""
-    spans = []
-    for event in profiler.profiler.kineto_results.events():
-        # Ranges that the host has marked cover idle time as well.
-        if event.device_type().name == "CUDA" and not event.is_user_annotation():
-            spans.append((event.start_ns(), event.start_ns() + event.duration_ns()))
-    total, reached = 0, 0
-    for start, end in sorted(spans):
-        total += max(0, end - max(start, reached))
-        reached = max(reached, end)
-    return total / 1e9 if spans else None
+        idle = {"waiting": self.idle[:40]} if self.idle else {}
+        return {"seconds": seconds, "each": timed, "cold": each[: self.work.cold], **self.memory, **busy, **idle}
 
 
 # --------------------------------------------------------------------------------------------------------------- ours
@@ -568,6 +567,8 @@ def tell(name: str, work: Work, found: Mapping[str, Any]) -> None:
         f"{key.replace('_', ' ')} {found[key]:.2f}" for key in ("gib", "gib_reserved", "gib_cold") if key in found
     ]
     print(f"  {', '.join(known)}", flush=True)
+    for idle, function in found.get("waiting", [])[:40]:
+        print(f"  idle {idle * 1000:6.1f} ms  {function}", flush=True)
 
 
 def measured(work: Work, side: str) -> dict[str, Any]:
@@ -613,6 +614,7 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rival-updates", type=int, help="default: as many")
     parser.add_argument("--cold", type=int, help="steps before; default: 2 on a GPU, else 1")
     parser.add_argument("--rival-cold", type=int, help="default: as many; it records nothing, so few do")
+    parser.add_argument("--waiting", action="store_true", help="say what the host did while the GPU was idle")
     parser.add_argument("--no-profile", action="store_true", help="no step under the profiler")
     parser.add_argument("--patience", type=int, default=300, help="seconds that one side may take, with --rival")
     parser.add_argument("--json", type=Path, help="write all numbers here")

@@ -49,9 +49,14 @@ def rouge() -> list[Metric]:
     """ROUGE-1, ROUGE-2 and ROUGE-L: F-measures with stemming, of the reference that is nearest by each."""
     try:
         from rouge_score.rouge_scorer import RougeScorer
+        from rouge_score.tokenizers import DefaultTokenizer
     except ModuleNotFoundError as problem:
         raise MissingExtra.of(problem, "metrics=rouge") or problem from None
-    scorer = RougeScorer(list(ROUGE.values()), use_stemmer=True)
+    # The library's own words. Stemming is most of its time, and the same references come at each evaluation.
+    tokenizer = DefaultTokenizer(use_stemmer=True)
+    tokenizer.tokenize = lru_cache(maxsize=16384)(tokenizer.tokenize)
+    tokenizer._stemmer.stem = lru_cache(maxsize=65536)(tokenizer._stemmer.stem)
+    scorer = RougeScorer(list(ROUGE.values()), tokenizer=tokenizer)
 
     @lru_cache(maxsize=4096)
     def scores(references: tuple[str, ...], text: str) -> dict[str, Any]:
