@@ -61,7 +61,7 @@ from typing import Any
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from benchmarks.waiting import StackSampler, busy_spans, waiting
+from benchmarks.waiting import StackSampler, busy_spans, kernel_seconds, waiting
 
 from text2grad import config
 from text2grad.feedback.critics.named import critic_named
@@ -171,6 +171,8 @@ class Work:
     profiled: bool
     waiting: bool = False
     """Whether stacks are sampled in the profiled step."""
+    trace: str = ""
+    """Where that step goes as a Chrome trace; empty: nowhere."""
 
     @property
     def device(self) -> str:
@@ -207,7 +209,7 @@ def work_of(args: argparse.Namespace, cold: int, updates: int) -> Work:
         # As many for a side with fewer steps: the order depends on the number.
         steps = max(args.cold + args.updates, args.rival_cold + args.rival_updates) + profiled
         given = mixed_examples(chosen.prompts * steps, args.sentences)
-    return Work(chosen, args.folder, given, cold, updates, profiled, profiled and args.waiting)
+    return Work(chosen, args.folder, given, cold, updates, profiled, profiled and args.waiting, args.trace)
 
 
 def make_folder(args: argparse.Namespace, scratch: str) -> str:
@@ -258,6 +260,7 @@ class Watch:
     memory: dict[str, float] = field(default_factory=dict)
     busy: float | None = None
     idle: list[tuple[float, str]] = field(default_factory=list)
+    kernels: list[tuple[float, int, str]] = field(default_factory=list)
     profiler: Any = None
     sampler: StackSampler | None = None
 
@@ -284,7 +287,11 @@ class Watch:
             self.profiler.stop()
             spans = busy_spans(self.profiler)
             self.busy = sum(end - start for start, end in spans) / 1e9 if spans else None
-            self.idle = waiting(spans, self.sampler.samples) if self.sampler is not None else []
+            if self.sampler is not None:
+                self.idle = waiting(spans, self.sampler.samples)
+                self.kernels = kernel_seconds(self.profiler)
+            if self.work.trace:
+                self.profiler.export_chrome_trace(self.work.trace)
         return done == self.work.steps
 
     def _now(self) -> float:
@@ -297,7 +304,7 @@ class Watch:
         timed = each[self.work.cold : self.work.cold + self.work.updates]
         seconds = sum(timed) / len(timed)
         busy = {} if self.busy is None else {"busy_seconds": self.busy, "busy_share": self.busy / seconds}
-        idle = {"waiting": self.idle[:40]} if self.idle else {}
+        idle = {"waiting": self.idle[:40], "kernels": self.kernels} if self.idle else {}
         return {"seconds": seconds, "each": timed, "cold": each[: self.work.cold], **self.memory, **busy, **idle}
 
 
@@ -569,6 +576,8 @@ def tell(name: str, work: Work, found: Mapping[str, Any]) -> None:
     print(f"  {', '.join(known)}", flush=True)
     for idle, function in found.get("waiting", [])[:40]:
         print(f"  idle {idle * 1000:6.1f} ms  {function}", flush=True)
+    for busy, times, kernel in found.get("kernels", []):
+        print(f"  busy {busy * 1000:6.1f} ms in {times:5d}  {kernel}", flush=True)
 
 
 def measured(work: Work, side: str) -> dict[str, Any]:
@@ -614,7 +623,10 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rival-updates", type=int, help="default: as many")
     parser.add_argument("--cold", type=int, help="steps before; default: 2 on a GPU, else 1")
     parser.add_argument("--rival-cold", type=int, help="default: as many; it records nothing, so few do")
-    parser.add_argument("--waiting", action="store_true", help="say what the host did while the GPU was idle")
+    parser.add_argument(
+        "--waiting", action="store_true", help="say what the host did while the GPU was idle, and which kernels it ran"
+    )
+    parser.add_argument("--trace", default="", help="write the profiled step here, as a Chrome trace (.json.gz)")
     parser.add_argument("--no-profile", action="store_true", help="no step under the profiler")
     parser.add_argument("--patience", type=int, default=300, help="seconds that one side may take, with --rival")
     parser.add_argument("--json", type=Path, help="write all numbers here")

@@ -1,7 +1,8 @@
-"""Where a GPU waits: its idle time, by what the host was doing meanwhile. Used by `step.py --waiting`.
+"""Where a GPU waits: its idle time, by what the host was doing meanwhile; and where it works, by kernel. Used by
+`step.py --waiting`.
 
 Enters: the kernels of torch's profiler, and samples of the main thread's stack, a thousand a second. Leaves: seconds of
-idle time, by the innermost function of text2grad that was running.
+idle time, by the line of the training loop and the innermost function of text2grad that was running.
 """
 
 import sys
@@ -53,6 +54,16 @@ def functions(frame: FrameType | None) -> tuple[str, ...]:
         found.append(f"{code.co_filename.rpartition('/src/')[2]}:{frame.f_lineno} {code.co_qualname}")
         frame = frame.f_back
     return tuple(found)
+
+
+def kernel_seconds(profiler: Any, most: int = 40) -> list[tuple[float, int, str]]:
+    """(seconds, how often, name) of kernels and copies, those that took most first."""
+    seconds, times = Counter[str](), Counter[str]()
+    for event in profiler.profiler.kineto_results.events():
+        if event.device_type().name == "CUDA" and not event.is_user_annotation():
+            seconds[event.name()[:100]] += event.duration_ns()
+            times[event.name()[:100]] += 1
+    return [(spent / 1e9, times[name], name) for name, spent in seconds.most_common(most)]
 
 
 def busy_spans(profiler: Any) -> list[Span]:
@@ -115,4 +126,6 @@ def waiting(
 
 def _named(stack: Sequence[str], ours: str) -> str:
     own = next((name for name in stack if name.startswith(ours)), "")
-    return own if not stack or stack[0] == own else f"{own} < {stack[0].rpartition('/')[2]}"
+    verb = next((name.partition("rl.py")[2].partition(" ")[0] for name in stack if name.endswith(" Trainer.train")), "")
+    inner = own if not stack or stack[0] == own else f"{own} < {stack[0].rpartition('/')[2]}"
+    return f"rl.py{verb} {inner}" if verb else inner

@@ -38,6 +38,9 @@ class ReferenceSettings:
     spaces). Good text does repeat names of three words."""
     thin: Annotated[Int, Ge(0)] = 20
     """With fewer different words of source than this, nothing is called unsupported: an instruction is not a source."""
+    beside: Annotated[Real, Ge(0), Le(1)] = 0.0
+    """Severity of words that the reference does not have, if nothing worse is said of them. They lower the score in any
+    case, and with this the critique says which they are. 0: it does not."""
 
 
 @settings

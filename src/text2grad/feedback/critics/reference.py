@@ -42,6 +42,7 @@ _REMARKS = {
         "poor", "is in neither the reference nor the source", "are in neither the reference nor the source"
     ),
     "repeated": Remark("poor", "repeats what was said before", "repeat what was said before"),
+    "beside": Remark("poor", "is not in the reference", "are not in the reference"),
 }
 _FUNCTION_WEIGHT = 0.25
 """Of "the", "of" and the like, against 1 for a content word. At 0, padding with them would cost nothing."""
@@ -63,6 +64,8 @@ class ReferenceCritic:
 
     def __init__(self, settings: ReferenceSettings | None = None) -> None:
         self.settings = settings or ReferenceSettings()
+        beside = _REMARKS["beside"]._replace(severity=self.settings.beside or None)
+        self._remarks = {**_REMARKS, "beside": beside}
 
     def __call__(self, prompts: Sequence[Prompt], completions: Sequence[str], **columns: Sequence[Any]) -> Critiques:
         return judge_items(prompts, completions, columns, self._judge_item)
@@ -87,7 +90,7 @@ class ReferenceCritic:
         cuts = {0, len(completion), *(end for _, end in sentences_of(text)), *(cut for _, *ab in found for cut in ab)}
         return Critique(
             _feedback(completion, found, omissions, bool(words)),
-            quotes=quotes_of(completion, found, _REMARKS),
+            quotes=quotes_of(completion, found, self._remarks),
             omissions=omissions,
             score=qualities[-1],
             quality=tuple(_at(words, qualities, sorted(cuts))),
@@ -113,8 +116,11 @@ class ReferenceCritic:
         labels: list[str | None] = []
         for word in words:
             foreign = judge_source and word.content and word.stem not in known
-            labels.append("captured" if left[word.stem] > 0 else "unsupported" if foreign else None)
-            left[word.stem] -= 1
+            beside = self.settings.beside > 0 and word.content and word.stem not in left
+            absent = "unsupported" if foreign else "beside" if beside else None
+            labels.append("captured" if left[word.stem] > 0 else absent)
+            if word.stem in left:
+                left[word.stem] -= 1
         for index in repeated(raw, words, self.settings.repeat, reference):
             labels[index] = "repeated"
         return labels
