@@ -111,7 +111,8 @@ def waiting(
     """
     if not samples or not busy:
         return []
-    idle, place = Counter[str](), 0
+    idle: dict[str, float] = {}
+    place = 0
     for start, stop in gaps(busy, busy[0][0], busy[-1][1]):
         while place + 1 < len(samples) and samples[place][0] < start:
             place += 1
@@ -120,8 +121,10 @@ def waiting(
             last += 1
         inside = samples[place : last + 1]
         for _, stack in inside:
-            idle[_named(stack, ours)] += (stop - start) / len(inside)
-    return [(nanoseconds / 1e9, name) for name, nanoseconds in idle.most_common()]
+            name = _named(stack, ours)
+            idle[name] = idle.get(name, 0.0) + (stop - start) / len(inside)
+    most_first = sorted(idle.items(), key=lambda item: -item[1])
+    return [(nanoseconds / 1e9, name) for name, nanoseconds in most_first]
 
 
 def _named(stack: Sequence[str], ours: str) -> str:

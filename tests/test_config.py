@@ -138,6 +138,10 @@ def test_a_wrong_override_says_what_to_do(overrides: list[str], message: str) ->
         ("steps: 010\n", "steps: should be a valid integer, got '010'"),
         ("steps: 1:30\n", "steps: should be a valid integer, got '1:30'"),
         ("note: \x00\n", "is not readable as YAML"),
+        ("optimizer.clip: 1\noptimizer: {clip: 2}\n", "`optimizer.clip` stands twice"),
+        ("steps: 1\nsteps.more: 2\n", "`steps.more`: `steps` holds 1, which has nothing below it to set"),
+        ("optimizer..clip: 1\n", "keys should look like `a` or `a.b`, got 'optimizer..clip'"),
+        ("optimizer.clipp: 1\n", "there is no setting `optimizer.clipp`; did you mean `optimizer.clip`?"),
         ("optimizer: {clipp: 1}\n", "there is no setting `optimizer.clipp`; did you mean `optimizer.clip`?"),
     ],
 )
@@ -147,6 +151,12 @@ def test_a_wrong_file_is_named_in_the_error(tmp_path: Path, text: str, message: 
         config.load(Training, path)
     assert str(caught.value).startswith(str(path))
     assert message in str(caught.value)
+
+
+def test_a_file_may_have_the_keys_of_a_command(tmp_path: Path) -> None:
+    path = written(tmp_path, "optimizer.clip: 2\noptimizer: {learning_rate: 1e-4}\nsteps: 7\n")
+    assert config.load(Training, path, ["optimizer.clip=3"]) == Training(Optimizer(1e-4, 3.0), steps=7)
+    assert config.read(path) == {"optimizer": {"learning_rate": 1e-4, "clip": 2}, "steps": 7}
 
 
 def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:

@@ -141,7 +141,8 @@ def _as_meant(cls: type, tree: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read(path: str | Path, cls: type | None = None, warn: Callable[[str], None] = _warn) -> dict[str, Any]:
-    """One YAML mapping from a file; with the class that it is for, old keys are renamed."""
+    """One YAML mapping from a file, where `a.b: c` is also understood; with the class that it is for, old keys are
+    renamed."""
     try:
         with Path(path).open("rb") as file:
             data = file.read(_LARGEST + 1)  # a device may have no end
@@ -157,7 +158,21 @@ def read(path: str | Path, cls: type | None = None, warn: Callable[[str], None] 
         return {}
     if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
         raise ConfigError(f"{path}: should be `key: value` lines, got {shorten(tree)}")
+    tree = _branched(tree, str(path))
     return tree if cls is None else renamed(cls, tree, str(path), warn)
+
+
+def _branched(tree: dict[str, Any], source: str) -> dict[str, Any]:
+    """With `a.b: c` lines as what they mean among the words of a command."""
+    result = {key: value for key, value in tree.items() if "." not in key}
+    for key in (key for key in tree if "." in key):
+        parts = key.split(".")
+        if not all(parts):
+            raise ConfigError(f"{source}: keys should look like `a` or `a.b`, got {key!r}")
+        if parts[-1] in (_branch(result, parts[:-1]) or {}):
+            raise ConfigError(f"{source}: `{key}` stands twice")
+        _put(result, parts, tree[key], f"{source}: `{key}`")
+    return result
 
 
 def renamed(cls: type, tree: Mapping[str, Any], source: str, warn: Callable[[str], None] = _warn) -> dict[str, Any]:

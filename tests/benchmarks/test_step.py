@@ -3,15 +3,12 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from benchmarks.step import (
     Watch,
     Work,
     arguments,
-    busy_seconds,
     main,
     make_folder,
     measure_ours,
@@ -50,20 +47,6 @@ def test_a_real_model_has_the_shape_that_is_said() -> None:
     assert (settings.prompts, settings.completions, settings.update.minibatches) == (32, 4, 4), "ours, theirs, ours"
     assert settings.policy.precision == "bfloat16" and settings.policy.lora.rank == 0 and settings.kl.coefficient > 0
     assert len(work.examples) == 5 * 32, "each step has prompts of its own"
-
-
-def test_busy_time_counts_overlaps_once_and_leaves_out_what_the_host_marked() -> None:
-    def event(start: int, length: int, kind: str = "CUDA", marked: bool = False) -> Any:
-        return SimpleNamespace(
-            start_ns=lambda: start,
-            duration_ns=lambda: length,
-            device_type=lambda: SimpleNamespace(name=kind),
-            is_user_annotation=lambda: marked,
-        )
-
-    events = [event(50, 10), event(0, 20), event(10, 20), event(12, 3), event(0, 90, "CPU"), event(0, 99, marked=True)]
-    profiler = SimpleNamespace(profiler=SimpleNamespace(kineto_results=SimpleNamespace(events=lambda: events)))
-    assert busy_seconds(profiler) == pytest.approx(40e-9)  # 0 to 30, 50 to 60
 
 
 def test_cold_steps_stand_apart(tmp_path: Path) -> None:

@@ -4,10 +4,11 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from studies.summarization import critics, tables
+from studies.summarization import choose, critics, tables
 
 from text2grad import config
 from text2grad.training.compare import CompareSettings, plan
@@ -65,6 +66,26 @@ def test_every_arm_can_be_planned(file: str, task: str, more: set[str] | None, t
     sampled = [job for job in jobs if job.kind.samples]
     assert len({job.completions * job.settings.updates for job in sampled}) == 1
     assert all(job.settings.updates // job.settings.evaluation.every >= 15 for job in sampled if job.arm != "dpo")
+
+
+def test_settings_are_chosen_by_a_rule() -> None:
+    def row(arm: str, rouge_l: float, length: float = 10, copied: float = 0.1, **more: int) -> dict[str, Any]:
+        metrics = {"rouge_l": rouge_l, "length": length, "copied": copied}
+        return {"arm": arm, "seed": 0, "update": 9, "metrics": metrics} | more
+
+    rows = [row("sft", 0.2), row("scalar_a", 0.3), row("scalar_b", 0.4, length=12.5), row("text2grad_a", 0.2)]
+    rows += [row("text2grad_b", 0.4, copied=0.13), row("text2grad_c", 0.9, update=3), row("text2grad_c", 0.1)]
+    assert choose.chosen(rows) == {"scalar": "scalar_a", "text2grad": "text2grad_a"}, "the others grow, or copy"
+    # The mean over seeds counts; where every arm of a family has grown, the best of them.
+    rows = [row("sft", 0.2), row("scalar_a", 0.3), row("scalar_a", 0.6, seed=1), row("scalar_b", 0.4)]
+    rows += [row("text2grad_a", 0.3, length=7.9), row("text2grad_b", 0.4, length=12.1)]
+    assert choose.chosen(rows) == {"scalar": "scalar_a", "text2grad": "text2grad_b"}
+    arms = {"scalar_a": {"start": "sft", "update": {"learning_rate": 2e-4}, "kl.coefficient": 0.2}}
+    assert choose.words(arms, {"scalar": "scalar_a"}) == [
+        "arms.scalar.start=sft",
+        "arms.scalar.update.learning_rate=0.0002",
+        "arms.scalar.kl.coefficient=0.2",
+    ]
 
 
 def test_the_page_has_the_tables_of_the_numbers() -> None:

@@ -139,6 +139,20 @@ def test_words_of_the_source_are_not_unsupported_wherever_it_stands() -> None:
     assert said(judge(text, source=SOURCE.replace("barges", "boats")), "poor") == ["barges"]
 
 
+def test_words_that_the_reference_does_not_have_are_named_if_asked_for() -> None:
+    text = "Two barges left the harbour. Atlantis left, too."
+    plain, asked = judge(text, source=SOURCE), judge(text, source=SOURCE, settings=ReferenceSettings(beside=0.5))
+    assert plain is not None and asked is not None
+    # "Atlantis" is in neither text, which is worse: no severity. The second "left" is said too often, and not new.
+    assert [(quote.text, quote.severity) for quote in asked.quotes if quote.verdict == "poor"] == [
+        ("Two barges", 0.5),
+        ("Atlantis", None),
+    ]
+    assert said(plain, "poor") == ["Atlantis"]
+    assert "“Two barges” is not in the reference." in asked.feedback
+    assert asked.score == plain.score, "they cost the same either way"
+
+
 def test_a_bare_instruction_is_no_source() -> None:
     assert said(judge("Dragons came.", prompt="Summarise."), "poor") == []
     assert said(judge("Dragons came.", prompt="Summarise.", settings=ReferenceSettings(thin=0)), "poor") == [

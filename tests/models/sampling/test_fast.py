@@ -16,7 +16,8 @@ from tests.models.sampling import makers
 from tests.models.sampling.makers import END, PAD, build, some_prompts, some_uniforms, with_lora
 from tests.models.sampling.test_samplers import LENGTHS, assert_fresh, assert_greedy, make
 from text2grad.errors import UnsupportedModel
-from text2grad.models.sampling import ModelSampler, SamplingSettings
+from text2grad.models import products
+from text2grad.models.sampling import ModelSampler, SamplingSettings, sampler_for
 from text2grad.models.sampling.fast import GROWTH, SLACK, FastDecoder, alike
 from text2grad.models.sampling.steps import DecodingState, Replays, advance, emit, logits_of, new_state, prefill, step
 from text2grad.models.sampling.weights import Weights
@@ -76,6 +77,22 @@ def test_adapters_of_other_kinds_are_not_merged_wrongly(option: dict[str, bool],
     model = get_peft_model(build("llama-biases"), LoraConfig(r=2, target_modules=["q_proj", "down_proj"], **option))
     with pytest.raises(UnsupportedModel, match=reason):
         fast(model)(some_prompts((3,)), None)
+
+
+@pytest.mark.parametrize(
+    "multiplies, precision, wanted",
+    [(True, "bfloat16", "bfloat16"), (False, "bfloat16", "float32"), (True, "float32", "float32")],
+)
+def test_a_run_in_bf16_samples_in_it_where_the_processor_multiplies_it(
+    multiplies: bool, precision: str, wanted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "multiplies_bf16", lambda: multiplies)
+    model, prompts = build("llama-gqa-tied"), some_prompts((3, 5))
+    policy = SimpleNamespace(model=model, value_head=None, options=SimpleNamespace(precision=precision))
+    sampler = sampler_for(policy, SamplingSettings(max_new_tokens=4), end_ids=[END], pad_id=PAD)
+    assert isinstance(sampler, ModelSampler)
+    assert_fresh(model, prompts, sampler(prompts, some_uniforms(2, 4)), within=0.3)
+    assert isinstance(sampler.decoder, FastDecoder) and sampler.decoder.weights.dtype == getattr(torch, wanted)
 
 
 def test_a_merged_adapter_counts_once() -> None:

@@ -78,9 +78,10 @@ class SamplingSettings:
     prefill_tokens: Annotated[Int, Ge(1)] = 16384
     """Prompt tokens, padding included, that `fast` reads at once: bounds the memory of the first pass."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Precision of sampling; auto: the model's own, and bfloat16 on a GPU in a run with policy.precision=bfloat16. The
-    softmax is always float32. Sampled log-probs in bfloat16 differ slightly from those of a training pass. With vllm
-    and policy.lora.rank=0: the precision of the weights that servers get; auto: as they are held."""
+    """Precision of sampling. auto: the model's own; bfloat16 in a run with policy.precision=bfloat16, on a GPU or a CPU
+    with bf16 instructions. The softmax is always float32. Sampled log-probs in bfloat16 differ slightly from those of a
+    training pass. With vllm and policy.lora.rank=0: the precision of the weights that servers get; auto: as they are
+    held."""
 
     def __post_init__(self) -> None:
         if (self.sampler in SERVED) != bool(self.url):
@@ -167,11 +168,18 @@ def sampler_for(
     own = find_plugin(settings.sampler, dict.fromkeys(("auto", "fast", "plain", *SERVED)), "sampling.sampler")
     if own is None:
         trained_in = getattr(getattr(policy, "options", None), "precision", "float32")
-        if settings.dtype == "auto" and trained_in == "bfloat16" and policy.model.device.type == "cuda":
+        if settings.dtype == "auto" and trained_in == "bfloat16" and _fast_in_bf16(policy.model.device):
             settings = replace(settings, dtype="bfloat16")
         return ModelSampler(policy.model, settings, end_ids=end_ids, pad_id=pad_id, value_head=policy.value_head)
     sampler: Sampler = own(policy, settings, end_ids=end_ids, pad_id=pad_id)
     return sampler
+
+
+def _fast_in_bf16(device: Any) -> bool:
+    """Whether the device multiplies bf16 matrices faster than those of 32 bits."""
+    from text2grad.models.products import multiplies_bf16
+
+    return device.type == "cuda" or (device.type == "cpu" and multiplies_bf16())
 
 
 class ModelSampler:
