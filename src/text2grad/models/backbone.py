@@ -68,13 +68,19 @@ class Backbone(nn.Module):
             self.base.gradient_checkpointing_enable({"use_reentrant": False})
             self.base.enable_input_require_grads()
         _check_head(self)
-        if options.compile:
-            # Policy and reference, with gradients and without: each has its program, and more than torch's usual 8 are
-            # better than to go on without any.
-            torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, PROGRAMS)
-            for layer in self.layers():
-                # Lengths differ from one micro-batch to the next: one program for all of them.
-                layer.compile(dynamic=True)
+        self._count = sum(weight.numel() for weight in self.model.parameters())
+        self.compile_layers()
+
+    def compile_layers(self) -> None:
+        """With `policy.compile`. A copy of a model is not compiled: ask again for it."""
+        if not self.options.compile:
+            return
+        # Policy and reference, with gradients and without: each has its program, and more than torch's usual 8 are
+        # better than to go on without any.
+        torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, PROGRAMS)
+        for layer in self.layers():
+            # Lengths differ from one micro-batch to the next: one program for all of them.
+            layer.compile(dynamic=True)
 
     @property
     def base(self) -> Any:
@@ -221,7 +227,7 @@ class Backbone(nn.Module):
         if wanted == "always":
             return True
         alone = not (torch.distributed.is_available() and torch.distributed.is_initialized())
-        return alone and sum(weight.numel() for weight in self.model.parameters()) < SMALL
+        return alone and self._count < SMALL
 
     def release(self) -> None:
         """Let go of the memory that recorded passes hold."""

@@ -35,6 +35,21 @@ def without_plans() -> None:
 
 
 @contextmanager
+def one_thread(device: torch.device) -> Iterator[None]:
+    """For work on a CPU's tensors beside a GPU: they are small, and waking a pool of threads can take longer than the
+    work itself, while the GPU waits. Changes nothing where the device is the CPU."""
+    before = torch.get_num_threads()
+    if device.type == "cpu" or before == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
 def gathered_ends(policy: Any) -> Iterator[None]:
     """For calls of parts of a sharded policy, not of the policy itself: embeddings, last norm, vocabulary projection
     and value head are whole here; layers gather themselves. Changes nothing for a policy that is not sharded."""

@@ -123,6 +123,7 @@ class Reference:
         if not policy.options.lora.rank:
             self.copy = copy.deepcopy(policy).requires_grad_(False).eval()
             self.copy.value_head = None
+            self.copy.backbone.compile_layers()
 
     def logprobs(self, batch: Batch, size: int, world: World = ALONE) -> Tensor:
         return self.read(batch, size, world).wait()[0]

@@ -30,7 +30,7 @@ from text2grad.errors import ConfigError, RunError
 from text2grad.evaluation.metrics import RUNNING, describe, metric_infos
 from text2grad.evaluation.named import metrics_named
 from text2grad.feedback.critics.protocol import Critic
-from text2grad.models.modes import evaluating, memory_named
+from text2grad.models.modes import evaluating, memory_named, one_thread
 from text2grad.models.parallel import shard
 from text2grad.models.policy import PendingForward, Policy, Reference
 from text2grad.models.sampling import Seed
@@ -185,11 +185,12 @@ class Trainer(Closable):
                     metrics |= self._advantage_metrics(batch, advantages)
                     if self._too_far(metrics) is None:
                         updated = self.update(step, batch, advantages, clock)
-                # A GPU is at work on the update meanwhile.
+                    looked = self.look_back(batch, advantages, rollouts, mine, clock)
+                # A GPU is at work on both meanwhile.
                 metrics = {"update": step} | describe(rollouts) | self._reward_metrics(rollouts) | metrics
                 if learns:
                     metrics |= updated()
-                    changed, moved = self.look_back(batch, advantages, rollouts, mine, clock)
+                    changed, moved = looked()
                     logged, metrics = logged + changed, metrics | moved
                 held_out = []
                 if self._is_evaluated(step):
@@ -219,7 +220,6 @@ class Trainer(Closable):
     ) -> None:
         """Start the passes over sampled completions that the update needs: values, the reference's log-probs, and the
         policy's own where sampling rounds differently. `collate` waits for them."""
-        batch = collate_ids(prompts, texts, groups=groups) if texts else blank()
         measured = kl.needs_reference(self.settings.kl) or self._is_evaluated(step)
         reads: dict[str, tuple[Policy | Reference, int]] = {}
         if self.estimator.needs_values and not valued:
@@ -230,7 +230,9 @@ class Trainer(Closable):
                 reads["own_BT"] = self.policy, 0
         if self.writer.other_engine:
             reads["own_BT"] = self.policy, 0
-        with clock("forward"), memory_named("reading completions", "update.micro_batch"), evaluating(self.policy):
+        named, alone = memory_named("reading completions", "update.micro_batch"), one_thread(self.world.device)
+        with clock("forward"), named, evaluating(self.policy), alone:
+            batch = collate_ids(prompts, texts, groups=groups) if texts else blank()
             self.sizes.settle(self.policy, self.optimizer, batch, self.settings.update.minibatches)
             models = dict.fromkeys(of for of, _ in reads.values())  # one pass each, whatever is wanted of it
             found = self.sizes.within_memory(lambda size: {of: of.read(batch, size, self.world) for of in models})
@@ -239,10 +241,11 @@ class Trainer(Closable):
     def collate(self, mine: Sequence[Rollout], clock: Clock) -> Batch:
         """The scored rollouts of this process as tensors, with what `read` has found of them."""
         places = [place for place, rollout in enumerate(mine) if rollout.scored]
-        # Where only the others have something to learn from, this process takes part with a row that counts nothing.
-        batch = collate([mine[place] for place in places]) if places else blank()
-        batch = replace(batch, rewards_BT=batch.rewards_BT / self.reward_function.spread)
-        with clock("forward"):
+        with clock("forward"), one_thread(self.world.device):
+            # Where only the others have something to learn from, this process takes part with a row that counts
+            # nothing.
+            batch = collate([mine[place] for place in places]) if places else blank()
+            batch = replace(batch, rewards_BT=batch.rewards_BT / self.reward_function.spread)
             found: dict[str, Tensor] = {}
             for name, (reading, part) in self._readings.items():
                 stream_BT = reading.wait()[part]
@@ -264,13 +267,15 @@ class Trainer(Closable):
         if batch.reference_BT is None:
             return {}
         # Of each sampled token: unbiased, and never negative.
-        kl_BT = approximate_kl(batch.reference_BT, _own(batch))
-        return {"kl/reference": float(masked_mean(kl_BT, batch.mask_BT, self.world))}
+        with one_thread(self.world.device):
+            kl_BT = approximate_kl(batch.reference_BT, _own(batch))
+            return {"kl/reference": float(masked_mean(kl_BT, batch.mask_BT, self.world))}
 
     def advantages(self, batch: Batch) -> Advantages:
         coefficient, resolution = self.settings.kl.coefficient, kl.RESOLUTION[self.settings.policy.precision]
-        penalty_BT = kl.kl_penalty(_own(batch), batch.reference_BT, coefficient, resolution)
-        return self.estimator(batch, penalty_BT, self.settings.advantage, self.world)
+        with one_thread(self.world.device):
+            penalty_BT = kl.kl_penalty(_own(batch), batch.reference_BT, coefficient, resolution)
+            return self.estimator(batch, penalty_BT, self.settings.advantage, self.world)
 
     def update(self, step: int, batch: Batch, advantages: Advantages, clock: Clock) -> Numbers:
         """Start the update, which a GPU may still be at work on when this returns. Gives what waits for it, and then
@@ -278,7 +283,7 @@ class Trainer(Closable):
         options = self.settings.update
         rate = set_rate(self.optimizer, step, self.settings.updates, options)
         seed = int(np.random.SeedSequence([self.settings.seed, step]).generate_state(1)[0])
-        with clock("update"), learning(self.module):
+        with clock("update"), learning(self.module), one_thread(self.world.device):
             pending = begin_update(
                 self.module,
                 self.optimizer,
@@ -305,32 +310,42 @@ class Trainer(Closable):
         everybody: Sequence[Rollout],
         mine: Sequence[Rollout],
         clock: Clock,
-    ) -> tuple[list[Rollout], dict[str, float]]:
-        """(rollouts to log, with what the update did to them; where log-probs moved)."""
+    ) -> Callable[[], tuple[list[Rollout], dict[str, float]]]:
+        """Start a pass over some rollouts after the update. Gives what waits for it, and then says (rollouts to log,
+        with what the update did to them; where log-probs moved)."""
         options, world = self.settings, self.world
         scored = [rollout.index for rollout in everybody if rollout.scored]
         logged = evenly(scored, options.log.rollouts, options.completions)
         wanted = logged | evenly(scored, options.log.locality, options.completions)
         if not wanted:
-            return [], {}
-        with clock("forward"), memory_named("reading completions", "update.micro_batch"), evaluating(self.policy):
-            after, moved = self.sizes.within_memory(
+            return lambda: ([], {})
+        named, alone = memory_named("reading completions", "update.micro_batch"), one_thread(self.world.device)
+        with clock("forward"), named, evaluating(self.policy), alone:
+            pending = self.sizes.within_memory(
                 lambda size: locality.look_back(self.policy, batch, advantages, wanted, size, world)
             )
-        if not all(map(math.isfinite, (number for _, logprobs in after.values() for number in logprobs))):
-            raise RunError(
-                "after this update log-probs are not finite: the weights have run away. Lower update.learning_rate or "
-                "update.weight_decay, and start in another folder"
-            )
-        changed = [
-            replace(rollout, advantages=tuple(after[rollout.index][0]), logprobs_after=tuple(after[rollout.index][1]))
-            for rollout in mine
-            if rollout.index in logged & after.keys()
-        ]
-        with clock("critic"):
-            explained = self.reward_function.explain(changed)
-        gathered = [rollout for part in world.all_gather(explained) for rollout in part]
-        return sorted(gathered, key=lambda rollout: rollout.index), moved
+
+        def looked() -> tuple[list[Rollout], dict[str, float]]:
+            with clock("forward"), one_thread(world.device):
+                after, moved = pending()
+            if not all(map(math.isfinite, (number for _, logprobs in after.values() for number in logprobs))):
+                raise RunError(
+                    "after this update log-probs are not finite: the weights have run away. Lower update.learning_rate "
+                    "or update.weight_decay, and start in another folder"
+                )
+            changed = [
+                replace(
+                    rollout, advantages=tuple(after[rollout.index][0]), logprobs_after=tuple(after[rollout.index][1])
+                )
+                for rollout in mine
+                if rollout.index in logged & after.keys()
+            ]
+            with clock("critic"):
+                explained = self.reward_function.explain(changed)
+            gathered = [rollout for part in world.all_gather(explained) for rollout in part]
+            return sorted(gathered, key=lambda rollout: rollout.index), moved
+
+        return looked
 
     def measure_hindsight(self, step: int, everybody: Sequence[Rollout], mine: Sequence[Rollout]) -> dict[str, float]:
         """How much of what was paid later tokens explain, on some rollouts that are written anew in part."""

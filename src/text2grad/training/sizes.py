@@ -104,10 +104,22 @@ def in_equal_parts(most: int, fit: int, group: int) -> int:
 
 
 def fitting(policy: Policy, batch: Batch, memory: float) -> int:
-    """Completions of which a pass with gradients keeps no more than this in memory, by a trial with those of the
-    longest prompt, and that hold no more tokens than a GPU is faster for, on the average."""
-    longest = int((batch.prompt_B + batch.lengths_B).argmax())
-    trial = batch.rows((batch.group_B == batch.group_B[longest]).nonzero()[:, 0])
+    """Completions of which a pass with gradients keeps no more than this in memory, by trials with the longest ones,
+    and that hold no more tokens than a GPU is faster for, on the average."""
+    total_B = batch.prompt_B + batch.lengths_B
+    longest = sorted({*batch.group_B.tolist()}, key=lambda group: -int(total_B[batch.group_B == group].max()))
+    trials = []
+    for groups in (longest[:1], longest[:2]):
+        rows = torch.isin(batch.group_B, torch.tensor(groups, device=batch.group_B.device)).nonzero()[:, 0]
+        trials.append((len(rows), _kept(policy, batch.rows(rows))))
+    prompts = {group: int(length) for group, length in zip(batch.group_B.tolist(), batch.prompt_B, strict=True)}
+    tokens = sum(prompts.values()) + int(batch.lengths_B.sum())
+    most = MOST_RECORDED if policy.backbone.packs() and policy.backbone.records() else MOST_TOKENS
+    return max(1, int(min(rows_within(memory, *trials), most * len(batch) / tokens)))
+
+
+def _kept(policy: Policy, trial: Batch) -> int:
+    """Bytes that a pass over these rows keeps for its backward pass."""
     before = torch.cuda.memory_allocated(policy.device)
     with torch.random.fork_rng(devices=[policy.device]), torch.enable_grad():
         policy.train()
@@ -115,11 +127,19 @@ def fitting(policy: Policy, batch: Batch, memory: float) -> int:
         policy.eval()
     taken = torch.cuda.memory_allocated(policy.device) - before
     del kept
-    by_memory = memory * len(trial) / max(taken, 1)
-    groups = {group: int(length) for group, length in zip(batch.group_B.tolist(), batch.prompt_B, strict=True)}
-    tokens = sum(groups.values()) + int(batch.lengths_B.sum())
-    most = MOST_RECORDED if policy.backbone.packs() and policy.backbone.records() else MOST_TOKENS
-    return max(1, int(min(by_memory, most * len(batch) / tokens)))
+    return taken
+
+
+def rows_within(memory: float, small: tuple[int, float], large: tuple[int, float]) -> float:
+    """How many rows fit, by two trials of (rows, bytes). Every pass takes something whatever its rows, weights in the
+    precision of the pass above all. Where the trials do not tell it apart, the rows are said to take everything.
+
+    >>> rows_within(100, (4, 28), (8, 36)), rows_within(100, (4, 28), (4, 28)), rows_within(100, (4, 40), (8, 40))
+    (40.0, 14.285714285714286, 20.0)
+    """
+    (few, less), (many, more) = small, large
+    each = (more - less) / (many - few) if many > few and more > less else max(more, 1) / many
+    return (memory - max(more - many * each, 0)) / each
 
 
 def _still_to_come(optimizer: torch.optim.Optimizer) -> float:

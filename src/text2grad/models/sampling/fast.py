@@ -24,6 +24,7 @@ from text2grad.models.sampling import Ended, Sampled, SamplingSettings
 from text2grad.models.sampling.plain import AT_ONCE, as_sampled, values_of
 from text2grad.models.sampling.steps import DecodingState, Replays, advance, emit, logits_of, new_state, prefill, step
 from text2grad.models.sampling.weights import Weights
+from text2grad.optim.batch import sent
 
 log = logging.getLogger("text2grad")
 
@@ -163,7 +164,7 @@ class FastDecoder:
         needs and nobody asked for are finished from the start."""
         state.finished_B.zero_()
         state.finished_B[len(prompts) :] = True
-        for tensor in (state.step_1, state.lengths_B, state.position_B):
+        for tensor in (state.step_1, state.lengths_B, state.position_B, state.prompt_B):
             tensor.zero_()
         state.ids_BT.fill_(self.pad_id)
         hidden_BH = self.weights.embed.new_zeros(len(state.ids_B), self.weights.embed.shape[1])
@@ -180,7 +181,7 @@ class FastDecoder:
             which_R = torch.tensor([place[prompt] for prompt in prompts[row:stop]])
             lengths_U = torch.tensor([len(prompt) for prompt in chunk])
             ids_UP = pad_sequence([torch.tensor(prompt) for prompt in chunk], batch_first=True)
-            ids_UP, lengths_U, which_R = (numbers.to(hidden_BH.device) for numbers in (ids_UP, lengths_U, which_R))
+            ids_UP, lengths_U, which_R = (sent(numbers, hidden_BH.device) for numbers in (ids_UP, lengths_U, which_R))
             hidden_BH[row:stop] = prefill(self.weights, state, ids_UP, lengths_U, which_R, row)
         return hidden_BH
 

@@ -32,7 +32,7 @@ def layers(weights: Weights, state: DecodingState, hidden_BH: Tensor) -> None:
     for layer, cache_BSC in zip(weights.layers, state.cache, strict=True):
         normed_BH = norm(hidden_BH, layer.attention_norm, shape.eps)
         qkv_BC = functional.linear(normed_BH, layer.qkv, layer.qkv_bias)
-        attended_BC = attend(qkv_BC, cos_SD, sin_SD, cache_BSC, state.position_B, shape)
+        attended_BC = attend(qkv_BC, cos_SD, sin_SD, cache_BSC, state, shape)
         add_product(hidden_BH, attended_BC, layer.out, layer.out_bias)
         normed_BH = norm(hidden_BH, layer.mlp_norm, shape.eps)
         gate_up_BC = functional.linear(normed_BH, layer.gate_up, layer.gate_up_bias)
@@ -40,16 +40,18 @@ def layers(weights: Weights, state: DecodingState, hidden_BH: Tensor) -> None:
 
 
 def attend(
-    qkv_BC: Tensor, cos_SD: Tensor, sin_SD: Tensor, cache_BSC: Tensor, position_B: Tensor, shape: Shape
+    qkv_BC: Tensor, cos_SD: Tensor, sin_SD: Tensor, cache_BSC: Tensor, state: DecodingState, shape: Shape
 ) -> Tensor:
     """Rotate queries and keys to their positions, put keys and values into the cache, attend to all up to them:
-    (B, query_heads·head_dim). A program per row and key head reads the cache once for the queries that share it."""
+    (B, query_heads·head_dim). A program per row and key head reads the cache once for the queries that share it. Rows
+    of one prompt run side by side and read the same places, so most of what they read is in the GPU's cache."""
     rows, places, _ = cache_BSC.shape
     group = shape.query_heads // shape.kv_heads
     out_BC = qkv_BC.new_empty(rows, shape.query_heads * shape.head_dim)
     head = max(16, triton.next_power_of_2(shape.head_dim))
     _attend[rows, shape.kv_heads](
-        qkv_BC, cos_SD, sin_SD, cache_BSC, position_B, out_BC, shape.scaling * LOG2_E, places,
+        qkv_BC, cos_SD, sin_SD, cache_BSC, state.position_B, state.prompt_B, state.prompt_row_B, out_BC,
+        shape.scaling * LOG2_E, places,
         QUERY_HEADS=shape.query_heads, KV_HEADS=shape.kv_heads, GROUP=group,
         GROUP_UP=max(16, triton.next_power_of_2(group)), D=shape.head_dim, D_UP=head,
         PLACES=PLACES if head * qkv_BC.element_size() <= 256 else PLACES // 2, num_warps=4, num_stages=2,
@@ -59,12 +61,12 @@ def attend(
 
 @triton.jit(do_not_specialize=["places"])
 def _attend(
-    qkv, cos, sin, cache, position, out, scale, places,
+    qkv, cos, sin, cache, position, prompt, prompt_row, out, scale, places,
     QUERY_HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, GROUP_UP: tl.constexpr,
     D: tl.constexpr, D_UP: tl.constexpr, PLACES: tl.constexpr,
 ):  # fmt: skip
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    here = tl.load(position + row).to(tl.int32)
+    here, length = tl.load(position + row).to(tl.int32), tl.load(prompt + row).to(tl.int32)
     d, g = tl.arange(0, D_UP), tl.arange(0, GROUP_UP)
     swapped = tl.where(d < D // 2, d + D // 2, d - D // 2)
     in_d = d < D
@@ -82,9 +84,10 @@ def _attend(
     kind = v_D.dtype
     q_GD, k_D = q_GD.to(kind), k_D.to(kind)
     width: tl.constexpr = 2 * KV_HEADS * D
-    kept = cache + row * places * width + head * D
-    tl.store(kept + here * width + d, k_D, in_d)
-    tl.store(kept + here * width + KV_HEADS * D + d, v_D, in_d)
+    mine_at, prompt_at = row * places * width, tl.load(prompt_row + row) * places * width
+    kept = cache + head * D
+    tl.store(kept + mine_at + here * width + d, k_D, in_d)
+    tl.store(kept + mine_at + here * width + KV_HEADS * D + d, v_D, in_d)
     # The new token comes from registers and is the first to be looked at; the cache gives those before it.
     most_G = tl.sum(q_GD.to(tl.float32) * k_D.to(tl.float32)[None, :], 1) * scale
     sum_G = tl.full((GROUP_UP,), 1.0, tl.float32)
@@ -92,8 +95,9 @@ def _attend(
     for start in range(0, here, PLACES):
         s = start + tl.arange(0, PLACES)
         before = s < here
-        k_SD = tl.load(kept + s[:, None] * width + d[None, :], before[:, None] & in_d[None, :], 0.0)
-        v_SD = tl.load(kept + s[:, None] * width + KV_HEADS * D + d[None, :], before[:, None] & in_d[None, :], 0.0)
+        k_SD = kept + (tl.where(s < length, prompt_at, mine_at) + s * width)[:, None] + d[None, :]
+        v_SD = tl.load(k_SD + KV_HEADS * D, before[:, None] & in_d[None, :], 0.0)
+        k_SD = tl.load(k_SD, before[:, None] & in_d[None, :], 0.0)
         # ieee: float32 stays float32, not TF32.
         score_GS = tl.dot(q_GD, tl.trans(k_SD), input_precision="ieee") * scale
         score_GS = tl.where(before[None, :], score_GS, float("-inf"))

@@ -37,6 +37,10 @@ class DecodingState:
     """The last token of each row, which the next step reads."""
     position_B: Tensor
     """Where its keys and values will stand."""
+    prompt_B: Tensor
+    """Length of its prompt, for the kernels."""
+    prompt_row_B: Tensor
+    """For the kernels, the row whose cache holds the keys and values of its prompt: rows of one prompt share them."""
     step_1: Tensor
     """How many tokens have been drawn; on the device, so that a graph can count."""
     finished_B: Tensor
@@ -85,6 +89,8 @@ def new_state(
         cache=[zeros(weights.dtype, rows, places, kv_width) for _ in weights.layers],
         ids_B=zeros(torch.long, rows),
         position_B=zeros(torch.long, rows),
+        prompt_B=zeros(torch.long, rows),
+        prompt_row_B=zeros(torch.long, rows),
         step_1=zeros(torch.long, 1),
         finished_B=zeros(torch.bool, rows),
         lengths_B=zeros(torch.long, rows),
@@ -173,6 +179,7 @@ def prefill(
 ) -> Tensor:
     """Read U different prompts, padded on the right, for the R rows from `start` on: row r has prompt `which_R[r]`.
     Their keys and values go into the cache; leaves the hidden state (R, H) after the last token of each row's prompt.
+    For the kernels they go into the first row of each prompt alone.
 
     Nothing needs a mask: a token sees what is before it, and the padding is behind. What padding leaves in the cache is
     overwritten by the tokens drawn later before anything looks there.
@@ -186,10 +193,19 @@ def prefill(
     # The flash kernel, which is for 16-bit numbers on a GPU, reads a key head once for all its query heads.
     shared = state.kernels is not None and weights.dtype.itemsize == 2
     hidden_UPH = functional.embedding(ids_UP, weights.embed)
+    of_row = slice(start, start + rows)
+    first_U = torch.full_like(lengths_U, start + rows).scatter_reduce_(
+        0, which_R, torch.arange(start, start + rows, device=which_R.device), "amin"
+    )
     for layer, cache_BSC in zip(weights.layers, state.cache, strict=True):
         qkv_UPC = _project(weights, layer, hidden_UPH, cos_P1D, sin_P1D, state.kernels)
         kv_UPC = qkv_UPC[..., queries:]
-        cache_BSC[start : start + rows, :width] = kv_UPC if count == rows else kv_UPC.index_select(0, which_R)
+        if count == rows:
+            cache_BSC[of_row, :width] = kv_UPC
+        elif state.kernels is None:
+            cache_BSC[of_row, :width] = kv_UPC.index_select(0, which_R)
+        else:
+            cache_BSC[first_U, :width] = kv_UPC
         kv = kv_UPC.reshape(count, width, 2, shape.kv_heads, shape.head_dim)
         if not shared:
             kv = kv.repeat_interleave(group, dim=3)
@@ -202,7 +218,8 @@ def prefill(
             enable_gqa=shared,
         )
         _finish_layer(weights, layer, hidden_UPH, attended.transpose(1, 2).reshape(count, width, -1), state.kernels)
-    state.position_B[start : start + rows] = lengths_U[which_R]
+    state.position_B[of_row] = state.prompt_B[of_row] = lengths_U[which_R]
+    state.prompt_row_B[of_row] = first_U[which_R]
     last_UH = hidden_UPH[torch.arange(count, device=ids_UP.device), lengths_U - 1]
     return functional.rms_norm(last_UH, last_UH.shape[-1:], weights.norm, shape.eps)[which_R]
 
