@@ -215,6 +215,8 @@ def test_compiled_layers_give_the_same_gradients_from_one_program() -> None:
     assert torch.equal(compiled.logprobs_and_values(batch, 3)[0], plain.logprobs_and_values(batch, 3)[0])
     assert torch.equal(compiled.reference().logprobs(batch, 8), plain.logprobs_and_values(batch, 8)[0])
     assert not torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    copied = compiled.reference().copy
+    assert copied is not None and all(layer._compiled_call_impl is not None for layer in copied.backbone.layers())
     for size in (8, 4, 2):
         wanted, came = (
             gradients(made, batch, found, replace(ONE_STEP, micro_batch=size))[0] for made in (plain, compiled)

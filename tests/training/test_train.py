@@ -18,10 +18,10 @@ from text2grad.errors import CriticError, InvalidData, RunError
 from text2grad.models.load import load_model
 from text2grad.models.sampling import Sampled
 from text2grad.models.tiny import tiny_model
-from text2grad.optim.update import begin_update
+from text2grad.optim.update import PendingUpdate, begin_update
 from text2grad.runs import read_jsonl
 from text2grad.tasks.task import Metric, mean_of
-from text2grad.training import rl
+from text2grad.training import locality, rl
 from text2grad.training.rl import Trainer
 from text2grad.types import Critique, Example, Message, Quote
 
@@ -441,6 +441,21 @@ def test_an_update_that_goes_too_far_stops_early(tmp_path: Path) -> None:
     trainer(tmp_path / "run", "updates=1", "update.stop_kl=1e-5").train()
     (row,) = metrics_of(tmp_path / "run")
     assert (row["update/stopped_early"], row["update/steps"]) == (1, 1)
+
+
+def test_the_look_back_starts_before_the_update_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a GPU has work from one to the other."""
+    order: list[str] = []
+    for owner, name in ((PendingUpdate, "wait"), (locality, "look_back"), (locality, "_looked")):
+        real = getattr(owner, name)
+
+        def noted(*given: Any, name: str = name, real: Any = real) -> Any:
+            order.append(name)
+            return real(*given)
+
+        monkeypatch.setattr(owner, name, noted)
+    trainer(tmp_path / "run", "updates=2").train()
+    assert order == ["look_back", "wait", "_looked"] * 2
 
 
 def test_minibatches_are_drawn_anew_in_every_update_and_the_same_in_every_run(

@@ -80,6 +80,17 @@ def test_the_same_draws_as_on_a_cpu() -> None:
     assert same >= len(prompts) - 1, "one may part where its number lies on a border"
 
 
+@pytest.mark.parametrize("kind", ["llama-gqa-tied", "qwen2-tied"])
+@pytest.mark.parametrize("batch", [3, 8, 64])
+def test_rows_of_one_prompt_read_its_keys_from_one_row(kind: str, batch: int, own: bool) -> None:
+    """Side by side, far from each other, and where a prompt's rows fall into two batches."""
+    model, different = build(kind, device="cuda"), some_prompts((*LENGTHS, 65, 130))
+    sampler = make(model, "fast", batch=batch, max_new_tokens=40, end_ids=())
+    for prompts in ([prompt for prompt in different for _ in range(4)], different * 2, different):
+        assert_fresh(model, prompts, sampler(prompts, some_uniforms(len(prompts), 40)), within=1e-3)
+    assert (sampler.decoder._kernels is not None) == own  # type: ignore[attr-defined]
+
+
 def test_rows_that_end_and_prompts_that_change_in_length() -> None:
     model = build("llama-mha-untied", device="cuda")
     sampler = make(model, "fast", max_new_tokens=40, batch=8)

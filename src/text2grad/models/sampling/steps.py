@@ -62,7 +62,8 @@ class DecodingState:
         return self.ids_B, self.position_B, self.step_1, self.finished_B, self.lengths_B
 
     def select(self, rows_A: Tensor) -> "DecodingState":
-        """Only these rows, copied."""
+        """Only these rows, copied. Not for the kernels: a row that goes may hold the prompt of one that stays."""
+        assert self.kernels is None
         of_rows = [name for name in self.__slots__ if name.endswith(("_B", "_BT", "_BTH"))]
         streams = {name: getattr(self, name) for name in of_rows}
         chosen: Any = {name: None if stream is None else stream[rows_A] for name, stream in streams.items()}
