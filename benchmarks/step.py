@@ -52,7 +52,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -610,6 +610,17 @@ def machine(args: argparse.Namespace, words: Sequence[str]) -> dict[str, Any]:
     return {"device": name, "python": platform.python_version(), **versions, "command": list(words)}
 
 
+def whole(least: int) -> Callable[[str], int]:
+    """A whole number of at least `least`, for argparse."""
+
+    def read(word: str) -> int:
+        if not word.lstrip("-").isdecimal() or int(word) < least:
+            raise argparse.ArgumentTypeError(f"{word!r}: it takes a whole number, {least} or more")
+        return int(word)
+
+    return read
+
+
 def arguments(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
@@ -619,20 +630,22 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--shape", choices=list(SHAPES), help="random weights of this shape, the model's tokenizer")
     parser.add_argument("--rival", choices=["trl"], help="the same step there")
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=VARIANTS, help="of the rival")
-    parser.add_argument("--updates", type=int, default=6, help="steps that are timed")
-    parser.add_argument("--rival-updates", type=int, help="default: as many")
-    parser.add_argument("--cold", type=int, help="steps before; default: 2 on a GPU, else 1")
-    parser.add_argument("--rival-cold", type=int, help="default: as many; it records nothing, so few do")
+    parser.add_argument("--updates", type=whole(1), default=6, help="steps that are timed")
+    parser.add_argument("--rival-updates", type=whole(1), help="default: as many")
+    parser.add_argument("--cold", type=whole(0), help="steps before; default: 2 on a GPU, else 1")
+    parser.add_argument("--rival-cold", type=whole(0), help="default: as many; it records nothing, so few do")
     parser.add_argument(
         "--waiting", action="store_true", help="say what the host did while the GPU was idle, and which kernels it ran"
     )
     parser.add_argument("--trace", default="", help="write the profiled step here, as a Chrome trace (.json.gz)")
     parser.add_argument("--no-profile", action="store_true", help="no step under the profiler")
-    parser.add_argument("--patience", type=int, default=300, help="seconds that one side may take, with --rival")
+    parser.add_argument("--patience", type=whole(1), default=300, help="seconds that one side may take, with --rival")
     parser.add_argument("--json", type=Path, help="write all numbers here")
-    parser.add_argument("--hidden", type=int, default=256, help="of the small model")
-    parser.add_argument("--layers", type=int, default=4, help="of the small model")
-    parser.add_argument("--sentences", type=int, default=14, help="of a text after its first; with --model on average")
+    parser.add_argument("--hidden", type=whole(1), default=256, help="of the small model")
+    parser.add_argument("--layers", type=whole(1), default=4, help="of the small model")
+    parser.add_argument(
+        "--sentences", type=whole(0), default=14, help="of a text after its first; with --model on average"
+    )
     parser.add_argument("--side", choices=["ours", *VARIANTS], help=argparse.SUPPRESS)
     parser.add_argument("--folder", default="", help=argparse.SUPPRESS)
     parser.add_argument("settings", nargs="*", help="settings of the run, as key=value")

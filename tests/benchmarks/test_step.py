@@ -49,6 +49,13 @@ def test_a_real_model_has_the_shape_that_is_said() -> None:
     assert len(work.examples) == 5 * 32, "each step has prompts of its own"
 
 
+@pytest.mark.parametrize("word", ["--updates=0", "--updates=-1", "--cold=-1", "--rival-updates=0", "--patience=two"])
+def test_numbers_of_steps_that_cannot_be_are_refused(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        arguments([word])
+    assert "it takes a whole number" in capsys.readouterr().err
+
+
 def test_cold_steps_stand_apart(tmp_path: Path) -> None:
     watch = Watch(replace(small_work(tmp_path), cold=2, updates=3))
     watch.ends = [0.0, 10.0, 15.0, 16.0, 18.0, 21.0]
