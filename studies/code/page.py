@@ -1,6 +1,6 @@
 """docs/results/code.md from a finished comparison: tables, whether the bar was met, and one program as a heat-map.
 
-    python studies/code/page.py runs/code --data mbpp.jsonl --out docs/results
+    python -m studies.code.page runs/code --data mbpp.jsonl --out docs/results
 
 Enters: the folder of `text2grad compare` (comparison.json, ARM/seed-N.done) and MBPP's file, for the tests of the
 program that is shown. Leaves: code.md and code.svg. Every number is read or computed from these files; what is missing
@@ -11,12 +11,13 @@ import argparse
 import json
 import textwrap
 from collections.abc import Iterator, Sequence
-from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from studies.pages import Mark, Sheet, apart, costs, runs_of
+
 from text2grad.feedback.critics.code import CodeCritic
-from text2grad.report.differences import Interval, over_seeds_and_examples
+from text2grad.report.differences import Interval
 from text2grad.tasks.task import open_task
 from text2grad.types import Critique, Example
 
@@ -30,8 +31,7 @@ COLUMNS = {
     "length": "tokens",
 }
 OURS, RIVAL, BASE, WANTED = "text2grad", "scalar", "base", 0.03
-SIZE, LINE, WIDE = 13, 19, 96
-"""Of the picture: font and line height in pixels, characters of a line."""
+RED = "#e53935"
 
 
 class Shown(NamedTuple):
@@ -40,30 +40,6 @@ class Shown(NamedTuple):
     example: Example
     texts: tuple[str, str]
     critiques: tuple[Critique | None, Critique | None]
-
-
-def runs_of(folder: Path, arm: str) -> dict[int, dict[str, list[Any]]]:
-    """Seed → what is known of each held-out completion at the end."""
-    found = {}
-    for mark in sorted((folder / arm).glob("seed-*.done")):
-        kept = json.loads(mark.read_bytes().partition(b"\n")[2])
-        found[int(mark.stem.removeprefix("seed-"))] = kept["each"]
-    return found
-
-
-def apart(folder: Path, one: str, other: str, key: str = "pass_1") -> Interval | None:
-    """one − other by seed and example; a single run of `other` stands for every seed."""
-    ours, theirs = runs_of(folder, one), runs_of(folder, other)
-    pairs = [(ours[seed], theirs.get(seed) or next(iter(theirs.values()))) for seed in ours if theirs]
-    tables = [_differences(a, b, key) for a, b in pairs]
-    shared = [name for name in tables[0] if all(name in table for table in tables)] if tables else []
-    return over_seeds_and_examples([[table[name] for name in shared] for table in tables]) if shared else None
-
-
-def _differences(ours: dict[str, list[Any]], theirs: dict[str, list[Any]], key: str) -> dict[str, float]:
-    other = dict(zip(theirs["id"], theirs.get(key, ()), strict=False))
-    values = zip(ours["id"], ours.get(key, ()), strict=False)
-    return {name: value - other[name] for name, value in values if None not in (value, other.get(name))}
 
 
 def verdict(against_base: Interval | None, against_rival: Interval | None, seeds: int) -> str:
@@ -109,12 +85,7 @@ def tables(comparison: dict[str, Any]) -> Iterator[str]:
             moved += f" ({found['low']:+.3f} to {found['high']:+.3f})"
         yield f"| `{name}` | {len(arm['seeds'])} | {' | '.join(values)} | {moved} |"
     yield ""
-    yield "| arm | completions | sampled tokens | critic calls | seconds |"
-    yield "|---|---|---|---|---|"
-    for name, arm in arms.items():
-        if arm["cost"]:
-            numbers = (f"{arm['cost'][key]:,.0f}" for key in ("completions", "tokens", "critic_calls", "seconds"))
-            yield f"| `{name}` | {' | '.join(numbers)} |"
+    yield from costs(arms)
 
 
 def _cell(final: dict[str, Any] | None, key: str) -> str:
@@ -145,46 +116,21 @@ def chosen(folder: Path, examples: Sequence[Example]) -> Shown | None:
 
 def picture(shown: Shown) -> str:
     """SVG: both programs, the quoted words red, the sentence below."""
-    parts, y = [], 10
+    sheet = Sheet()
     for title, text, critique in zip(("before", "after"), shown.texts, shown.critiques, strict=True):
         score = "not scored" if critique is None or critique.score is None else f"score {critique.score:.2f}"
-        parts.append(_text(10, y + LINE, f"{title} training: {score}", "font-weight='bold'"))
-        y += LINE + 8
-        for number, line in enumerate(text.splitlines()):
-            start = sum(len(each) for each in text.splitlines(keepends=True)[:number])
-            parts += [_box(y, place, severity) for place, severity in _marked(critique, start, line)]
-            parts.append(_text(14, y + LINE - 5, line[:WIDE]))
-            y += LINE
-        said = "" if critique is None else critique.feedback
-        for line in textwrap.wrap(said, WIDE):
-            y += LINE
-            parts.append(_text(14, y, line, "fill='#8b1a1a' font-style='italic'"))
-        y += 2 * LINE
-    size = f"width='{WIDE * 8 + 28}' height='{y}'"
-    return (
-        f"<svg xmlns='http://www.w3.org/2000/svg' {size}>\n<rect {size} fill='white'/>\n"
-        + "\n".join(parts)
-        + "\n</svg>\n"
-    )
+        sheet.heading(f"{title} training: {score}")
+        sheet.text(text, list(_marked(critique)))
+        sheet.remark("" if critique is None else critique.feedback)
+        sheet.gap()
+    return sheet.svg()
 
 
-def _marked(critique: Critique | None, start: int, line: str) -> Iterator[tuple[tuple[int, int], float]]:
-    """((first, last) character within the line, severity) of what is quoted."""
+def _marked(critique: Critique | None) -> Iterator[Mark]:
+    """What is quoted, the redder the worse."""
     for quote in critique.quotes if critique is not None else ():
-        low, high = (quote.start or 0) - start, (quote.start or 0) + len(quote.text) - start
-        if low < len(line) and high > 0:
-            yield (max(low, 0), min(high, len(line))), quote.severity if quote.severity is not None else 1.0
-
-
-def _box(y: float, place: tuple[int, int], severity: float) -> str:
-    shade = f"fill='#e53935' fill-opacity='{0.2 + 0.4 * severity:.2f}'"
-    x, width = 14 + place[0] * 7.8, (place[1] - place[0]) * 7.8
-    return f"<rect x='{x:.1f}' y='{y}' width='{width:.1f}' height='{LINE}' {shade}/>"
-
-
-def _text(x: float, y: float, text: str, style: str = "") -> str:
-    font = f"font-family='monospace' font-size='{SIZE}' xml:space='preserve'"
-    return f"<text x='{x}' y='{y}' {font} {style}>{escape(text)}</text>"
+        start = quote.start or 0
+        yield Mark(start, start + len(quote.text), RED, quote.severity if quote.severity is not None else 1.0)
 
 
 def page(folder: Path, examples: Sequence[Example]) -> tuple[str, str | None]:
@@ -196,7 +142,7 @@ def page(folder: Path, examples: Sequence[Example]) -> tuple[str, str | None]:
         "",
         "Generated by `studies/code/page.py`; how it is run: [studies/code](../../studies/code/README.md).",
         "",
-        verdict(apart(folder, OURS, BASE), apart(folder, OURS, RIVAL), seeds),
+        verdict(apart(folder, OURS, BASE, "pass_1"), apart(folder, OURS, RIVAL, "pass_1"), seeds),
         "",
         *tables(comparison),
         "",

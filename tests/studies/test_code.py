@@ -1,12 +1,11 @@
 """The comparison on programs: its configs can be planned, and its page says what the files say."""
 
-import importlib.util
 import json
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+from studies.code import page
 
 from text2grad import config
 from text2grad.report.differences import Interval
@@ -28,15 +27,6 @@ HUMANEVAL = {
     "canonical_solution": "    return 2 * x\n",
     "test": "def check(candidate):\n    assert candidate(1) == 2\n",
 }
-
-
-@pytest.fixture(scope="module")
-def module() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("code_page", STUDY / "page.py")
-    assert spec is not None and spec.loader is not None
-    loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
-    return loaded
 
 
 @pytest.mark.parametrize("file", ["code", "choose"])
@@ -87,7 +77,7 @@ def comparison(
 
 
 @pytest.mark.system("bwrap")
-def test_the_page_is_made_of_the_comparison(tmp_path: Path, module: ModuleType) -> None:
+def test_the_page_is_made_of_the_comparison(tmp_path: Path) -> None:
     wrong, right = "def double(x):\n    y = 3\n    return y * x < 1\n", "def double(x):\n    return 2 * x\n"
     programs = {
         "base": {0: [wrong, right]},
@@ -98,13 +88,14 @@ def test_the_page_is_made_of_the_comparison(tmp_path: Path, module: ModuleType) 
     comparison(tmp_path, programs, passes)
     columns: dict[str, Any] = {"tests": ["assert double(1) == 2"], "hidden_tests": ["assert double(3) == 6"]}
     examples = [Example(f"mbpp-{number}", "Double it.", columns=columns) for number in (11, 12)]
-    text, drawn = module.page(tmp_path, examples)
+    text, drawn = page.page(tmp_path, examples)
     assert "`text2grad` ends +50.0 points above `base`" in text
     assert "Too few seeds for a claim: 2" in text
     assert "| `text2grad` | 2 | 1.000 | 42 | +0.500 |" in text
     assert "| `scalar` | 1,536 | 9,000 | 1,536 | 60 |" in text
     assert "Failed: grpo, seed 1: no memory" in text
     assert "## mbpp-11" in text and "fails before training and passes after it" in text
+    assert drawn is not None
     assert (
         drawn.count("<rect") >= 2 and "before training: score 0.00" in drawn and "after training: score 1.00" in drawn
     )
@@ -112,10 +103,10 @@ def test_the_page_is_made_of_the_comparison(tmp_path: Path, module: ModuleType) 
 
 
 @pytest.mark.system("bwrap")
-def test_what_is_missing_is_said(tmp_path: Path, module: ModuleType) -> None:
+def test_what_is_missing_is_said(tmp_path: Path) -> None:
     right = "def double(x):\n    return 2 * x\n"
     comparison(tmp_path, {"base": {0: [right] * 2}}, {"base": {0: [1.0, 1.0]}})
-    text, drawn = module.page(tmp_path, [])
+    text, drawn = page.page(tmp_path, [])
     assert "**Not decided:**" in text and drawn is None and "none is shown" in text
 
 
@@ -128,14 +119,16 @@ def test_what_is_missing_is_said(tmp_path: Path, module: ModuleType) -> None:
         ((0.05, 0.01), -0.01, False),
     ],
 )
-def test_the_bar(module: ModuleType, base: tuple[float, float], rival: float, met: bool) -> None:
-    said = module.verdict(Interval(base[0], base[1], 0.1), Interval(rival, -0.1, 0.1), 3)
+def test_the_bar(base: tuple[float, float], rival: float, met: bool) -> None:
+    said = page.verdict(Interval(base[0], base[1], 0.1), Interval(rival, -0.1, 0.1), 3)
     assert said.startswith("**The bar is met.**" if met else "**The bar is not met.**")
 
 
-def test_the_quoted_words_are_red_where_they_stand(module: ModuleType) -> None:
+def test_the_quoted_words_are_red_where_they_stand() -> None:
     from text2grad.types import Critique, Quote
 
     critique = Critique("`b = 2` is wrong.", (Quote("b = 2", "poor", start=6, severity=0.5),), score=0.0)
-    assert list(module._marked(critique, 6, "b = 2")) == [((0, 5), 0.5)]
-    assert list(module._marked(critique, 0, "a = 1")) == []
+    assert list(page._marked(critique)) == [(6, 11, page.RED, 0.5)]
+    drawn = page.picture(page.Shown(Example("1", "Count."), ("a = 1\nb = 2\n", "b = 2\n"), (critique, None)))
+    boxes = [part for part in drawn.splitlines() if "fill-opacity" in part]
+    assert len(boxes) == 1 and "x='14.0'" in boxes[0] and "width='39.0'" in boxes[0], "the second line, five characters"

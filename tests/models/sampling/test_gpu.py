@@ -88,7 +88,7 @@ def test_rows_of_one_prompt_read_its_keys_from_one_row(kind: str, batch: int, ow
     sampler = make(model, "fast", batch=batch, max_new_tokens=40, end_ids=())
     for prompts in ([prompt for prompt in different for _ in range(4)], different * 2, different):
         assert_fresh(model, prompts, sampler(prompts, some_uniforms(len(prompts), 40)), within=1e-3)
-    assert (sampler.decoder._kernels is not None) == own  # type: ignore[attr-defined]
+    assert (sampler.decoder._kernels is not None) == own  # type: ignore[union-attr]
 
 
 def test_rows_that_end_and_prompts_that_change_in_length() -> None:

@@ -1,0 +1,104 @@
+"""The pages of results: what they say follows from the files, and marked words stand where the text has them."""
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from studies.pages import Mark, Sheet
+from studies.summarization import page
+
+from studies import pages
+
+START = {"rouge_l": 0.30, "unsupported_share": 0.02, "copied": 0.5, "length": 20.0}
+
+
+def comparison(folder: Path, ours: list[float], shares: list[float] | None = None) -> dict[str, Any]:
+    """Two arms, a seed per number, two examples: `scalar` ends at 0.3, `text2grad` at these."""
+    arms, rows = {}, []
+    for arm, ends in (("scalar", [0.3] * len(ours)), ("text2grad", ours)):
+        (folder / arm).mkdir(parents=True)
+        unsupported = shares if shares and arm == "text2grad" else [0.02] * len(ends)
+        for seed, (end, share) in enumerate(zip(ends, unsupported, strict=True)):
+            each = {"id": ["a", "b"], "rouge_l": [end - 0.01, end + 0.01], "unsupported_share": [share, share]}
+            (folder / arm / f"seed-{seed}.done").write_bytes(b"digest\n" + json.dumps({"each": each}).encode())
+            last = START | {"rouge_l": end, "unsupported_share": share, "length": 22.0, "other": 1.0}
+            rows += [{"arm": arm, "seed": seed, "update": at, "metrics": each} for at, each in ((0, START), (8, last))]
+        finals = {"rouge_l": ends, "unsupported_share": unsupported, "copied": [0.4], "length": [22.0]}
+        arms[arm] = {
+            "seeds": list(range(len(ends))),
+            "final": {
+                key: {"mean": sum(some) / len(some), "seeds": dict(enumerate(some))} for key, some in finals.items()
+            },
+            "cost": {"completions": 512, "tokens": 9000, "critic_calls": 512, "seconds": 60.4},
+        }
+    made = {"baseline": "scalar", "primary": "rouge_l", "arms": arms, "failed": {"scalar, seed 4": "no memory"}}
+    (folder / "comparison.json").write_text(json.dumps(made))
+    (folder / "results.json").write_text(json.dumps(rows))
+    return page.collected(folder)
+
+
+@pytest.mark.parametrize(
+    ("ours", "shares", "outcome"),
+    [
+        ([0.35, 0.351, 0.352], [0.01, 0.01, 0.011], "**The bar is met here.**"),
+        ([0.35, 0.351, 0.352], None, "**No difference.**"),
+        ([0.35, 0.351, 0.352], [0.03, 0.03, 0.031], "**Words end below the score alone.**"),
+        ([0.25, 0.251, 0.252], [0.01, 0.01, 0.011], "**Words end below the score alone.**"),
+        ([0.25, 0.30, 0.36], None, "**No difference.**"),
+    ],
+)
+def test_the_bar_of_summaries(ours: list[float], shares: list[float] | None, outcome: str, tmp_path: Path) -> None:
+    said = page.verdict(comparison(tmp_path, ours, shares))
+    assert said.startswith(outcome) and "22.0 tokens, +10%" in " ".join(said.split()) and "0.400, -0.100" in said
+
+
+def test_the_page_is_made_of_the_comparison(tmp_path: Path) -> None:
+    found = comparison(tmp_path, [0.34, 0.36])
+    text = page.page(found, ["What did not work."])
+    assert "| supervised start | | 0.300 |" in text
+    assert "| `text2grad` | 2 | 0.350 (0.340–0.360) |" in text
+    assert "| ROUGE-L | +0.0500 |" in text and "| `scalar` | 512 | 9,000 | 512 | 60 |" in text
+    assert "Failed: scalar, seed 4: no memory" in text and "What did not work." in text
+    assert "other" not in found["rows"][1]["metrics"] and "Three summaries" not in text, "no rollouts, no pictures"
+    drawn = pages.curves(found["rows"], "rouge_l", "ROUGE-L <held out>")
+    assert "ROUGE-L &lt;held out&gt;" in drawn and ElementTree.fromstring(drawn).tag.endswith("svg")
+    assert drawn.count('class="line') == 2 and drawn.count('class="band') == 1, "one arm's seeds differ"
+
+
+def test_the_summaries_that_rose_most_and_the_one_that_fell_most_are_shown(tmp_path: Path) -> None:
+    found = comparison(tmp_path, [0.3])
+    rows = []
+    for name, before, after in (("a", 0.2, 0.3), ("b", 0.2, 0.1), ("c", 0.2, 0.9), ("d", 0.2, 0.5), ("e", 0.2, None)):
+        for update, score in ((0, before), (4, 0.0), (8, after)):
+            span = {"start": 0, "end": 3, "verdict": "good" if update else "poor", "severity": None}
+            critique, texts = {"feedback": "“Not”\nis < fine."}, {"text": "Not bad."}
+            rows.append({"update": update, "example": {"id": name}, "completion": texts, "critique": critique})
+            rows[-1] |= {"score": score, "alignment": {"spans": [span]}, "held_out": True}
+        rows.append(rows[-1] | {"held_out": False, "update": 9, "score": 1.0})
+    (tmp_path / "text2grad" / "seed-0").mkdir()
+    (tmp_path / "text2grad" / "seed-0" / "rollouts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    chosen = page.shown(tmp_path / "text2grad")
+    assert [one["id"] for one in chosen] == ["c", "d", "b"]
+    assert "![c](summarization-1.svg)" in page.page(found | {"shown": chosen}, [])
+    drawn = page.picture(chosen[0])
+    assert ElementTree.fromstring(drawn).tag.endswith("svg") and "is &lt; fine." in drawn
+    assert "before training: score 0.20" in drawn and "after training: score 0.90" in drawn
+    assert drawn.index(page.COLOUR["poor"]) < drawn.index("after training") < drawn.index(page.COLOUR["good"])
+
+
+def test_marked_words_keep_their_place_where_a_line_is_broken() -> None:
+    text = "word " * 30 + "marked words\nnext"
+    start = text.index("marked")
+    sheet = Sheet()
+    sheet.text(text, [Mark(start, start + 6, "#123456"), Mark(start - 4, start + 6, "#654321")], wrap=True)
+    lines = [part for part in sheet.parts if part.startswith("<text")]
+    assert len(lines) == 3, "30 words of five characters do not fit in one line"
+    first = lines[1].partition(">")[2].index("marked")
+    (box,) = (part for part in sheet.parts if "#123456" in part)
+    assert f"x='{14 + first * pages.STEP:.1f}'" in box and f"width='{6 * pages.STEP:.1f}'" in box
+    sheet = Sheet()
+    sheet.text("x" * 200, [Mark(190, 200, "#123456"), Mark(90, 200, "#654321")])
+    boxes = [part for part in sheet.parts if "<rect" in part]
+    assert len(boxes) == 1 and f"width='{6 * pages.STEP:.1f}'" in boxes[0], "what is cut at the margin has no mark"
