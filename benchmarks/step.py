@@ -48,6 +48,7 @@ import json
 import os
 import platform
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -64,6 +65,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.waiting import StackSampler, busy_spans, kernel_seconds, waiting
 
 from text2grad import config
+from text2grad.errors import Text2GradError
 from text2grad.feedback.critics.named import critic_named
 from text2grad.feedback.critics.protocol import ask_now
 from text2grad.models.chat import prompt_ids
@@ -87,6 +89,7 @@ SHAPES = {
 }
 # Never evaluated, never saved: the loop is left when enough steps are measured.
 ENDLESS = ["updates=100000", "evaluation.every=100000", "checkpoint_every=100000", "guard.nothing_learned=warn"]
+OWN = ("updates", "device", "evaluation.every")
 REAL = [
     *("prompts=64", "completions=4", "policy.lora.rank=0", "policy.precision=bfloat16", "sampling.dtype=bfloat16"),
     *("sampling.max_new_tokens=32", "update.epochs=1", "update.minibatches=4", "update.learning_rate=1e-6"),
@@ -302,6 +305,8 @@ class Watch:
     def numbers(self) -> dict[str, Any]:
         each = [after - before for before, after in zip(self.ends, self.ends[1:], strict=False)]
         timed = each[self.work.cold : self.work.cold + self.work.updates]
+        if len(timed) < self.work.updates:
+            sys.exit(f"the run ended after {len(each)} of {self.work.steps} steps: a setting or a signal stopped it")
         seconds = sum(timed) / len(timed)
         busy = {} if self.busy is None else {"busy_seconds": self.busy, "busy_share": self.busy / seconds}
         idle = {"waiting": self.idle[:40], "kernels": self.kernels} if self.idle else {}
@@ -614,7 +619,7 @@ def whole(least: int) -> Callable[[str], int]:
     """A whole number of at least `least`, for argparse."""
 
     def read(word: str) -> int:
-        if not word.lstrip("-").isdecimal() or int(word) < least:
+        if not re.fullmatch(r"-?\d+", word, re.ASCII) or int(word) < least:
             raise argparse.ArgumentTypeError(f"{word!r}: it takes a whole number, {least} or more")
         return int(word)
 
@@ -633,7 +638,7 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--updates", type=whole(1), default=6, help="steps that are timed")
     parser.add_argument("--rival-updates", type=whole(1), help="default: as many")
     parser.add_argument("--cold", type=whole(0), help="steps before; default: 2 on a GPU, else 1")
-    parser.add_argument("--rival-cold", type=whole(0), help="default: as many; it records nothing, so few do")
+    parser.add_argument("--rival-cold", type=whole(0), help="default: as many. The first steps of ours are slower while passes are recorded as CUDA graphs")
     parser.add_argument(
         "--waiting", action="store_true", help="say what the host did while the GPU was idle, and which kernels it ran"
     )
@@ -652,6 +657,17 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
     args = parser.parse_intermixed_args(words)
     if args.model is None and (args.device == "cuda" or args.shape):
         args.model = "smollm2-135m"
+    if args.device == "cuda" and not torch.cuda.is_available():
+        parser.error("--device cuda: torch finds no CUDA device here; leave it away to measure on the CPU")
+    if args.json and (args.json.is_dir() or not args.json.absolute().parent.is_dir()):
+        parser.error(f"--json {args.json}: it takes a file in a folder that exists")
+    for word in args.settings:
+        if (key := word.partition("=")[0]) in OWN:
+            parser.error(
+                f"{word}: {key} is set by this script; say --device, and the number of steps by --cold and --updates"
+            )
+    if args.no_profile and (args.waiting or args.trace):
+        parser.error("--waiting and --trace look at the profiled step: leave --no-profile away")
     args.cold = args.cold if args.cold is not None else 2 if args.device == "cuda" else 1
     args.rival_updates = args.rival_updates or args.updates
     args.rival_cold = args.cold if args.rival_cold is None else args.rival_cold
@@ -705,4 +721,7 @@ def conclude(work: Work, ours: Mapping[str, Any], rivals: Mapping[str, Mapping[s
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    try:
+        main(sys.argv[1:])
+    except Text2GradError as problem:
+        sys.exit(str(problem))

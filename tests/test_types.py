@@ -142,7 +142,7 @@ _Span: Any = Span
             lambda: _Rollout(EXAMPLE, COMPLETION, truncated="off"),
             "Rollout.truncated: should be a valid boolean, got 'off'",
         ),
-        (lambda: _Example("a", 5), "Example.prompt: should be a valid string, got 5"),
+        (lambda: _Example("a", 5), "Example.prompt: should be a valid string or a valid tuple, got 5"),
         (lambda: Example("a", "p", columns={"x": "\ud800"}), "columns should hold texts that can be written as UTF-8"),
         (
             lambda: rewarded(critique=Critique("x", quality=((9, 1.0),))),

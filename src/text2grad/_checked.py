@@ -110,7 +110,7 @@ _ADAPTERS: dict[type, TypeAdapter[Any]] = {}
 def explain(problem: ValidationError, cls: type) -> str:
     """Pydantic's report as one line per violation: where, what was wanted, what came."""
     names = [field.name for field in fields(cls)]
-    lines = []
+    lines: dict[str, str] = {}
     found = [(cls.__name__ + _path(item["loc"], names), item) for item in problem.errors(include_url=False)]
     # Our own check explains the problem; the messages about the other allowed types add nothing.
     ours = {where for where, item in found if item["type"] == "value_error"}
@@ -118,15 +118,22 @@ def explain(problem: ValidationError, cls: type) -> str:
         if where in ours and item["type"] != "value_error":
             continue
         if item["type"] == "value_error":
-            lines.append(f"{where}: {item['ctx']['error']}")
+            said = f"{item['ctx']['error']}"
         elif item["type"].startswith("missing"):
-            lines.append(f"{where}: is required, nothing came")
+            said = "is required, nothing came"
         elif item["type"].startswith("unexpected"):
-            lines.append(f"{where}: there is no such field; the fields are {', '.join(names)}")
+            said = f"there is no such field; the fields are {', '.join(names)}"
         else:
-            wanted = item["msg"].replace("Input should be", "should be")
-            lines.append(f"{where}: {wanted}, got {shorten(item['input'])}")
-    return "\n".join(dict.fromkeys(lines))
+            wanted, got = item["msg"].replace("Input should be", "should be"), f", got {shorten(item['input'])}"
+            before = lines.get(where, "")
+            if before.startswith("should be ") and before.endswith(got) and wanted.startswith("should be "):
+                # What another allowed type wants of the same value.
+                others = before.removesuffix(got)
+                wanted = wanted.removeprefix("should be ")
+                wanted = others if wanted in others else f"{others} or {wanted}"
+            said = wanted + got
+        lines[where] = said
+    return "\n".join(f"{where}: {said}" for where, said in lines.items())
 
 
 def shorten(value: object, width: int = 80) -> str:

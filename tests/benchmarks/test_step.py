@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from benchmarks.step import (
     Watch,
     Work,
@@ -49,7 +50,38 @@ def test_a_real_model_has_the_shape_that_is_said() -> None:
     assert len(work.examples) == 5 * 32, "each step has prompts of its own"
 
 
-@pytest.mark.parametrize("word", ["--updates=0", "--updates=-1", "--cold=-1", "--rival-updates=0", "--patience=two"])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["updates=1"], "updates is set by this script"),
+        (["--json", "no/such/folder/x.json"], "a file in a folder that exists"),
+        (["--json", "."], "a file in a folder that exists"),
+        (["--no-profile", "--waiting"], "leave --no-profile away"),
+        pytest.param(
+            ["--device=cuda"],
+            "torch finds no CUDA device",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is one"),
+        ),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_at_once(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        arguments(words)
+    assert said in capsys.readouterr().err
+
+
+def test_a_run_that_ends_early_is_said(tmp_path: Path) -> None:
+    watch = Watch(replace(small_work(tmp_path), cold=2, updates=3))
+    watch.ends = [0.0, 10.0, 15.0, 16.0]
+    with pytest.raises(SystemExit, match="ended after 3 of 5 steps"):
+        watch.numbers()
+
+
+@pytest.mark.parametrize(
+    "word", ["--updates=0", "--updates=--5", "--updates=-1", "--cold=-1", "--rival-updates=0", "--patience=two"]
+)
 def test_numbers_of_steps_that_cannot_be_are_refused(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         arguments([word])

@@ -302,7 +302,7 @@ def test_a_pending_update_counts_a_skipped_minibatch_out() -> None:
     pending = PendingUpdate()
     sums = torch.tensor([0.5, 0.25, 4.0, 2.0, 1.0], dtype=torch.float64)
     pending.minibatches = [(8.0, sums, torch.tensor([3.0])), (5.0, sums * float("nan"), torch.tensor([float("inf")]))]
-    stats = pending.wait()
+    stats = pending.launched().wait()
     assert (stats.tokens, stats.policy, stats.value, stats.entropy) == (8.0, 4.0, 2.0, 4.0)
     assert (stats.clipped, stats.kl, stats.grad_norm, stats.steps, stats.skipped) == (2.0, 1.0, 3.0, 1, 1)
     pending.stopped = True

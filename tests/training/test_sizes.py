@@ -10,7 +10,7 @@ import torch
 from tests.training.trainings import trainer
 from text2grad.errors import RunError
 from text2grad.optim.batch import collate_ids
-from text2grad.training.sizes import ON_CPU, Sizes
+from text2grad.training.sizes import ON_CPU, Sizes, fitting
 
 
 def full_from(one: Any, rows: int, *, reading: bool = False) -> None:
@@ -67,6 +67,55 @@ def test_the_size_is_remembered(tmp_path: Path) -> None:
     chosen = trainer(tmp_path / "run", "update.micro_batch=3", "updates=3", "update.minibatches=1")
     assert chosen.sizes.micro_batch == 3
     chosen.close()
+
+
+def test_a_size_that_is_given_counts_and_not_the_recorded_one(tmp_path: Path) -> None:
+    """A run that found its sizes, and is told others when it goes on: both are taken, and stay out of the record."""
+    one = trainer(tmp_path / "run", "update.micro_batch=auto", "updates=3")
+    sampler: Any = one.writer.sampler
+    one.sizes.micro_batch = 8
+    one.sizes._write_down()
+    assert one.run.recorded("sizes") == {"micro_batch": 8, "sampling": sampler.batch}
+    one.run.record("sizes", {"micro_batch": 8, "sampling": 6})
+    one.close()
+    for words, expected in (([], (8, 6)), (["sampling.batch=2", "update.micro_batch=3"], (3, 2))):
+        again = trainer(tmp_path / "run", "updates=3", "update.micro_batch=auto", *words)
+        sampler = again.writer.sampler
+        assert (again.sizes.micro_batch, sampler.batch) == expected
+        again.close()
+    again = trainer(tmp_path / "run", "updates=3", "sampling.batch=2")
+    again.sizes._write_down()
+    assert (again.run.recorded("sizes") or {})["sampling"] is None
+    again.close()
+
+
+def test_trials_price_a_row_as_the_longest_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two prompts of two completions, one prompt far longer: each pass takes 50, and each token that is read 1. Both
+    trials are made with the longer prompt, so no micro-batch of two such prompts can surprise."""
+    one = trainer(tmp_path / "run")
+    batch = collate_ids([(1,) * 20] * 2 + [(1,) * 4] * 2, [(2,) * 5] * 4, groups=[0, 0, 1, 1])
+    tried = []
+
+    def kept(_: Any, trial: Any) -> int:
+        prompts = {int(group): int(length) for group, length in zip(trial.group_B, trial.prompt_B, strict=True)}
+        tried.append((len(trial), sum(prompts.values())))
+        return 50 + sum(prompts.values()) + int(trial.lengths_B.sum())
+
+    monkeypatch.setattr("text2grad.training.sizes._kept", kept)
+    assert fitting(one.policy, batch, 50 + 150) == 10, "a row with its half of the prompt: 5 + 20 / 2"
+    assert tried == [(2, 20), (4, 40)]
+    one.close()
+
+
+def test_a_trial_for_which_there_is_no_memory_is_made_smaller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = trainer(tmp_path / "run")
+    batch = collate_ids([(1, 1)] * 8, [(2,)] * 8, groups=[0] * 4 + [1] * 4)
+    for most, expected in (4, 25), (3, 25), (1, 25), (0, 1):
+        monkeypatch.setattr(
+            "text2grad.training.sizes._kept", lambda _, trial, most=most: 4 * len(trial) if len(trial) <= most else None
+        )
+        assert fitting(one.policy, batch, 100) == expected
+    one.close()
 
 
 def test_reading_halves_as_well(tmp_path: Path) -> None:

@@ -40,8 +40,8 @@ class PolicySettings:
     gradient_checkpointing: Flag = False
     """Recompute activations in the backward pass: less memory, about a third more time."""
     compile: Flag = False
-    """Compile the decoder layers for the update (torch.compile): fewer and larger operations, meant for GPUs. The first
-    update waits for the compiler, and the last bits of the weights differ."""
+    """Compile the decoder layers of policy and reference (torch.compile): fewer and larger operations, meant for GPUs.
+    The first update waits for the compiler, and the last bits of the weights differ."""
     value_gradient: Flag = False
     """Let the value loss train the backbone as well as the value head. With scalar rewards it was 5–15 times larger
     than the policy's, and hurt."""

@@ -102,12 +102,26 @@ class PendingUpdate:
         """Of each minibatch: its number of tokens, its sums, the norm of its gradients."""
         self.stopped = False
         """The KL of the last minibatch was too large, so its step was not taken."""
+        self.found: Tensor | None = None
+        self.event: torch.cuda.Event | None = None
+
+    def launched(self) -> "PendingUpdate":
+        """Nothing more comes: let a GPU bring the numbers as soon as it has them, before it begins what is next."""
+        found = torch.stack([torch.cat([sums_5, norm_1.double()]) for _, sums_5, norm_1 in self.minibatches])
+        if found.is_cuda:
+            self.event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            found = torch.empty(found.shape, dtype=found.dtype, pin_memory=True).copy_(found, non_blocking=True)
+            self.event.record()
+        self.found = found
+        return self
 
     def wait(self) -> Stats:
         """The numbers of the whole update. A minibatch whose gradients are not finite changed nothing, and its other
         numbers are no better: it is counted as skipped."""
-        stats = Stats(stopped=self.stopped)
-        found = torch.stack([torch.cat([sums_5, norm_1.double()]) for _, sums_5, norm_1 in self.minibatches])
+        assert self.found is not None
+        if self.event is not None:
+            self.event.synchronize()
+        stats, found = Stats(stopped=self.stopped), self.found
         for (counted, *_), numbers in zip(self.minibatches, found.tolist(), strict=True):
             policy, value, entropy, clipped, kl, norm = numbers
             if not math.isfinite(norm):
@@ -182,8 +196,8 @@ def begin_update(
             pending.minibatches.append((counted, sums_5, norm_1))
             optimizer.zero_grad(set_to_none=True)
             if pending.stopped:
-                return pending
-    return pending
+                return pending.launched()
+    return pending.launched()
 
 
 def clipped_step(optimizer: torch.optim.Optimizer, max_grad_norm: float) -> Tensor:

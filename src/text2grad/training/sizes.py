@@ -6,6 +6,7 @@ out of memory halves it. On a CPU it is a constant.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
@@ -38,7 +39,9 @@ class Sizes:
         self.micro_batch: int | None = None if isinstance(micro_batch, str) else micro_batch
         if self.auto:
             self.micro_batch = kept.get("micro_batch") or (None if device.type == "cuda" else ON_CPU)
-        if kept.get("sampling") and hasattr(sampler, "batch"):
+        given = getattr(getattr(sampler, "settings", None), "batch", None)
+        self.auto_sampling = hasattr(sampler, "batch") and given == "auto"
+        if self.auto_sampling and kept.get("sampling"):
             sampler.batch = kept["sampling"]
 
     @property
@@ -85,8 +88,11 @@ class Sizes:
         return self.micro_batch
 
     def _write_down(self) -> None:
-        sampling = getattr(self.sampler, "batch", None)
-        self.run.record(RECORD, {"micro_batch": self.micro_batch if self.auto else None, "sampling": sampling})
+        sizes = {
+            "micro_batch": self.micro_batch if self.auto else None,
+            "sampling": self.sampler.batch if self.auto_sampling else None,
+        }
+        self.run.record(RECORD, sizes)
 
 
 def in_equal_parts(most: int, fit: int, group: int) -> int:
@@ -104,35 +110,48 @@ def in_equal_parts(most: int, fit: int, group: int) -> int:
 
 
 def fitting(policy: Policy, batch: Batch, memory: float) -> int:
-    """Completions of which a pass with gradients keeps no more than this in memory, by trials with the longest ones,
-    and that hold no more tokens than a GPU is faster for, on the average."""
-    total_B = batch.prompt_B + batch.lengths_B
-    longest = sorted({*batch.group_B.tolist()}, key=lambda group: -int(total_B[batch.group_B == group].max()))
-    trials = []
-    for groups in (longest[:1], longest[:2]):
-        rows = torch.isin(batch.group_B, torch.tensor(groups, device=batch.group_B.device)).nonzero()[:, 0]
-        trials.append((len(rows), _kept(policy, batch.rows(rows))))
+    """Completions of which a pass with gradients keeps no more than this in memory, by two trials with the longest
+    ones. Where passes of fewer tokens are as fast, no more than these."""
+    total_B, backbone = batch.prompt_B + batch.lengths_B, policy.backbone
+    recorded = backbone.packs() and backbone.records()  # asked before anything is measured: the answer takes memory
+    rows = (batch.group_B == batch.group_B[total_B.argmax()]).nonzero()[:, 0]
+    while (small := _kept(policy, batch.rows(rows))) is None:
+        if len(rows) == 1:
+            return 1  # the pass itself will say that it does not fit
+        rows = rows[: len(rows) // 2]
+    twice = batch.rows(torch.cat([rows, rows]))
+    apart = torch.arange(len(twice), device=rows.device) >= len(rows)
+    large = _kept(policy, replace(twice, group_B=twice.group_B + apart * (1 + batch.group_B.max())))
+    trials = (len(rows), small), (len(rows), small) if large is None else (2 * len(rows), large)
     prompts = {group: int(length) for group, length in zip(batch.group_B.tolist(), batch.prompt_B, strict=True)}
     tokens = sum(prompts.values()) + int(batch.lengths_B.sum())
-    most = MOST_RECORDED if policy.backbone.packs() and policy.backbone.records() else MOST_TOKENS
+    most = MOST_RECORDED if recorded else MOST_TOKENS
     return max(1, int(min(rows_within(memory, *trials), most * len(batch) / tokens)))
 
 
-def _kept(policy: Policy, trial: Batch) -> int:
-    """Bytes that a pass over these rows keeps for its backward pass."""
+def _kept(policy: Policy, trial: Batch) -> int | None:
+    """Bytes that a pass over these rows keeps for its backward pass; None if there is no memory for them."""
     before = torch.cuda.memory_allocated(policy.device)
-    with torch.random.fork_rng(devices=[policy.device]), torch.enable_grad():
-        policy.train()
-        kept = policy.backbone.completion_hidden(trial, share=policy.backbone.shares_prompts())
+    try:
+        with torch.random.fork_rng(devices=[policy.device]), torch.enable_grad():
+            policy.train()
+            kept = policy.backbone.completion_hidden(trial, share=policy.backbone.shares_prompts())
+        taken = torch.cuda.memory_allocated(policy.device) - before
+        del kept
+        return taken
+    except torch.OutOfMemoryError:
+        pass
+    finally:
         policy.eval()
-    taken = torch.cuda.memory_allocated(policy.device) - before
-    del kept
-    return taken
+    # Outside of `except`: what the exception holds on to is free again here.
+    policy.backbone.release()
+    torch.cuda.empty_cache()
+    return None
 
 
 def rows_within(memory: float, small: tuple[int, float], large: tuple[int, float]) -> float:
-    """How many rows fit, by two trials of (rows, bytes). Every pass takes something whatever its rows, weights in the
-    precision of the pass above all. Where the trials do not tell it apart, the rows are said to take everything.
+    """How many rows fit, by two trials of (rows, bytes). A pass takes something whatever its rows, above all weights in
+    its own precision. Where the trials cannot tell that apart, all of it counts as the rows'.
 
     >>> rows_within(100, (4, 28), (8, 36)), rows_within(100, (4, 28), (4, 28)), rows_within(100, (4, 40), (8, 40))
     (40.0, 14.285714285714286, 20.0)

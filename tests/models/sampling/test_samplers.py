@@ -253,3 +253,29 @@ def test_completions_are_told_once_as_they_end_and_are_those_that_come_back(samp
     assert lengths[0] < lengths[-1] and len(wanted[shortest].token_ids) == min(lengths)
     one.on_ended = None
     assert one(prompts, some_uniforms(8, 24)) == wanted
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_where_memory_runs_out_nothing_is_sampled_or_told_twice(sampler: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three batches of four, the second runs out of memory when some of its rows were told already."""
+    model, prompts = build("llama-gqa-tied"), some_prompts([5] * 12)
+    one = make(model, sampler, end_ids=tuple(range(0, 300, 4)), batch="auto", max_new_tokens=24)
+    one.batch = 4
+    wanted, decode = one(prompts, some_uniforms(12, 24)), one.decoder.decode
+    told: list[tuple[int, Sampled]] = []
+    decoded: list[int] = []
+
+    def limited(prompts: Any, draws: Any) -> Any:
+        found = decode(prompts, draws)
+        decoded.append(len(prompts))
+        if len(decoded) == 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return found
+
+    monkeypatch.setattr(one.decoder, "decode", limited)
+    one.on_ended = lambda place, sampled: told.append((place, sampled))
+    found = one(prompts, some_uniforms(12, 24))
+    assert [each.token_ids for each in found] == [each.token_ids for each in wanted]
+    assert decoded == [4, 4, 2, 2, 2, 2] and one.batch == 2
+    assert sorted(place for place, _ in told) == list(range(12))
+    assert all(sampled.token_ids == found[place].token_ids for place, sampled in told)

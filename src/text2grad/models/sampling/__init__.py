@@ -193,7 +193,8 @@ class ModelSampler:
         (…, 1), read from the hidden state that gives the logits."""
         self.settings, self.end_ids, self.pad_id = settings, tuple(end_ids), pad_id
         self.on_ended: Callable[[int, Sampled], object] | None = None
-        """Called with a prompt's place and its completion while others are still sampled, once at most for each."""
+        """Called with a prompt's place and its completion while others are still sampled, once for each; again
+        only where memory ran out, and sampling once more gave other ids."""
         self._over(model, value_head)
 
     def _over(self, model: Any, value_head: Any) -> None:
@@ -248,9 +249,11 @@ class ModelSampler:
         """Half as many at once whenever memory runs out, if the setting leaves it to us."""
         import torch
 
+        results: dict[int, Sampled] = {}
+        told: dict[int, tuple[int, ...]] = {}
         while True:
             try:
-                return self._decoded(prompts, draws)
+                return self._decoded(prompts, draws, results, told)
             except torch.OutOfMemoryError:
                 if self.settings.batch != "auto" or self.decoder.batch <= 1:
                     raise
@@ -258,27 +261,34 @@ class ModelSampler:
             self.decoder.halve()
             log.warning("sampling: memory ran out, so %d completions at once from now on", self.decoder.batch)
 
-    def _decoded(self, prompts: Sequence[Sequence[int]], draws: "NDArray[np.float32] | None") -> list[Sampled]:
-        """In batches: short prompts first, equal ones side by side."""
-        order = sorted(range(len(prompts)), key=lambda row: (len(prompts[row]), tuple(prompts[row])))
-        results: dict[int, Sampled] = {}
+    def _decoded(
+        self,
+        prompts: Sequence[Sequence[int]],
+        draws: "NDArray[np.float32] | None",
+        results: dict[int, Sampled],
+        told: dict[int, tuple[int, ...]],
+    ) -> list[Sampled]:
+        """In batches: short prompts first, equal ones side by side. `results`: what there is already. `told`: the ids
+        of the rows that `on_ended` has heard of."""
+        missing = (row for row in range(len(prompts)) if row not in results)
+        order = sorted(missing, key=lambda row: (len(prompts[row]), tuple(prompts[row])))
         with self.decoder.ready(prompts):
             for start in range(0, len(order), self.decoder.batch):
                 rows = order[start : start + self.decoder.batch]
                 chosen = [tuple(prompts[row]) for row in rows]
-                told: set[int] = set()
                 self.decoder.ended = None if self.on_ended is None else partial(self._ended, rows, told)
                 decoded = self.decoder.decode(chosen, None if draws is None else draws[rows])
                 results.update(zip(rows, decoded, strict=True))
                 self._ended(rows, told, dict(enumerate(decoded)))
         return [results[row] for row in range(len(prompts))]
 
-    def _ended(self, rows: Sequence[int], told: set[int], sampled: Mapping[int, Sampled]) -> None:
-        """Tell of the rows of a batch that have ended and were not told yet."""
+    def _ended(self, rows: Sequence[int], told: dict[int, tuple[int, ...]], sampled: Mapping[int, Sampled]) -> None:
+        """Tell of the rows of a batch that have ended and were not told yet, or differently."""
         if self.on_ended is not None:
-            for row in sampled.keys() - told:
-                told.add(row)
-                self.on_ended(rows[row], sampled[row])
+            for place, completion in sampled.items():
+                if told.get(rows[place]) != (ids := tuple(completion.token_ids)):
+                    told[rows[place]] = ids
+                    self.on_ended(rows[place], completion)
 
     def _check(self, prompts: Sequence[Sequence[int]], draws: "NDArray[np.float32] | None") -> None:
         """Raise `InvalidData` for what the model cannot read, before any tensor is made."""
