@@ -638,7 +638,11 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--updates", type=whole(1), default=6, help="steps that are timed")
     parser.add_argument("--rival-updates", type=whole(1), help="default: as many")
     parser.add_argument("--cold", type=whole(0), help="steps before; default: 2 on a GPU, else 1")
-    parser.add_argument("--rival-cold", type=whole(0), help="default: as many. The first steps of ours are slower while passes are recorded as CUDA graphs")
+    parser.add_argument(
+        "--rival-cold",
+        type=whole(0),
+        help="default: as many. The first steps of ours are slower while passes are recorded as CUDA graphs",
+    )
     parser.add_argument(
         "--waiting", action="store_true", help="say what the host did while the GPU was idle, and which kernels it ran"
     )

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from text2grad.feedback.align.overlap import SIGN
 from text2grad.feedback.rewards import (
     RunningScale,
+    RunningScales,
     RunningSpread,
     kind_of,
     on_last_token,
@@ -417,3 +418,50 @@ def test_what_an_outlier_counts_by_hand() -> None:
 
 def test_the_sum_of_verdicts_counts_severity() -> None:
     assert verdict_sum(SPANS) == 1 - 0.5 - 1
+
+
+SUMS = st.floats(0, 4, allow_nan=False, width=16)
+
+
+@given(st.lists(st.tuples(SUMS, NUMBERS), min_size=1, max_size=20))
+def test_with_good_spans_alone_the_slope_is_that_of_one(rows: list[tuple[float, float]]) -> None:
+    one, two = RunningScale(), RunningScales()
+    one.see(rows)
+    two.see([(good, 0.0, score) for good, score in rows])
+    good, poor = two.value
+    assert good == pytest.approx(one.value, rel=1e-6, abs=1e-9)
+    assert poor >= 0, "nothing is known of poor ones, so they cost the prior"
+
+
+@given(st.lists(st.tuples(SUMS, SUMS, NUMBERS), max_size=20), st.lists(st.tuples(SUMS, SUMS, NUMBERS), max_size=5))
+def test_two_slopes_are_never_negative_and_survive_a_file(
+    rows: list[tuple[float, float, float]], more: list[tuple[float, float, float]]
+) -> None:
+    scales, again = RunningScales(), RunningScales()
+    scales.see(rows)
+    assert all(0 <= value < np.inf for value in scales.value)
+    again.restore(scales.state())
+    for each in (scales, again):
+        each.see(more)
+    assert again.value == scales.value and again.count == len(rows) + len(more)
+
+
+def test_two_slopes_say_what_each_kind_is_worth() -> None:
+    """score = 2 × good − ½ × poor, with five poor for each good: one slope would make them alike. And where poor words
+    raise the score, they cost nothing."""
+    rows = [(good, poor, 2 * good - 0.5 * poor) for good in (0.0, 1.0, 2.0) for poor in (3.0, 5.0, 9.0)] * 200
+    two, one, odd = RunningScales(), RunningScale(), RunningScales()
+    two.see(rows)
+    one.see([(good - poor, score) for good, poor, score in rows])
+    assert two.value == pytest.approx((2.0, 0.5), rel=0.05)
+    assert 0.5 < one.value < 1
+    odd.see([(good, poor, good + poor) for good, poor, _ in rows])
+    assert odd.value[1] == 0 and odd.value[0] == pytest.approx(1, rel=0.1)
+
+
+def test_a_good_and_a_poor_span_earn_what_their_slopes_say() -> None:
+    critique = Critique("", score=0.5)
+    alignment = Alignment((Span(0, 3, "good"), Span(4, 7, "poor", severity=0.5)))
+    completion = Completion("one two.", (1, 2, 3, 0), ((0, 3), (3, 7), (7, 8), (8, 8)))
+    earned = token_rewards(critique, alignment, completion, Scoring(slopes="two"), (0.3, 0.2))
+    assert earned.tolist() == pytest.approx([0.3, -0.1, 0.0, 0.3]) and earned.sum() == pytest.approx(0.5)

@@ -23,6 +23,7 @@ KINDS = {
     "span_rloo": ["advantage.estimator=span_rloo"],
     "grpo": ["advantage.estimator=grpo"],
     "local": ["advantage.estimator=local"],
+    "anchored, two slopes": ["advantage.estimator=anchored", "scoring.slopes=two"],
     "dropout, schedule": ["policy.lora.dropout=0.3", "update.schedule=cosine", "update.warmup=2"],
 }
 POINTS = {

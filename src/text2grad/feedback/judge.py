@@ -22,7 +22,17 @@ from text2grad.feedback.align.settings import AlignSettings
 from text2grad.feedback.critics.named import critic_named
 from text2grad.feedback.critics.protocol import Critic, Critiques, OwnLoop, ask
 from text2grad.feedback.critics.words import prompt_text
-from text2grad.feedback.rewards import RunningScale, RunningSpread, on_last_token, scale_pairs, token_rewards, total_of
+from text2grad.feedback.rewards import (
+    RunningScale,
+    RunningScales,
+    RunningSpread,
+    Scale,
+    on_last_token,
+    scale_pairs,
+    scale_rows,
+    token_rewards,
+    total_of,
+)
 from text2grad.feedback.settings import CriticSettings, Scoring
 from text2grad.runs.folder import Closable
 from text2grad.runs.world import ALONE, World
@@ -96,7 +106,7 @@ class RewardFunction(Closable):
         budget; else the one that `align` names, if it names one."""
         self.critic, self.options, self.scoring, self.scalar = critic, align, scoring, scalar
         self.locator = locator or (Locator(align.locator) if align.locator is not None else None)
-        self.running_scale = RunningScale()
+        self.running_scale = self._new_scale()
         self.running_spread = RunningSpread()
         """Both of the completions that were learned from."""
         self.reason = ""
@@ -144,15 +154,15 @@ class RewardFunction(Closable):
         pairs = [Pair(completions[i], said, source=prompt_text(examples[i].prompt)) for i, said in scored.items()]
         located = align_many(pairs, locate=self.locator, settings=self.options)
         alignments = dict(zip(scored, located, strict=True))
-        seen = RunningScale()
-        worths = scale_pairs([(critique, alignments[i]) for i, critique in scored.items()])
+        seen, judged = self._new_scale(), [(critique, alignments[i]) for i, critique in scored.items()]
+        worths = scale_rows(judged) if isinstance(seen, RunningScales) else scale_pairs(judged)
         seen.see(worths)
         if learn:
             scores = [total_of(said, alignments[i], completions[i].text) for i, said in scored.items()]
             gathered = world.all_gather((worths, scores))
             low, high = self.running_spread.see(*(part for _, part in gathered))
             for part, _ in gathered:
-                self.running_scale.see([(verdicts, min(max(score, low), high)) for verdicts, score in part])
+                self.running_scale.see([(*verdicts, min(max(score, low), high)) for *verdicts, score in part])
         # Before the first update there is nothing but these.
         worth = (self.running_scale if self.running_scale.count else seen).value
         cut_off = truncated or [False] * len(completions)
@@ -160,6 +170,9 @@ class RewardFunction(Closable):
             self._rollout(example, completion, scored.get(i), alignments.get(i), cut, worth)
             for i, (example, completion, cut) in enumerate(zip(examples, completions, cut_off, strict=True))
         ]
+
+    def _new_scale(self) -> Any:  # RunningScale | RunningScales: each sees rows of its own
+        return RunningScales() if self.scoring.slopes == "two" else RunningScale()
 
     @property
     def begins(self) -> bool:
@@ -177,7 +190,7 @@ class RewardFunction(Closable):
         return (self.critic,) if self.locator is None else (self.critic, self.locator)
 
     @property
-    def scale(self) -> float | None:
+    def scale(self) -> Scale | None:
         """Reward of a verdict where the critic gives a score as well; None where rewards are not made so."""
         if self.scalar or self.scoring.rule == "paper":
             return None
@@ -224,7 +237,7 @@ class RewardFunction(Closable):
         critique: Critique | None,
         alignment: Alignment | None,
         truncated: bool,
-        worth: float,
+        worth: Scale,
     ) -> Rollout:
         if critique is None or alignment is None:
             return Rollout(example, completion, truncated=truncated)

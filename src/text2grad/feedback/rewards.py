@@ -8,7 +8,8 @@ return_equivalent   rewards redistribute the score: whatever the spans, they sum
                 segment earns Q(end) − Q(start). If the score differs from Q of the whole, the difference goes to the
                 last token. The sum is score − Q(""). No word of the critique is used.
     score       a score and verdicts. Each span earns its verdict times a scale; the residual goes to the last token.
-                The sum is the score. The scale is fixed, or follows the data (`RunningScale`).
+                The sum is the score. The scale is fixed, or follows the data: one (`RunningScale`), or one for good
+                and one for poor spans (`RunningScales`).
     verdicts    verdicts alone. Each earns ±1 divided by their number, an omission −1 divided by it on the last token,
                 so the sum lies in −1 … 1 at any length. An empty completion gets −1.
 
@@ -16,7 +17,7 @@ The last token is the decision to stop, or, where a completion was cut off, the 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from statistics import median
 from typing import Literal
@@ -102,6 +103,75 @@ class RunningScale:
         evidence = apart / max(self.high - mean, mean - self.low) ** 2 if known else 0.0
         return float(max(0.0, (PRIOR_COUNT * prior + evidence * self.slope) / (PRIOR_COUNT + evidence)))
 
+
+@dataclass(slots=True)
+class RunningScales:
+    """The same with two slopes: what a good verdict is worth, and what a poor one costs. A critic may find five words
+    poor for each good one, and its score may hardly fall for them; one slope would pay both alike.
+
+    Each slope is shrunk towards the same prior, as much as the single one is.
+
+    >>> scales = RunningScales()
+    >>> scales.see([(1.0, 0.0, 3.0), (0.0, 1.0, -1.0), (1.0, 1.0, 2.0), (2.0, 1.0, 5.0)] * 500)
+    >>> [round(value, 1) for value in scales.value]
+    [3.0, 1.0]
+    """
+
+    moments: NDArray[np.float64] = field(default_factory=lambda: np.zeros((4, 4)))
+    """Sums of products of (1, good, poor, score)."""
+    low: float = 0.0
+    high: float = 0.0
+
+    @property
+    def count(self) -> float:
+        return float(self.moments[0, 0])
+
+    def see(self, rows: Sequence[tuple[float, ...]]) -> None:
+        """Add (sum of good, sum of poor, score) of some completions."""
+        if rows:
+            table = np.column_stack([np.ones(len(rows)), np.asarray(rows, dtype=float).reshape(-1, 3)])
+            low, high = float(table[:, 3].min()), float(table[:, 3].max())
+            self.low, self.high = (min(self.low, low), max(self.high, high)) if self.count else (low, high)
+            self.moments = self.moments + table.T @ table
+
+    def state(self) -> list[float]:
+        return [*self.moments.ravel().tolist(), self.low, self.high]
+
+    def restore(self, state: Sequence[float]) -> None:
+        self.moments, (self.low, self.high) = np.array(state[:16], dtype=float).reshape(4, 4), state[16:]
+
+    @property
+    def value(self) -> tuple[float, float]:
+        """(reward of a good verdict, cost of a poor one), neither negative."""
+        count = self.count
+        if not count:
+            return 0.0, 0.0
+        mean = self.moments[0, 1:] / count
+        apart = [_squares_apart(count, self.moments[0, k], self.moments[k, k]) for k in (1, 2, 3)]
+        covariance = self.moments[1:, 1:] - count * np.outer(mean, mean)
+        spread = (apart[2] / count) ** 0.5 or 1.0
+        squares = (self.moments[1, 1] - 2 * self.moments[1, 2] + self.moments[2, 2]) / count
+        prior = PRIOR_SHARE * spread / max(1.0, squares**0.5)
+        evidence = apart[2] / max(self.high - mean[2], mean[2] - self.low) ** 2 if apart[2] else 0.0
+        known = [k for k in (0, 1) if apart[k] and evidence]
+        found = np.full(2, prior)
+        while known:
+            signs = np.array([1.0, -1.0])[known]
+            normal = covariance[np.ix_(known, known)] * np.outer(signs, signs)
+            shrink = np.diag([apart[k] for k in known]) * PRIOR_COUNT / evidence
+            wanted = signs * covariance[known, 2] + shrink @ np.full(len(known), prior)
+            slopes = np.linalg.solve(normal + shrink, wanted)
+            if (slopes >= 0).all():
+                found[known] = slopes
+                break
+            worst = known[int(np.argmin(slopes))]
+            found[worst] = 0.0
+            known.remove(worst)
+        return float(found[0]), float(found[1])
+
+
+Scale = float | tuple[float, float]
+"""Reward of a verdict: one for both kinds, or (of a good one, cost of a poor one)."""
 
 OUTLIER, ENOUGH, NEAREST = 20.0, 8, 0.9
 """A score more than 20 standard deviations from the mean of those before it, and beyond all of them, is an outlier,
@@ -202,10 +272,30 @@ def scale_pairs(judged: Iterable[tuple[Critique, Alignment]]) -> list[tuple[floa
     ]
 
 
+def scale_rows(judged: Iterable[tuple[Critique, Alignment]]) -> list[tuple[float, float, float]]:
+    """What `RunningScales.see` takes of the same critiques: (sum of good, sum of poor, score)."""
+    rows = []
+    for critique, alignment in judged:
+        if kind_of(critique) == "score" and critique.score is not None:
+            signed = _signed(alignment)
+            rows.append((sum(max(s, 0.0) for s in signed), -sum(min(s, 0.0) for s in signed), critique.score))
+    return rows
+
+
 def verdict_sum(alignment: Alignment) -> float:
     """Σ ±severity over the spans that count (`align.overlap`)."""
+    return float(sum(_signed(alignment)))
+
+
+def earned_by_spans(alignment: Alignment, scale: Scale) -> float:
+    """What the spans that count earn together."""
+    good, poor = scale if isinstance(scale, tuple) else (scale, scale)
+    return float(sum((good if signed > 0 else poor) * signed for signed in _signed(alignment)))
+
+
+def _signed(alignment: Alignment) -> list[float]:
     spans = [alignment.spans[index] for index in standing(alignment.spans)]
-    return float(sum(SIGN[span.verdict] * (span.severity or 1.0) for span in spans))
+    return [SIGN[span.verdict] * (span.severity or 1.0) for span in spans]
 
 
 def total_of(critique: Critique, alignment: Alignment, text: str) -> float:
@@ -225,7 +315,7 @@ def token_rewards(
     alignment: Alignment,
     completion: Completion,
     scoring: Scoring | None = None,
-    scale: float = 0.0,
+    scale: Scale = 0.0,
 ) -> Rewards:
     """One number per token. `scale` is the reward of a verdict where the scoring leaves it to the data.
 
@@ -301,10 +391,11 @@ def quality_at(critique: Critique, edges: NDArray[np.int64]) -> Rewards:
     return np.where(known >= 0, values[np.maximum(known, 0)], empty_quality(critique))
 
 
-def _by_verdict(alignment: Alignment, offsets: NDArray[np.int64], scale: float, placement: str) -> Rewards:
+def _by_verdict(alignment: Alignment, offsets: NDArray[np.int64], scale: Scale, placement: str) -> Rewards:
     """Each span earns on those of its tokens that have its verdict (`align.overlap`). Where none has, what it earns
     goes to the last token, with the rest of the sum."""
     earned, signs = np.zeros(len(offsets)), project(alignment.spans, offsets)
+    good, poor = scale if isinstance(scale, tuple) else (scale, scale)
     first, end = offsets.T
     for span in (alignment.spans[index] for index in standing(alignment.spans)):
         sign = SIGN[span.verdict]
@@ -313,7 +404,7 @@ def _by_verdict(alignment: Alignment, offsets: NDArray[np.int64], scale: float, 
         before = own[own < len(offsets) - 1]
         tokens = own if placement == "even" else (before if len(before) else own)[-1:]
         if len(tokens):
-            earned[tokens] += scale * sign * (span.severity or 1.0) / len(tokens)
+            earned[tokens] += (good if sign > 0 else poor) * sign * (span.severity or 1.0) / len(tokens)
     return earned
 
 

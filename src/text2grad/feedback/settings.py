@@ -23,6 +23,9 @@ class Scoring:
     scale: Annotated[Real, Ge(0)] | None = None
     """Reward of one verdict where the critic gives a score as well; null: the running least-squares slope of score on
     verdicts, shrunk towards half a standard deviation of the score."""
+    slopes: Literal["one", "two"] = "one"
+    """Of that running scale. one: a good and a poor span earn the same. two: a slope for good spans and one for poor
+    ones, for a critic that calls much more poor than good, or much less."""
     normalize: Flag = True
     """Divide rewards by the running standard deviation of the score, so that one KL coefficient means the same for
     every critic. Logged rewards stay in the critic's units. Only with return_equivalent."""

@@ -381,7 +381,8 @@ class Trainer(Closable):
         """What rewards are made with, and how much of the score the spans leave unexplained."""
         numbers, scale = {"reward/spread": self.reward_function.spread}, self.reward_function.scale
         if scale is not None and self.reward_function.running_scale.count:
-            numbers["reward/scale"] = scale
+            good, poor = scale if isinstance(scale, tuple) else (scale, None)
+            numbers |= {"reward/scale": good} | ({} if poor is None else {"reward/scale_poor": poor})
             if (ratio := residual_ratio(everybody, scale)) is not None:
                 numbers["reward/residual_ratio"] = ratio
         return numbers

@@ -16,7 +16,7 @@ from text2grad.errors import RunError, first_line
 from text2grad.evaluation.evaluator import Evaluator, judged
 from text2grad.evaluation.metrics import each_of
 from text2grad.feedback.judge import RewardFunction
-from text2grad.feedback.rewards import kind_of, verdict_sum
+from text2grad.feedback.rewards import Scale, earned_by_spans, kind_of
 from text2grad.models.sampling import Seed
 from text2grad.models.writer import Writer
 from text2grad.runs.run import Run
@@ -27,6 +27,9 @@ from text2grad.training.state import random_states, restore_random_states
 from text2grad.types import Example, MetricInfo, Rollout
 
 METRICS = {
+    "reward/scale_poor": MetricInfo(
+        "Cost of a poor verdict", "With `scoring.slopes=two`: what one poor span costs, in the units of the score."
+    ),
     "reward/scale": MetricInfo("Reward of a verdict", "What one good or poor span earns, in the units of the score."),
     "reward/spread": MetricInfo("Reward unit", "Running standard deviation of the score: rewards are divided by it."),
     "reward/residual_ratio": MetricInfo(
@@ -187,18 +190,18 @@ def _numbers(values: Any) -> list[float]:
     return values
 
 
-def residual_ratio(rollouts: Sequence[Rollout], scale: float) -> float | None:
+def residual_ratio(rollouts: Sequence[Rollout], scale: Scale) -> float | None:
     """var(residual) / var(score) where rewards are verdicts times `scale` and the residual goes to the last token.
     Above 1 the spans add noise, not signal."""
     pairs = [
-        (rollout.score, verdict_sum(rollout.alignment))
+        (rollout.score, earned_by_spans(rollout.alignment, scale))
         for rollout in rollouts
         if rollout.critique and rollout.alignment and kind_of(rollout.critique) == "score"
     ]
     if len(pairs) < 2:
         return None
-    scores, verdicts = np.array(pairs, dtype=float).T
-    return float((scores - scale * verdicts).var() / scores.var()) if scores.var() > 0 else None
+    scores, earned = np.array(pairs, dtype=float).T
+    return float((scores - earned).var() / scores.var()) if scores.var() > 0 else None
 
 
 def evenly(indices: Sequence[int], wanted: int, each: int = 1) -> set[int]:
