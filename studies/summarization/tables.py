@@ -1,4 +1,4 @@
-"""The tables of README.md, from first.json: python -m studies.summarization.tables"""
+"""The tables of README.md, from first.json, choose-cpu.json and worth.json: python -m studies.summarization.tables"""
 
 import json
 from pathlib import Path
@@ -47,13 +47,49 @@ def agreement(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def choices(_: dict[str, Any]) -> str:
+    """What was tried on a CPU before the two main arms ran."""
+    lines = [
+        "| arm | critic | slopes | rate | ROUGE-L | unsupported share | copied | length | sampled score | "
+        "KL per token |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in json.loads((HERE / "choose-cpu.json").read_text())["rows"]:
+        rate = f"{row['learning_rate']:.0e}".replace("e-0", "e-") if row["learning_rate"] else ""
+        scored = (
+            "" if row["sampled_score"] is None else f"{row['sampled_score_before']:.2f} → {row['sampled_score']:.2f}"
+        )
+        kl = "" if row["kl"] is None else f"{row['kl']:.2f}"
+        own = cells(row["metrics"], ("rouge_l", "unsupported_share", "copied", "length"))
+        lines.append(
+            f"| `{row['arm']}` | {row['critic'] or ''} | {row['slopes'] or ''} | {rate} | {own} | {scored} | {kl} |"
+        )
+    return "\n".join(lines)
+
+
+def worths(_: dict[str, Any]) -> str:
+    """What a good and a poor word say about the score."""
+    lines = [
+        "| critic | good, poor phrases of a summary, by severity | one slope | explains | two slopes | explain |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, row in json.loads((HERE / "worth.json").read_text()).items():
+        one, two = row["of_a_prompt"]["one"], row["of_a_prompt"]["two"]
+        good, poor = two["slopes"]
+        lines.append(
+            f"| {name} | {row['good']:.1f}, {row['poor']:.1f} | {one['slopes'][0]:.3f} | {one['explained']:.0%} | "
+            f"{good:.3f}, {poor:.3f} | {two['explained']:.0%} |"
+        )
+    return "\n".join(lines)
+
+
 def cells(metrics: dict[str, float], keys: tuple[str, ...]) -> str:
     return " | ".join(f"{metrics[key]:.1f}" if key == "length" else f"{metrics[key]:.3f}" for key in keys)
 
 
 def written(page: str, found: dict[str, Any]) -> str:
     """The page with its tables made anew, each between its marks."""
-    for make in (arms, curves, agreement):
+    for make in (arms, curves, agreement, choices, worths):
         begin, end = (f"<!-- {make.__name__}: {side} -->" for side in ("written by tables.py", "end"))
         before, rest = page.split(begin)
         page = f"{before}{begin}\n{make(found)}\n{end}{rest.split(end)[1]}"

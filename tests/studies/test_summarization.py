@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from studies.summarization import choose, critics, tables
+from studies.summarization import choose, critics, tables, worth
 
 from text2grad import config
 from text2grad.training.compare import CompareSettings, plan
-from text2grad.types import Completion, Example, Rollout
+from text2grad.types import Alignment, Completion, Critique, Example, Rollout, Span
 
 STUDY = Path(__file__).parents[2] / "studies" / "summarization"
 ROW = {
@@ -91,6 +91,29 @@ def test_settings_are_chosen_by_a_rule() -> None:
 def test_the_page_has_the_tables_of_the_numbers() -> None:
     page = (STUDY / "README.md").read_text()
     assert tables.written(page, json.loads((STUDY / "first.json").read_text())) == page
+
+
+def test_what_words_are_worth_is_fitted_among_the_samples_of_a_prompt() -> None:
+    """score = a prompt's own level + 0.3 × good − 0.1 × poor: two slopes find it, one does not."""
+    samples = []
+    for group, level in enumerate((0.1, 0.9)):
+        for good, poor in ((0, 1), (1, 1), (2, 3), (1, 0)):
+            spans = [Span(i, i + 1, "good" if i < good else "poor") for i in range(good + poor)]
+            score = level + 0.3 * good - 0.1 * poor
+            rollout = Rollout(
+                Example(str(group), "p"),
+                Completion("abcdef", (1,), ((0, 6),)),
+                group=group,
+                critique=Critique("", score=score),
+                alignment=Alignment(tuple(spans)),
+                token_rewards=(score,),
+            )
+            samples.append(rollout.to_json() | {"update": 1})
+    found = worth.fits([*samples, samples[0] | {"held_out": True}])
+    assert found["completions"] == 8 and (found["good"], found["poor"]) == (1.0, 1.25)
+    assert found["of_a_prompt"]["two"] == {"slopes": [0.3, 0.1], "explained": 1.0}
+    assert found["all"]["two"]["explained"] < 1, "the level of a prompt is not what its words say"
+    assert found["of_a_prompt"]["one"]["explained"] < 0.9
 
 
 def test_agreement_is_taken_within_a_prompt_and_within_a_sample() -> None:
