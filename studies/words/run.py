@@ -2,7 +2,8 @@
 
     python -m studies.words.run tune   --workers 16    writes studies/words/tuning.json
     python -m studies.words.run study  --workers 16    writes studies/words/results.json
-    python -m studies.words.run again                  writes studies/words/again.json: the two main arms anew
+    python -m studies.words.run again                  writes studies/words/again.json: the two main arms anew,
+                                                       and words with two slopes
     python -m studies.words.run table                  writes README.md's tables and curves.svg from these files
 
 Settings are chosen on seeds and held-out reports that the study never sees. Every run is one process with one thread;
@@ -76,6 +77,7 @@ def jobs_of(what: str) -> list[dict[str, Any]]:
         chosen, seeds, reports, every = ARMS, list(STUDY_SEEDS), STUDY_REPORTS, EVERY
     if what == "again":
         chosen = {arm: chosen[arm] for arm in ("words", "scalar rloo")}
+        chosen["words, two slopes"] = chosen["words"] | {"scoring.slopes": "two"}
     return [
         {"arm": arm, "seed": seed, "reports": reports, "every": every, "settings": settings}
         for seed in seeds
