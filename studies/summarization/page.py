@@ -9,12 +9,14 @@ first seed of `text2grad`). Leaves: main.json with all that the page needs, summ
 """
 
 import json
+import re
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from studies.pages import Mark, Sheet, apart, costs, curves
 
 HERE = Path(__file__).parent
@@ -33,20 +35,92 @@ COLUMNS = {
 BAR = {"rouge_l": 1, "unsupported_share": -1}
 """Metric of the bar → its better direction."""
 COLOUR = {"good": "#43a047", "poor": "#e53935"}
-PICTURES = {"rouge_l": "ROUGE-L on the held-out abstracts", "score": "Score of the critic on the held-out abstracts"}
+PICTURES = {
+    "rouge_l": "ROUGE-L on the held-out abstracts",
+    "score": "Score of the critic on the held-out abstracts",
+    "copied": "Share of words in stretches of six or more that the abstract has, too",
+    "length": "Tokens of a summary",
+}
+REMARKS = {
+    "in the reference": r"(is|are) in the reference",
+    "supported by the source, not in the reference": r"(is|are) supported",
+    "not in the reference": r"(is|are) not in the reference",
+    "neither in the reference nor in the source": r"neither the reference nor the source",
+    "copied from the source": r"copied from the source",
+}
+"""What the critic's sentences say of a span → how to find it."""
 
 
 def collected(folder: Path) -> dict[str, Any]:
     """What the page needs, from a comparison's folder."""
     comparison = json.loads((folder / "comparison.json").read_bytes())
     rows = json.loads((folder / "results.json").read_bytes())
-    between = {key: apart(folder, OURS, RIVAL, key) for key in COLUMNS}
+    between = {
+        key: each
+        for key, each in comparison["arms"][OURS].get("difference", {}).items()
+        if key in COLUMNS and each["low"] is not None
+    }
+    for key in COLUMNS:
+        if (found := apart(folder, OURS, RIVAL, key)) is not None:
+            between[key] = found._asdict()
     return {
         "comparison": comparison,
         "rows": [row | {"metrics": _some(row["metrics"], COLUMNS)} for row in rows],
-        "between": {key: found._asdict() for key, found in between.items() if found is not None},
+        "between": {key: between[key] for key in COLUMNS if key in between},
+        "kl": {arm: kl(folder / arm) for arm in (RIVAL, OURS)},
         "shown": shown(folder / OURS),
+        "remarks": remarks(folder),
     }
+
+
+def kl(arm: Path) -> dict[int, float]:
+    """Update → KL per token to the start, the mean over seeds."""
+    found: dict[int, list[float]] = {}
+    for file in sorted(arm.glob("seed-*/metrics.jsonl")):
+        with file.open(encoding="utf-8") as lines:
+            for row in map(json.loads, lines):
+                if "kl/reference" in row:
+                    found.setdefault(row["update"], []).append(row["kl/reference"])
+    return {update: round(sum(some) / len(some), 3) for update, some in sorted(found.items())}
+
+
+def remarks(folder: Path) -> dict[str, Any]:
+    """What each kind of remark is worth: over the logged samples and held-out completions of each arm's first seed, the
+    score and ROUGE-L, regressed on how often (by severity) each kind occurs. And how often in the first and the last
+    logged update of each arm."""
+    from rouge_score.rouge_scorer import RougeScorer
+
+    rouge = RougeScorer(["rougeL"], use_stemmer=True)
+    counts: list[list[float]] = []
+    targets: list[tuple[float, float]] = []
+    seen: dict[str, Any] = {}
+    for arm in (RIVAL, OURS):
+        for file in sorted((folder / arm).glob("seed-*/rollouts.jsonl"))[:1]:
+            with file.open(encoding="utf-8") as lines:
+                rows = [row for row in map(json.loads, lines) if row["score"] is not None]
+            for row in rows:
+                found = [_severity(row["alignment"]["spans"], how) for how in REMARKS.values()]
+                counts.append(found)
+                reference, text = row["example"]["reference"], row["completion"]["text"]
+                targets.append((row["score"], rouge.score(reference, text)["rougeL"].fmeasure))
+            own = zip(rows, counts[-len(rows) :], strict=True)
+            sampled = [(row["update"], each) for row, each in own if not row.get("held_out")]
+            for name, update in (("first", min(sampled)[0]), ("last", max(sampled)[0])):
+                some = [each for at, each in sampled if at == update]
+                mean = np.mean(some, 0).round(3).tolist()
+                seen[f"{arm}, {name}"] = {"update": update, "completions": len(some), "counts": mean}
+    if not counts:
+        return {}
+    x = np.column_stack([counts, np.ones(len(counts))])
+    slopes, *_ = np.linalg.lstsq(x, np.array(targets), rcond=None)
+    worth = {name: slopes[place].round(3).tolist() for place, name in enumerate(REMARKS)}
+    return {"completions": len(counts), "worth": worth, "seen": seen}
+
+
+def _severity(spans: Sequence[Mapping[str, Any]], how: str) -> float:
+    """How often a remark is made, a half-severe one counting half."""
+    found = (span["severity"] for span in spans if re.search(how, span["comment"] or ""))
+    return float(sum(1 if severity is None else severity for severity in found))
 
 
 def _some(metrics: Mapping[str, float], keys: Mapping[str, str]) -> dict[str, float]:
@@ -120,16 +194,18 @@ def verdict(found: Mapping[str, Any]) -> str:
 def tables(found: Mapping[str, Any]) -> Iterator[str]:
     """Markdown: the end of each arm, the start of all, the differences, the cost."""
     arms = found["comparison"]["arms"]
-    yield f"| arm | seeds | {' | '.join(COLUMNS.values())} |"
-    yield "|---" * (len(COLUMNS) + 2) + "|"
+    yield f"| arm | seeds | {' | '.join(COLUMNS.values())} | KL per token |"
+    yield "|---" * (len(COLUMNS) + 3) + "|"
     start = next(row for row in found["rows"] if row["update"] == 0)
-    yield f"| supervised start | | {' | '.join(_cell(start['metrics'].get(key), key) for key in COLUMNS)} |"
+    yield f"| supervised start | | {' | '.join(_cell(start['metrics'].get(key), key) for key in COLUMNS)} | 0 |"
     for name, arm in arms.items():
         cells = []
         for key in COLUMNS:
             each = list(arm["final"][key]["seeds"].values()) if key in arm["final"] else []
             ends = f"({_cell(min(each), key)}–{_cell(max(each), key)})" if each else ""
             cells.append(f"{_cell(sum(each) / len(each), key)} {ends}" if each else "–")
+        moved = list(found["kl"].get(name, {}).values())
+        cells.append(f"{moved[-1]:.2f}" if moved else "–")
         yield f"| `{name}` | {len(arm['seeds'])} | {' | '.join(cells)} |"
     yield ""
     yield "In brackets: the lowest and the highest seed."
@@ -140,6 +216,18 @@ def tables(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"| {COLUMNS[key]} | {each['mean']:+.4f} | {each['low']:+.4f} to {each['high']:+.4f} |"
     yield ""
     yield from costs(arms)
+
+
+def said(found: Mapping[str, Any]) -> Iterator[str]:
+    """Markdown: what the critic's remarks are worth, and how often they are made."""
+    kept = found["remarks"]
+    each = {name: f"{name}, update {one['update']}" for name, one in kept["seen"].items()}
+    yield f"| remark | score | ROUGE-L | {' | '.join(each.values())} |"
+    yield "|---" * (len(each) + 3) + "|"
+    for place, name in enumerate(REMARKS):
+        score, rouge = kept["worth"][name]
+        counts = (f"{one['counts'][place]:.2f}" for one in kept["seen"].values())
+        yield f"| {name} | {score:+.3f} | {rouge:+.3f} | {' | '.join(counts)} |"
 
 
 def _cell(value: float | None, key: str) -> str:
@@ -156,6 +244,7 @@ def page(found: Mapping[str, Any], notes: Sequence[str]) -> str:
         "",
         verdict(found),
         "",
+        *([f"Measured on {found['machine']}.", ""] if "machine" in found else []),
         *tables(found),
         "",
         *(f"![{title}](summarization-{key}.svg)\n" for key, title in PICTURES.items()),
@@ -164,6 +253,17 @@ def page(found: Mapping[str, Any], notes: Sequence[str]) -> str:
     if found["comparison"]["failed"]:
         failed = "; ".join(f"{name}: {why}" for name, why in found["comparison"]["failed"].items())
         lines += ["", f"Failed: {failed}"]
+    if found.get("remarks"):
+        lines += [
+            "",
+            "## What the critic's remarks are worth",
+            "",
+            "The critic's score and ROUGE-L, regressed on how often each remark is made (half-severe ones count half). "
+            f"From the {found['remarks']['completions']} logged completions of both arms' first seeds, sampled and "
+            "held out. On the right: how often, in a sampled summary.",
+            "",
+            *said(found),
+        ]
     if found["shown"]:
         lines += [
             "",

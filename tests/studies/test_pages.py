@@ -88,6 +88,45 @@ def test_the_summaries_that_rose_most_and_the_one_that_fell_most_are_shown(tmp_p
     assert drawn.index(page.COLOUR["poor"]) < drawn.index("after training") < drawn.index(page.COLOUR["good"])
 
 
+def test_what_remarks_are_worth_and_how_far_an_arm_has_moved(tmp_path: Path) -> None:
+    """A remark about copying that costs 0.2 of the score, among summaries that are all of their reference."""
+    pytest.importorskip("rouge_score")
+    found = comparison(tmp_path, [0.3])
+    for arm, late in (("scalar", 2), ("text2grad", 0)):
+        rows: list[dict[str, Any]] = []
+        for update, copied in ((1, 1), (1, 0), (2, 2), (8, late), (8, 0)):
+            spans = [{"comment": "“a b” is copied from the source.", "severity": 0.5}] * copied
+            row: dict[str, Any] = {
+                "update": update,
+                "example": {"id": "a", "reference": "a b"},
+                "completion": {"text": "a b"},
+            }
+            rows.append(
+                row | {"score": 0.9 - 0.1 * copied, "alignment": {"spans": spans}, "critique": {"feedback": ""}}
+            )
+        (tmp_path / arm / "seed-0").mkdir()
+        (tmp_path / arm / "seed-0" / "rollouts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        metrics = "".join(json.dumps({"update": at, "kl/reference": at / 10}) + "\n" for at in (1, 2))
+        (tmp_path / arm / "seed-0" / "metrics.jsonl").write_text(metrics)
+    kept = page.remarks(tmp_path)
+    assert kept["completions"] == 10
+    assert kept["worth"]["copied from the source"] == pytest.approx([-0.2, 0.0], abs=1e-6)
+    assert kept["seen"]["text2grad, first"]["counts"][-1] == 0.25 and kept["seen"]["text2grad, last"]["counts"][-1] == 0
+    assert kept["seen"]["scalar, last"] == {"update": 8, "completions": 2, "counts": [0, 0, 0, 0, 0.5]}
+    moved = {arm: page.kl(tmp_path / arm) for arm in ("scalar", "text2grad")}
+    text = page.page(found | {"remarks": kept, "kl": moved}, [])
+    assert "| copied from the source | -0.200 | +0.000 | 0.25 | 0.50 | 0.25 | 0.00 |" in text
+    assert "(22.0–22.0) | 0.20 |" in text, "the KL at the end"
+
+
+def test_the_published_page_is_made_of_the_numbers_beside_it() -> None:
+    found = json.loads((page.HERE / "main.json").read_text())
+    notes = (page.HERE / "notes.md").read_text().splitlines()
+    assert (page.OUT / "summarization.md").read_text() == page.page(found, notes)
+    for key, title in page.PICTURES.items():
+        assert (page.OUT / f"summarization-{key}.svg").read_text() == pages.curves(found["rows"], key, title)
+
+
 def test_marked_words_keep_their_place_where_a_line_is_broken() -> None:
     text = "word " * 30 + "marked words\nnext"
     start = text.index("marked")

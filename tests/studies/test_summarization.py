@@ -137,6 +137,19 @@ def test_the_small_comparison_has_equal_work(tmp_path: Path) -> None:
     assert len({job.completions * job.settings.updates for some in runs.values() for job in some}) == 1
 
 
+@pytest.mark.parametrize("file", ["choose-cpu", "main"])
+def test_the_comparisons_that_were_run_can_be_planned(file: str, tmp_path: Path) -> None:
+    """With equal work in all arms with RL; a start that is a folder is given."""
+    data, start = tmp_path / "data.jsonl", tmp_path / "start"
+    data.write_text(json.dumps(ROW["scitldr"]) + "\n")
+    start.mkdir()
+    words = [f"settings.data={data}", f"settings.held_out={data}", f"settings.model={start}"]
+    jobs = plan(config.load(CompareSettings, STUDY / f"{file}.yaml", words), tmp_path)
+    rl = [job for job in jobs if job.arm != "sft"]
+    assert len({job.completions * job.settings.updates for job in rl}) == 1
+    assert {job.seed for job in jobs} == ({0, 1, 2, 3, 4} if file == "main" else {100})
+
+
 COMPARE = """#!/bin/sh
 # Stands for `text2grad compare FOLDER ...`: one run ends in every stretch, the start in the first.
 echo "$@" > words
