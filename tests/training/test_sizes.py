@@ -104,6 +104,9 @@ def test_trials_price_a_row_as_the_longest_one(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("text2grad.training.sizes._kept", kept)
     assert fitting(one.policy, batch, 50 + 150) == 10, "a row with its half of the prompt: 5 + 20 / 2"
     assert tried == [(2, 20), (4, 40)]
+    for name in ("packs", "records"):
+        monkeypatch.setattr(one.policy.backbone, name, lambda: True)
+    assert fitting(one.policy, batch, 2 * (50 + 150)) == 10, "what is recorded is held twice"
     one.close()
 
 

@@ -125,7 +125,10 @@ def fitting(policy: Policy, batch: Batch, memory: float) -> int:
     trials = (len(rows), small), (len(rows), small) if large is None else (2 * len(rows), large)
     prompts = {group: int(length) for group, length in zip(batch.group_B.tolist(), batch.prompt_B, strict=True)}
     tokens = sum(prompts.values()) + int(batch.lengths_B.sum())
-    most = MOST_RECORDED if recorded else MOST_TOKENS
+    most = MOST_TOKENS
+    if recorded:
+        # A shape is launched when it is first seen, and recorded when it comes again: its memory is held twice.
+        memory, most = memory / 2, MOST_RECORDED
     return max(1, int(min(rows_within(memory, *trials), most * len(batch) / tokens)))
 
 
