@@ -1,5 +1,6 @@
 """Advantages against numbers worked by hand, and the laws that they obey."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -147,35 +148,75 @@ def test_equal_scores_with_unequal_lengths_teach_nothing(estimator: str) -> None
     assert found.mask_BT.any() and not found.advantages_BT.any()
 
 
+def good_then_poor_and_the_reverse() -> Batch:
+    """Two completions of three tokens. One has a good token, a poor one, and a score of 1; the other the reverse."""
+    return collate(
+        [
+            rollout((1,), (1, 2, 3), logprobs=(0.0,) * 3, token_rewards=(s, -s, s), verdicts=(s, -s, 0.0), index=n)
+            for n, s in enumerate((1.0, -1.0))
+        ]
+    )
+
+
 def test_anchored_is_half_the_whole_and_half_the_span() -> None:
-    """Two completions of three tokens, a good span and a poor one on the first token: rewards 1, 0, 0 and −1, 0, 0.
-    Whole: 1 − (−1) = 2 on every token, −2 on the other; of unit size ±1. Span, λ = 0: ±1 on the first token, 0
-    elsewhere; its mean square is 1/3, so ±√3. Half of each: 0.5 + 0.5 √3 on the first token, 0.5 on the
-    others; divided by its own size."""
-    rows = [
-        rollout(
-            (1,), (1, 2, 3), logprobs=(0.0,) * 3, token_rewards=(sign, 0.0, 0.0), verdicts=(sign, 0.0, 0.0), index=n
-        )
-        for n, sign in enumerate((1.0, -1.0))
-    ]
-    batch = collate(rows)
+    """Whole: 1 − (−1) = 2 on every token, −2 on the other; of unit size ±1. Span, λ = 0: 1, −1, 0 and the reverse; its
+    mean square is 2/3, so ±√1.5, and other completions earn nothing on the average. Half of each, divided by the size
+    of both together."""
+    batch = good_then_poor_and_the_reverse()
     found = advantages(batch, batch.rewards_BT, AdvantageSettings(estimator="anchored", lam=0.0))
-    first = 0.5 + 0.5 * 3**0.5
-    size = ((first**2 + 0.5**2 + 0.5**2) / 3) ** 0.5
-    wanted_BT = torch.tensor([[first, 0.5, 0.5], [-first, -0.5, -0.5]]) / size
-    torch.testing.assert_close(found.advantages_BT, wanted_BT)
+    wanted_T = 0.5 + 0.5 * torch.tensor([1.5**0.5, -(1.5**0.5), 0.0])
+    wanted_T = wanted_T / wanted_T.square().mean().sqrt()
+    torch.testing.assert_close(found.advantages_BT, torch.stack([wanted_T, -wanted_T]))
 
 
 def test_anchor_is_the_share_of_the_whole() -> None:
-    """As above: a quarter of the whole's 1, three quarters of the span's √3."""
-    rows = [
-        rollout((1,), (1, 2, 3), logprobs=(0.0,) * 3, token_rewards=(s, 0.0, 0.0), verdicts=(s, 0.0, 0.0), index=n)
-        for n, s in enumerate((1.0, -1.0))
-    ]
-    batch = collate(rows)
+    """As above: a quarter of the whole's 1, three quarters of the span's √1.5."""
+    batch = good_then_poor_and_the_reverse()
     found = advantages(batch, batch.rewards_BT, AdvantageSettings(estimator="anchored", anchor=0.25, lam=0.0))
-    ratio = found.advantages_BT[0, 0] / found.advantages_BT[0, 1]
-    assert float(ratio) == pytest.approx((0.25 + 0.75 * 3**0.5) / 0.25)
+    ratio = found.advantages_BT[0, 0] / found.advantages_BT[0, 2]
+    assert float(ratio) == pytest.approx((0.25 + 0.75 * 1.5**0.5) / 0.25)
+
+
+@pytest.mark.parametrize("anchor", [0.0, 0.25, 1.0])
+def test_the_penalty_weighs_as_much_as_beside_the_score_alone(anchor: float) -> None:
+    """As above, and the second completion has left the reference by a penalty of 0.5 on one token. The whole has a size
+    of 2, so what spans and whole say together has it, too; the difference of the two penalties, 0.5, counts in full on
+    every token, also where ρ is 0."""
+    penalty_BT = torch.tensor([[0.0, 0.0, 0.0], [0.0, 0.5, 0.0]])
+    options = AdvantageSettings(estimator="anchored", anchor=anchor, lam=0.0)
+    found = find_estimator("anchored")(good_then_poor_and_the_reverse(), penalty_BT, options)
+    said_T = anchor + (1 - anchor) * torch.tensor([1.5**0.5, -(1.5**0.5), 0.0])
+    wanted_T = 2 * said_T / said_T.square().mean().sqrt() + 0.5
+    wanted_BT = torch.stack([wanted_T, -wanted_T]) / wanted_T.square().mean().sqrt()
+    torch.testing.assert_close(found.advantages_BT, wanted_BT)
+
+
+def poor_tokens(*completions: str, scores: Sequence[float]) -> Batch:
+    """`x` is a poor token, `.` one that nobody speaks of. A poor one costs 1; the rest of the score is on the last."""
+    rows = []
+    for n, (written, score) in enumerate(zip(completions, scores, strict=True)):
+        verdicts = tuple(-1.0 if letter == "x" else 0.0 for letter in written)
+        rewards = (*verdicts[:-1], score - sum(verdicts[:-1]))
+        ids, none = tuple(range(1, len(written) + 1)), (0.0,) * len(written)
+        rows.append(rollout((1,), ids, logprobs=none, token_rewards=rewards, verdicts=verdicts, index=n))
+    return collate(rows)
+
+
+def test_where_all_write_equally_many_poor_tokens_longer_ones_are_not_pushed_down() -> None:
+    """Half of the tokens before the end are poor in each, and all scores are equal. A poor token is as far below the
+    mean as the others are above it: each completion's sum is 0, and the decision to stop earns nothing."""
+    batch = poor_tokens("x..", "x.x..", "xx.x.x...", scores=(0.3, 0.3, 0.3))
+    found_BT = advantages(batch, batch.rewards_BT, AdvantageSettings(estimator="anchored", lam=0.0)).advantages_BT
+    torch.testing.assert_close(found_BT.sum(1), torch.zeros(3), atol=1e-6, rtol=0)
+    assert found_BT[0, :3].tolist() == pytest.approx([-((14 / 17) ** -0.5), (14 / 17) ** -0.5, 0.0])
+
+
+def test_tokens_are_compared_with_those_of_the_other_completions() -> None:
+    """Poor: one of two tokens, and one of four, before the end. Of the others, a token earns −1/4 and −1/2."""
+    batch = poor_tokens("x..", ".x...", scores=(0.3, 0.3))
+    found_BT = advantages(batch, batch.rewards_BT, AdvantageSettings(estimator="anchored", lam=0.0)).advantages_BT
+    wanted_BT = torch.tensor([[-0.75, 0.25, 0.0, 0.0, 0.0], [0.5, -0.5, 0.5, 0.5, 0.0]])
+    torch.testing.assert_close(found_BT, wanted_BT / (wanted_BT.square().sum() / 8).sqrt())
 
 
 @pytest.mark.parametrize("penalty", [0.0, 0.01])

@@ -2,8 +2,9 @@
 
 An estimator is a function in a registry, with what it needs declared beside it:
 
-anchored    ρ of what rloo gives, 1 − ρ of the span's own reward, each scaled to unit size. Spans teach within a
-            completion even where all scores of a prompt are equal. With scalar rewards it is rloo. The default.
+anchored    ρ of what rloo gives, 1 − ρ of the span's own reward compared with a token of the other completions, each
+            scaled to unit size. Spans teach within a completion even where all scores of a prompt are equal. The
+            penalty for leaving the reference weighs the same at every ρ. With scalar rewards it is rloo. The default.
 gae         value head: generalised advantage estimation.
 rloo        the completion's return minus the mean return of the other completions of its prompt, the same on every
             token. The scalar baseline that practitioners use.
@@ -26,7 +27,7 @@ import torch
 from torch import Tensor
 
 from text2grad.optim.batch import Batch
-from text2grad.optim.reduce import ALONE, LEAST, World, whiten
+from text2grad.optim.reduce import ALONE, LEAST, World, root_mean_square, whiten
 from text2grad.optim.settings import AdvantageSettings
 from text2grad.plugins import find_plugin
 
@@ -150,18 +151,19 @@ def span_rloo(batch: Batch, rewards_BT: Tensor, options: AdvantageSettings, worl
 
 @estimator("anchored", needs_groups=True)
 def anchored(batch: Batch, rewards_BT: Tensor, options: AdvantageSettings, world: World) -> Advantages:
-    total_BT = rewards_BT.sum(1, keepdim=True).expand_as(rewards_BT)
+    earned_BT = torch.where(batch.mask_BT, batch.rewards_BT, 0.0)
+    total_BT = earned_BT.sum(1, keepdim=True).expand_as(earned_BT)
     whole_BT, mask_BT = _against_others(total_BT, batch)
-    # What spans earned, without the penalty for leaving the reference: that, like the last token's reward, which is
-    # the residual of the score, belongs to the whole.
-    labelled_BT = batch.mask_BT & (batch.verdicts_BT != 0)
-    own_BT = torch.where(labelled_BT, batch.rewards_BT, 0.0).scatter(1, batch.last_B1, 0.0)
-    span_BT = discounted_sums(own_BT, options.gamma * options.lam)
+    span_BT = discounted_sums(_of_spans(earned_BT, batch), options.gamma * options.lam)
+    size = root_mean_square(whole_BT, mask_BT, world, of_BT=total_BT)
     whole_BT = whiten(whole_BT, mask_BT, world, shift=False, of_BT=total_BT)
     span_BT = whiten(span_BT, mask_BT, world, shift=False)
-    # Of unit size again, so that ρ decides on the direction alone; with scalar rewards this is rloo.
+    # As large as the score alone would be, so ρ decides on the direction, and the penalty for leaving the reference
+    # weighs the same whatever ρ is; with scalar rewards this is rloo. Where all scores are equal: one unit of rewards.
     both_BT = options.anchor * whole_BT + (1 - options.anchor) * span_BT
-    return Advantages(whiten(both_BT, mask_BT, world, shift=False), mask_BT)
+    both_BT = torch.where(size > 0, size, 1.0) * whiten(both_BT, mask_BT, world, shift=False)
+    away_BT, _ = _against_others((earned_BT - rewards_BT).sum(1, keepdim=True).expand_as(earned_BT), batch)
+    return Advantages(whiten(both_BT - away_BT, mask_BT, world, shift=False), mask_BT)
 
 
 @estimator("local", labelled_only=True)
@@ -188,6 +190,17 @@ def _against_others(values_BT: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
     mean_BT, others_B = leave_one_out_mean(values_BT, batch.group_B)
     mask_BT = batch.mask_BT & (others_B > 0)[:, None]
     return torch.where(mask_BT, values_BT - mean_BT, 0.0), mask_BT
+
+
+def _of_spans(earned_BT: Tensor, batch: Batch) -> Tensor:
+    """What each token earned from spans, less what a token of the prompt's other completions earned from theirs. So a
+    critic that calls more poor than good does not teach to write less: words that nobody speaks of are better than poor
+    ones. The last token's reward is the residual of the score, and is left out."""
+    inner_BT = batch.mask_BT.scatter(1, batch.last_B1, False)
+    own_BT = torch.where(inner_BT & (batch.verdicts_BT != 0), earned_BT, 0.0)
+    sum_B1, _ = leave_one_out_mean(own_BT.sum(1, keepdim=True), batch.group_B)
+    tokens_B1, _ = leave_one_out_mean(inner_BT.sum(1, keepdim=True).to(own_BT.dtype), batch.group_B)
+    return torch.where(inner_BT, own_BT - sum_B1 / tokens_B1.clamp(min=LEAST), 0.0)
 
 
 def gae_sums(rewards_BT: Tensor, values_BT: Tensor, mask_BT: Tensor, gamma: float, lam: float) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from text2grad.runs.world import ALONE, World
 
-__all__ = ["ALONE", "LEAST", "World", "masked_mean", "whiten"]
+__all__ = ["ALONE", "LEAST", "World", "masked_mean", "root_mean_square", "whiten"]
 
 LEAST = 1e-6
 """Spreads below this count as rounding, in the units of the rewards or relative to what they were computed from."""
@@ -39,11 +39,22 @@ def whiten(
     """
     mean = masked_mean(values_BT, mask_BT, world) if shift else values_BT.new_zeros(())
     centred_BT = _kept(values_BT - mean, mask_BT)
-    spread = masked_mean(centred_BT.square(), mask_BT, world).sqrt()
-    # All equal: there is nothing to tell apart, and rounding must not be blown up into a signal.
-    size = masked_mean(values_BT.abs() if of_BT is None else of_BT.abs(), mask_BT, world)
-    floor = LEAST * (1 + size)
-    return torch.where(spread > floor, centred_BT / spread.clamp(min=LEAST), torch.zeros_like(centred_BT))
+    size = root_mean_square(centred_BT, mask_BT, world, of_BT=values_BT if of_BT is None else of_BT)
+    return torch.where(size > 0, centred_BT / size.clamp(min=LEAST), torch.zeros_like(centred_BT))
+
+
+def root_mean_square(
+    values_BT: Tensor, mask_BT: Tensor, world: World = ALONE, *, of_BT: Tensor | None = None
+) -> Tensor:
+    """Over the masked-in values. 0 where it is so small that it counts as rounding of `of_BT`: there is nothing to tell
+    apart, and rounding must not be blown up into a signal.
+
+    >>> root_mean_square(torch.tensor([[3.0, -3.0, 9.0]]), torch.tensor([[True, True, False]])).item()
+    3.0
+    """
+    spread = masked_mean(_kept(values_BT, mask_BT).square(), mask_BT, world).sqrt()
+    size = masked_mean((values_BT if of_BT is None else of_BT).abs(), mask_BT, world)
+    return torch.where(spread > LEAST * (1 + size), spread, torch.zeros_like(spread))
 
 
 def _kept(values_BT: Tensor, mask_BT: Tensor) -> Tensor:
