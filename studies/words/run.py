@@ -219,7 +219,14 @@ def trained(
     if outcome.interrupted:
         raise KeyboardInterrupt
     kept = ("held_out/true_score", "held_out/facts_right", "held_out/length")
-    more = ("reward/scale", "reward/residual_ratio", "reward/hindsight", "locality/poor", "locality/good")
+    more = (
+        "reward/scale",
+        "reward/scale_poor",
+        "reward/residual_ratio",
+        "reward/hindsight",
+        "locality/poor",
+        "locality/good",
+    )
     return [
         {
             "arm": job["arm"],

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from text2grad.feedback.rewards import (
     RunningScale,
     RunningScales,
     RunningSpread,
+    _never_negative,
     kind_of,
     on_last_token,
     token_rewards,
@@ -459,9 +460,50 @@ def test_two_slopes_say_what_each_kind_is_worth() -> None:
     assert odd.value[1] == 0 and odd.value[0] == pytest.approx(1, rel=0.1)
 
 
+def test_a_slope_that_explains_the_score_is_kept() -> None:
+    """Good and poor words rise together, as with length. The two slopes of least squares are both negative; good words
+    alone still explain the score: 0.63 each, as a dense search over both finds, too."""
+    rows = [
+        (4.0, 17.0, 2.5),
+        (2.0, 12.0, 2.5),
+        (0.0, 0.0, 0.0),
+        (2.0, 9.0, 1.4),
+        (1.0, 7.0, 1.6),
+        (0.0, 0.0, 0.0),
+    ] * 200
+    scales, tens = RunningScales(), RunningScales()
+    scales.see(rows)
+    assert scales.value == (pytest.approx(0.63, abs=0.005), 0.0)
+    tens.see([(10 * good, poor, score) for good, poor, score in rows])
+    assert tens.value == (pytest.approx(0.063, abs=0.002), 0.0)
+
+
+@given(
+    st.lists(st.tuples(*[st.floats(-3, 3)] * 2), min_size=2, max_size=2),
+    st.tuples(st.floats(-3, 3), st.floats(-3, 3)),
+    st.tuples(st.floats(0, 5), st.floats(0, 5)),
+)
+def test_nothing_that_is_not_negative_fits_better(
+    sides: list[tuple[float, float]], wanted: tuple[float, float], other: tuple[float, float]
+) -> None:
+    normal = np.array(sides) @ np.array(sides).T + np.eye(2)
+    found = _never_negative(normal, np.array(wanted))
+
+    def cost(point: np.ndarray) -> float:
+        return float(point @ normal @ point / 2 - np.array(wanted) @ point)
+
+    assert (found >= 0).all() and cost(found) <= cost(np.array(other)) + 1e-9
+
+
 def test_a_good_and_a_poor_span_earn_what_their_slopes_say() -> None:
     critique = Critique("", score=0.5)
     alignment = Alignment((Span(0, 3, "good"), Span(4, 7, "poor", severity=0.5)))
     completion = Completion("one two.", (1, 2, 3, 0), ((0, 3), (3, 7), (7, 8), (8, 8)))
     earned = token_rewards(critique, alignment, completion, Scoring(slopes="two"), (0.3, 0.2))
     assert earned.tolist() == pytest.approx([0.3, -0.1, 0.0, 0.3]) and earned.sum() == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("other", [{"scale": 0.5}, {"rule": "paper"}])
+def test_two_slopes_beside_a_fixed_scale_are_refused(other: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="two slopes are learned only without"):
+        Scoring(slopes="two", **other)

@@ -18,6 +18,7 @@ The last token is the decision to stop, or, where a completion was cut off, the 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from math import inf
 from statistics import median
 from typing import Literal
@@ -155,19 +156,28 @@ class RunningScales:
         evidence = apart[2] / max(self.high - mean[2], mean[2] - self.low) ** 2 if apart[2] else 0.0
         known = [k for k in (0, 1) if apart[k] and evidence]
         found = np.full(2, prior)
-        while known:
-            signs = np.array([1.0, -1.0])[known]
-            normal = covariance[np.ix_(known, known)] * np.outer(signs, signs)
-            shrink = np.diag([apart[k] for k in known]) * PRIOR_COUNT / evidence
-            wanted = signs * covariance[known, 2] + shrink @ np.full(len(known), prior)
-            slopes = np.linalg.solve(normal + shrink, wanted)
-            if (slopes >= 0).all():
-                found[known] = slopes
-                break
-            worst = known[int(np.argmin(slopes))]
-            found[worst] = 0.0
-            known.remove(worst)
+        if known:
+            signs, shrink = np.array([1.0, -1.0])[known], np.array(apart)[known] * PRIOR_COUNT / evidence
+            normal = covariance[np.ix_(known, known)] * np.outer(signs, signs) + np.diag(shrink)
+            found[known] = _never_negative(normal, signs * covariance[known, 2] + shrink * prior)
         return float(found[0]), float(found[1])
+
+
+def _never_negative(normal: NDArray[np.float64], wanted: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Least squares over numbers that are not below 0: the best of what is found with some of them at 0.
+
+    >>> _never_negative(np.array([[2.0, 0.0], [0.0, 1.0]]), np.array([3.0, -1.0])).tolist()
+    [1.5, 0.0]
+    """
+    best, least = np.zeros(len(wanted)), 0.0
+    for free in product((False, True), repeat=len(wanted)):
+        some = np.flatnonzero(free)
+        tried = np.zeros(len(wanted))
+        tried[some] = np.linalg.solve(normal[np.ix_(some, some)], wanted[some])
+        cost = -float(wanted @ tried)
+        if cost < least and (tried >= 0).all():
+            best, least = tried, cost
+    return best
 
 
 Scale = float | tuple[float, float]

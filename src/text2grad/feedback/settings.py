@@ -30,6 +30,11 @@ class Scoring:
     """Divide rewards by the running standard deviation of the score, so that one KL coefficient means the same for
     every critic. Logged rewards stay in the critic's units. Only with return_equivalent."""
 
+    def __post_init__(self) -> None:
+        if self.slopes == "two" and (self.scale is not None or self.rule == "paper"):
+            other = "scale" if self.scale is not None else "rule=paper"
+            raise ValueError(f"slopes: two slopes are learned only without {other}, which fixes what a verdict earns")
+
 
 @settings
 class ReferenceSettings:

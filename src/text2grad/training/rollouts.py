@@ -30,7 +30,10 @@ METRICS = {
     "reward/scale_poor": MetricInfo(
         "Cost of a poor verdict", "With `scoring.slopes=two`: what one poor span costs, in the units of the score."
     ),
-    "reward/scale": MetricInfo("Reward of a verdict", "What one good or poor span earns, in the units of the score."),
+    "reward/scale": MetricInfo(
+        "Reward of a verdict",
+        "What one good or poor span earns, in the units of the score; with `scoring.slopes=two`, a good one.",
+    ),
     "reward/spread": MetricInfo("Reward unit", "Running standard deviation of the score: rewards are divided by it."),
     "reward/residual_ratio": MetricInfo(
         "Residual ratio",
