@@ -5,6 +5,7 @@ lines of Markdown, SVG.
 """
 
 import json
+import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -19,8 +20,23 @@ Each = dict[str, list[Any]]
 """What is known of each held-out completion: column → values, with `id` and `text` among them."""
 SIZE, LINE, WIDE, STEP = 13, 19, 96, 7.8
 """Of text in a picture: font and line height in pixels, characters of a line, pixels of a character."""
-COLOURS = ("#1f5fbf", "#c2571a", "#2d7d46", "#7a3fa0")
-"""Of the lines of a chart."""
+COLOURS = ("#1f5fbf", "#c2571a", "#2d7d46", "#7a3fa0", "#b3263c", "#0f7f8c", "#7d6608", "#5d6066")
+DASHES = ("none", "7 4", "2 4", "9 3 2 3")
+"""Of the lines of a chart; both begin again where there are more arms."""
+_NAMES = 4
+"""Names of arms in a line above a chart."""
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that no XML file may hold, not even escaped."""
+
+
+def loaded(path: Path, what: str) -> Any:
+    """The JSON of a file; what is missing or broken is said in one sentence."""
+    try:
+        return json.loads(path.read_bytes())
+    except OSError as problem:
+        raise SystemExit(f"{path}: cannot be read ({problem.strerror}); {what}") from None
+    except ValueError as problem:
+        raise SystemExit(f"{path}: is not JSON ({problem}); {what}") from None
 
 
 def runs_of(folder: Path, arm: str) -> dict[int, Each]:
@@ -59,22 +75,30 @@ def costs(arms: Mapping[str, Any]) -> Iterator[str]:
 
 def curves(rows: Sequence[Mapping[str, Any]], key: str, title: str) -> str:
     """SVG: a metric over updates, one line per arm, as wide as its seeds differ."""
-    arms = list(dict.fromkeys(row["arm"] for row in rows if key in row["metrics"]))
-    lines = [Series(arm, _points([row for row in rows if row["arm"] == arm], key), i) for i, arm in enumerate(arms)]
+    measured = [row for row in rows if key in row["metrics"]]
+    arms = list(dict.fromkeys(row["arm"] for row in measured))
+    lines = [Series(arm, _points([row for row in measured if row["arm"] == arm], key), i) for i, arm in enumerate(arms)]
     drawn = str(Chart(title, "The bands reach from the lowest seed to the highest.", lines).svg(640, 300))
-    styles = [f".c{i}{{color:{colour}}}" for i, colour in enumerate(COLOURS)]
-    styles += [".d1{stroke-dasharray:7 4}", ".d2{stroke-dasharray:2 4}", ".d3{stroke-dasharray:9 3 2 3}"]
+    colours = [COLOURS[i % len(COLOURS)] for i in range(len(arms))]
+    dashes = [DASHES[(i + i // len(COLOURS)) % len(DASHES)] for i in range(len(arms))]
+    styles = [f".c{i}{{color:{colour}}}" for i, colour in enumerate(colours)]
+    styles += [f".d{i}{{stroke-dasharray:{dash}}}" for i, dash in enumerate(dashes)]
     styles += [".line{fill:none;stroke:currentColor;stroke-width:2.2}", ".band{fill:currentColor;opacity:.14}"]
     styles += [".mark{fill:#fff;stroke:currentColor;stroke-width:2}", ".grid,.zero{stroke:#ddd;fill:none}"]
     styles += ["text{font:12px sans-serif;fill:#444}", ".end{text-anchor:end}", ".mid{text-anchor:middle}"]
     head, body = drawn.partition(">")[::2]
+    names_high = 20 * max(1, -(-len(arms) // _NAMES))
+    top, height = -26 - names_high, 330 + names_high
     names = "".join(
-        f"<text x='{60 + 150 * i}' y='-8' style='fill:{COLOURS[i]};font-weight:bold'>{escape(arm)}</text>"
+        f"<text x='{60 + 150 * (i % _NAMES)}' y='{12 - names_high + 20 * (i // _NAMES)}' "
+        f"style='fill:{colours[i]};font-weight:bold'>{escape(arm)}</text>"
         for i, arm in enumerate(arms)
     )
-    head = head.replace('viewBox="0 0 640 300"', 'xmlns="http://www.w3.org/2000/svg" viewBox="0 -46 640 350"')
-    ground = f"<rect y='-46' width='640' height='350' fill='#fff'/><text x='8' y='-28'>{escape(title)}</text>"
-    return f"{head} width='640' height='350'><style>{''.join(styles)}</style>{ground}{names}{body}\n"
+    box = f'xmlns="http://www.w3.org/2000/svg" viewBox="0 {top} 640 {height}"'
+    head = head.replace('viewBox="0 0 640 300"', box)
+    ground = f"<rect y='{top}' width='640' height='{height}' fill='#fff'/>"
+    ground += f"<text x='8' y='{top + 18}'>{escape(title)}</text>"
+    return f"{head} width='640' height='{height}'><style>{''.join(styles)}</style>{ground}{names}{body}\n"
 
 
 def _points(rows: Sequence[Mapping[str, Any]], key: str) -> list[Point]:
@@ -134,6 +158,7 @@ class Sheet:
         return "\n".join([f"<svg xmlns='http://www.w3.org/2000/svg' {size}>", ground, *self.parts, "</svg>", ""])
 
     def _write(self, x: float, text: str, style: str, y: float) -> None:
+        text = _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)
         font = f"font-family='monospace' font-size='{SIZE}' xml:space='preserve'"
         width = f"textLength='{len(text) * STEP:.1f}' lengthAdjust='spacingAndGlyphs'" if text.strip() else ""
         self.parts.append(f"<text x='{x}' y='{y}' {font} {width} {style}>{escape(text)}</text>")

@@ -141,3 +141,54 @@ def test_marked_words_keep_their_place_where_a_line_is_broken() -> None:
     sheet.text("x" * 200, [Mark(190, 200, "#123456"), Mark(90, 200, "#654321")])
     boxes = [part for part in sheet.parts if "<rect" in part]
     assert len(boxes) == 1 and f"width='{6 * pages.STEP:.1f}'" in boxes[0], "what is cut at the margin has no mark"
+
+
+@pytest.mark.parametrize("wrap", [False, True])
+def test_what_xml_does_not_allow_is_replaced(wrap: bool) -> None:
+    sheet = Sheet()
+    sheet.heading("a\x00b")
+    sheet.text("one\x07 two\x0bthree \ud800 \ufffe <ok>", [Mark(0, 3, "#123456")], wrap=wrap)
+    sheet.remark("said \x01 so")
+    texts = [element.text or "" for element in ElementTree.fromstring(sheet.svg().encode()) if element.text]
+    assert texts[0] == "a\ufffdb" and "said \ufffd so" in texts and "one\ufffd two" in "".join(texts)
+    assert "<ok>" in "".join(texts) and sheet.svg().encode()
+
+
+@pytest.mark.parametrize("count", [5, 13])
+def test_a_chart_has_room_for_many_arms(count: int) -> None:
+    rows = [
+        {"arm": f"arm {arm}", "seed": 0, "update": at, "metrics": {"score": at * arm}}
+        for arm in range(count)
+        for at in (0, 4, 8)
+    ]
+    drawn = ElementTree.fromstring(pages.curves(rows, "score", "Score"))
+    names = [element for element in drawn if (element.text or "").startswith("arm ")]
+    assert [name.text for name in names] == [f"arm {arm}" for arm in range(count)]
+    left, top, width, height = map(float, drawn.attrib["viewBox"].split())
+    places = {(float(name.attrib["x"]), float(name.attrib["y"])) for name in names}
+    assert len(places) == count, "no name on another"
+    assert all(left <= x <= width - 60 and top < y < top + height for x, y in places), "all in the picture"
+    style = drawn.findtext("{*}style") or ""
+    looks = [tuple(style.partition(f".{kind}{arm}{{")[2].partition("}")[0] for kind in "cd") for arm in range(count)]
+    assert len(set(looks)) == count, "lines differ in colour or dash"
+
+
+def test_a_chart_leaves_out_rows_that_do_not_have_its_metric() -> None:
+    rows: list[dict[str, Any]] = [
+        {"arm": "a", "seed": seed, "update": at, "metrics": {"score": 0.5} if (seed, at) != (1, 8) else {}}
+        for seed in (0, 1, 2)
+        for at in (0, 8)
+    ]
+    rows += [{"arm": "b", "seed": 0, "update": 0, "metrics": {}}]
+    rows += [{"arm": "a", "seed": 3, "update": 0, "metrics": {}}]
+    drawn = pages.curves(rows, "score", "Score")
+    assert drawn.count('class="mark') == 1, "update 8 was not measured by every seed that has the metric"
+    assert ">b<" not in drawn and ElementTree.fromstring(drawn).tag.endswith("svg")
+    assert ElementTree.fromstring(pages.curves([], "score", "Score")).tag.endswith("svg")
+
+
+def test_a_file_that_cannot_be_read_is_named_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "broken.json").write_text("{")
+    for name in ("missing.json", "broken.json", "."):
+        with pytest.raises(SystemExit, match=f"{tmp_path.name}.*wants a table"):
+            pages.loaded(tmp_path / name, "the page wants a table")
