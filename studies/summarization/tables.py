@@ -70,17 +70,22 @@ def choices(_: dict[str, Any]) -> str:
 def worths(_: dict[str, Any]) -> str:
     """What a good and a poor word say about the score."""
     lines = [
-        "| critic | good, poor phrases of a summary, by severity | one slope | explains | two slopes | explain |",
-        "|---|---|---|---|---|---|",
+        "| critic | good, poor phrases of a summary, by severity | fit | one slope | explains | two slopes | explain |",
+        "|---|---|---|---|---|---|---|",
     ]
     for name, row in json.loads((HERE / "worth.json").read_text()).items():
-        one, two = row["of_a_prompt"]["one"], row["of_a_prompt"]["two"]
-        good, poor = two["slopes"]
-        lines.append(
-            f"| {name} | {row['good']:.1f}, {row['poor']:.1f} | {one['slopes'][0]:.3f} | {one['explained']:.0%} | "
-            f"{good:.3f}, {poor:.3f} | {two['explained']:.0%} |"
-        )
+        for key, over in (("all", "over all prompts"), ("of_a_prompt", "among the samples of a prompt")):
+            one, two = row[key]["one"], row[key]["two"]
+            good, poor = two["slopes"]
+            lines.append(
+                f"| {name} | {row['good']:.1f}, {row['poor']:.1f} | {over} | {one['slopes'][0]:.3f} | "
+                f"{share(one['explained'])} | {good:.3f}, {poor:.3f} | {share(two['explained'])} |"
+            )
     return "\n".join(lines)
+
+
+def share(explained: float | None) -> str:
+    return "–" if explained is None else f"{explained:.0%}"
 
 
 def cells(metrics: dict[str, float], keys: tuple[str, ...]) -> str:
