@@ -51,7 +51,9 @@ def runs_of(folder: Path, arm: str) -> dict[int, Each]:
 def apart(folder: Path, one: str, other: str, key: str) -> Interval | None:
     """one − other by seed and example; a single run of `other` stands for every seed."""
     ours, theirs = runs_of(folder, one), runs_of(folder, other)
-    pairs = [(ours[seed], theirs.get(seed) or next(iter(theirs.values()))) for seed in ours if theirs]
+    if len(theirs) == 1:
+        theirs = dict.fromkeys(ours, next(iter(theirs.values())))
+    pairs = [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
     tables = [_differences(a, b, key) for a, b in pairs]
     shared = [name for name in tables[0] if all(name in table for table in tables)] if tables else []
     return over_seeds_and_examples([[table[name] for name in shared] for table in tables]) if shared else None

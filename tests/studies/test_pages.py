@@ -5,11 +5,17 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from studies.pages import Mark, Sheet
 from studies.summarization import page
 
 from studies import pages
+from text2grad.feedback.align.settings import AlignSettings
+from text2grad.feedback.critics.named import critic_named
+from text2grad.feedback.judge import RewardFunction
+from text2grad.feedback.settings import CriticSettings, ReferenceSettings, Scoring
+from text2grad.types import Completion, Example
 
 START = {"rouge_l": 0.30, "unsupported_share": 0.02, "copied": 0.5, "length": 20.0}
 
@@ -42,16 +48,61 @@ def comparison(folder: Path, ours: list[float], shares: list[float] | None = Non
 @pytest.mark.parametrize(
     ("ours", "shares", "outcome"),
     [
-        ([0.35, 0.351, 0.352], [0.01, 0.01, 0.011], "**The bar is met here.**"),
-        ([0.35, 0.351, 0.352], None, "**No difference.**"),
-        ([0.35, 0.351, 0.352], [0.03, 0.03, 0.031], "**Words end below the score alone.**"),
-        ([0.25, 0.251, 0.252], [0.01, 0.01, 0.011], "**Words end below the score alone.**"),
-        ([0.25, 0.30, 0.36], None, "**No difference.**"),
+        ([0.35, 0.351, 0.352], [0.01, 0.01, 0.011], "The bar is met here."),
+        (
+            [0.35, 0.351, 0.352],
+            None,
+            "The bar is not met: with words ROUGE-L is better than with the score alone, but the other shows no sure "
+            "difference.",
+        ),
+        (
+            [0.35, 0.351, 0.352],
+            [0.03, 0.03, 0.031],
+            "Mixed: with words ROUGE-L is better than with the score alone, and unsupported share is worse.",
+        ),
+        (
+            [0.25, 0.251, 0.252],
+            [0.01, 0.01, 0.011],
+            "Mixed: with words unsupported share is better than with the score alone, and ROUGE-L is worse.",
+        ),
+        (
+            [0.25, 0.251, 0.252],
+            None,
+            "The bar is not met: with words ROUGE-L is worse than with the score alone.",
+        ),
+        (
+            [0.25, 0.251, 0.252],
+            [0.03, 0.03, 0.031],
+            "The bar is not met: with words both are worse than with the score alone.",
+        ),
+        ([0.25, 0.30, 0.36], None, "No difference that is sure."),
     ],
 )
 def test_the_bar_of_summaries(ours: list[float], shares: list[float] | None, outcome: str, tmp_path: Path) -> None:
-    said = page.verdict(comparison(tmp_path, ours, shares))
-    assert said.startswith(outcome) and "22.0 tokens, +10%" in " ".join(said.split()) and "0.400, -0.100" in said
+    said = " ".join(page.verdict(comparison(tmp_path, ours, shares)).split())
+    assert said.startswith(f"**{outcome}**") and "22.0 tokens, +10%" in said and "0.400, -0.100" in said
+
+
+@pytest.mark.parametrize(
+    ("ends", "why"),
+    [
+        ({"length": 25.0}, "the length is out of bounds"),
+        ({"length": 15.0}, "the length is out of bounds"),
+        ({"copied": 0.51}, "more is copied than at the start"),
+        ({"length": 25.0, "copied": 0.51}, "the length is out of bounds and more is copied than at the start"),
+        ({"length": 24.0, "copied": 0.5}, ""),
+    ],
+)
+def test_the_bar_holds_length_and_copying_too(ends: dict[str, float], why: str, tmp_path: Path) -> None:
+    found = comparison(tmp_path, [0.35, 0.351, 0.352], [0.01, 0.01, 0.011])
+    for key, value in ends.items():
+        found["comparison"]["arms"]["text2grad"]["final"][key]["mean"] = value
+    said = " ".join(page.verdict(found).split()).partition("**")[2].partition("**")[0]
+    assert said == (
+        f"The bar is not met: with words both are better than with the score alone, but {why}."
+        if why
+        else "The bar is met here."
+    )
 
 
 def test_the_page_is_made_of_the_comparison(tmp_path: Path) -> None:
@@ -59,7 +110,15 @@ def test_the_page_is_made_of_the_comparison(tmp_path: Path) -> None:
     text = page.page(found, ["What did not work."])
     assert "| supervised start | | 0.300 |" in text
     assert "| `text2grad` | 2 | 0.350 (0.340–0.360) |" in text
-    assert "| ROUGE-L | +0.0500 |" in text and "| `scalar` | 512 | 9,000 | 512 | 60 |" in text
+    assert (
+        "| ROUGE-L | +0.0500 |" in text
+        and "seeds alone" not in text
+        and "| `scalar` | 512 | 9,000 | 512 | 60 |" in text
+    )
+    found["between"]["copied"] = {"mean": -0.1, "low": -0.2, "high": 0.0, "seeds": 2, "examples": 0}
+    rows = [line for line in page.tables(found) if "to" in line]
+    assert "| copied | -0.1000 | -0.2000 to +0.0000 | seeds alone |" in rows
+    assert sum(line.endswith("| seeds and examples |") for line in rows) == 2, "of what has a value for each example"
     assert "Failed: scalar, seed 4: no memory" in text and "What did not work." in text
     assert "other" not in found["rows"][1]["metrics"] and "Three summaries" not in text, "no rollouts, no pictures"
     drawn = pages.curves(found["rows"], "rouge_l", "ROUGE-L <held out>")
@@ -89,7 +148,7 @@ def test_the_summaries_that_rose_most_and_the_one_that_fell_most_are_shown(tmp_p
 
 
 def test_what_remarks_are_worth_and_how_far_an_arm_has_moved(tmp_path: Path) -> None:
-    """A remark about copying that costs 0.2 of the score, among summaries that are all of their reference."""
+    """A remark about copying that costs 0.1 of the score, among summaries that are all of their reference."""
     pytest.importorskip("rouge_score")
     found = comparison(tmp_path, [0.3])
     for arm, late in (("scalar", 2), ("text2grad", 0)):
@@ -98,7 +157,7 @@ def test_what_remarks_are_worth_and_how_far_an_arm_has_moved(tmp_path: Path) -> 
             spans = [{"comment": "“a b” is copied from the source.", "severity": 0.5}] * copied
             row: dict[str, Any] = {
                 "update": update,
-                "example": {"id": "a", "reference": "a b"},
+                "example": {"id": f"{len(rows)}", "reference": "a b"},
                 "completion": {"text": "a b"},
             }
             rows.append(
@@ -109,22 +168,171 @@ def test_what_remarks_are_worth_and_how_far_an_arm_has_moved(tmp_path: Path) -> 
         metrics = "".join(json.dumps({"update": at, "kl/reference": at / 10}) + "\n" for at in (1, 2))
         (tmp_path / arm / "seed-0" / "metrics.jsonl").write_text(metrics)
     kept = page.remarks(tmp_path)
-    assert kept["completions"] == 10
-    assert kept["worth"]["copied from the source"] == pytest.approx([-0.2, 0.0], abs=1e-6)
-    assert kept["seen"]["text2grad, first"]["counts"][-1] == 0.25 and kept["seen"]["text2grad, last"]["counts"][-1] == 0
-    assert kept["seen"]["scalar, last"] == {"update": 8, "completions": 2, "counts": [0, 0, 0, 0, 0.5]}
+    assert kept["completions"] == 10 and kept["prompts"] == 5
+    copied_of = kept["worth"]["copied from the source"]
+    assert copied_of["remarks"] == 8, "remarks are counted, not their severities"
+    assert copied_of["score"] == pytest.approx([-0.1, -0.1, -0.1]) and copied_of["rouge_l"] == pytest.approx([0, 0, 0])
+    counts = {name: each["counts"]["copied from the source"] for name, each in kept["seen"].items()}
+    assert counts == {"scalar, first": 0.5, "scalar, last": 1, "text2grad, first": 0.5, "text2grad, last": 0}
     moved = {arm: page.kl(tmp_path / arm) for arm in ("scalar", "text2grad")}
     text = page.page(found | {"remarks": kept, "kl": moved}, [])
-    assert "| copied from the source | -0.200 | +0.000 | 0.25 | 0.50 | 0.25 | 0.00 |" in text
+    slopes = "-0.100 (-0.100 to -0.100) | +0.000 (+0.000 to +0.000)"
+    assert f"| copied from the source | 8 | {slopes} | 0.50 | 1.00 | 0.50 | 0.00 |" in text
+    assert "| in the reference | 0 | – | – | 0.00 |" in text, "nothing is known of a remark that was never made"
     assert "(22.0–22.0) | 0.20 |" in text, "the KL at the end"
+
+
+def test_every_remark_of_the_critic_has_one_row() -> None:
+    """What the critic of the study says, with all that it knows of a summary: each remark is of exactly one kind."""
+    source = "The new model reads long reports and finds every error in the numbers of the tables."
+    reference = "A model that finds errors in tables."
+    text = "Finds errors in tables. The new model reads long reports and finds every error. Uses 7 owls. "
+    text += "Owls bring letters at night. Owls bring letters at night. Errors, owls, numbers, model."
+    settings = CriticSettings(reference=ReferenceSettings(beside=0.2, thin=5))
+    critic = critic_named("weighted(0.7*reference,0.3*support)", settings)
+    example, completion = Example("a", source, reference, {"source": source}), Completion(text, (1,), ((0, len(text)),))
+    with RewardFunction(critic, AlignSettings(), Scoring()) as judge:
+        (judged,) = judge([example], [completion])
+    assert judged.alignment is not None
+    spans = [span.to_json() for span in judged.alignment.spans]
+    found = {name: page._count(spans, how) for name, how in page.REMARKS.items()}
+    assert sum(found.values()) == len(spans) and min(found.values()) > 0, found
+    severities = {
+        name: {round(span["severity"] or 1.0, 4) for span in spans if page._count([span], how)}
+        for name, how in page.REMARKS.items()
+    }
+    converted = json.loads((page.HERE / "main.json").read_text())["remarks"]
+    by = dict(zip(converted["worth"], (1.0, 0.4286, 0.2, 1.0, 0.2143), strict=True))
+    assert {name: severities[name] for name in by} == {name: {severity} for name, severity in by.items()}
+    assert "1, 0.4286, 0.2, 1 and 0.2143" in " ".join(converted["note"].split())
+
+
+def test_the_interval_of_a_remark_knows_that_completions_of_a_prompt_are_alike() -> None:
+    """The same completion four times says no more than once."""
+    random = np.random.default_rng(0)
+    counts = random.integers(0, 3, (60, len(page.REMARKS))).astype(float)
+    targets = counts[:, :2] * [0.1, -0.2] + random.normal(0, 0.3, (60, 2))
+    prompts = [f"{number}" for number in range(60)]
+    once = page.worth(counts, targets, prompts)
+    again = page.worth(np.tile(counts, (4, 1)), np.tile(targets, (4, 1)), prompts * 4)
+    for name, key in (("in the reference", "score"), ("in the reference and in the source", "rouge_l")):
+        mean, low, high = once[name][key]
+        assert again[name][key] == pytest.approx([mean, low, high], abs=2e-4) and 0.05 < high - low < 0.5
+        assert again[name]["remarks"] == 4 * once[name]["remarks"]
+    # With one prompt there is no interval; a remark of a single prompt is not sure of its slope.
+    assert page.worth(counts[:2], targets[:2], ["a", "a"])["in the reference"]["score"][1:] == [None, None]
+    counts[:, -1] = np.arange(60) == 7
+    mean, low, high = page.worth(counts, targets, prompts)["said before"]["score"]
+    assert low < 0 < high
+
+
+def test_the_arms_are_compared_where_they_copy_as_much() -> None:
+    def row(arm: str, update: int, copied: float, rouge_l: float, seed: int = 0) -> dict[str, Any]:
+        return {
+            "arm": arm,
+            "seed": seed,
+            "update": update,
+            "metrics": {"copied": copied, "rouge_l": rouge_l, "length": 20.0},
+        }
+
+    rows = [row("scalar", 0, 0.6, 0.3), row("scalar", 4, 0.8, 0.2), row("scalar", 8, 0.5, 0.35)]
+    rows += [row("text2grad", 0, 0.5, 0.3), row("text2grad", 4, 0.52, 0.33), row("text2grad", 8, 0.2, 0.30)]
+    rows += [row("scalar", 8, 0.5, 0.34, seed=1), row("text2grad", 8, 0.4, 0.33, seed=1), row("scalar", 8, 0.5, 0.4, 2)]
+    rows += [{"arm": "text2grad", "seed": 1, "update": 4, "metrics": {"copied": 0.5}}]
+    pairs = page.at_equal_copying(rows)
+    assert [(pair.seed, pair.rival["update"], pair.ours["update"]) for pair in pairs] == [(0, 8, 4), (1, 8, 8)]
+    text = "\n".join(page.equal_copying(pairs, {"rouge_l": {"mean": -0.03}}))
+    assert "| 0 | 8 | 0.500 | 20.0 | 0.350 | 4 | 0.520 | 20.0 | 0.330 | -0.020 |" in text
+    said = " ".join(text.split())
+    assert "ROUGE-L is -0.0150 (95 % over seeds:" in said and "At the end it is -0.0300." in said
+    assert page.at_equal_copying([row("scalar", 8, 0.5, 0.3)]) == []
+
+
+def test_a_new_comparison_takes_nothing_over_from_an_older_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("rouge_score")
+    kept, out, folder = tmp_path / "study", tmp_path / "out", tmp_path / "runs"
+    kept.mkdir()
+    old = {"machine": "an old machine", "note": "An old note.", "remarks": {"old": 1}}
+    (kept / "main.json").write_text(json.dumps(old))
+    (kept / "notes.md").write_text("<!-- rows: 0123456789ab -->\n\nOld conclusions.\n")
+    monkeypatch.setattr(page, "HERE", kept)
+    monkeypatch.setattr(page, "OUT", out)
+    comparison(folder, [0.34, 0.36])
+    page.main([str(folder)])
+    text, printed = (out / "summarization.md").read_text(), capsys.readouterr().out
+    assert "Old" not in text and "old" not in text and "Measured on" not in text
+    assert "notes.md is left out" in printed
+    # Notes that name the rows go in, and the machine is what the runs say.
+    wanted = printed.partition("begin the file with ")[2].splitlines()[0]
+    (kept / "notes.md").write_text(f"{wanted}\n\nNew conclusions.\n")
+    (folder / "text2grad" / "seed-0").mkdir()
+    facts = {"device": "cuda", "torch": "2.11", "transformers": "5.17", "started": "2026-11-19T10:00:00+00:00"}
+    (folder / "text2grad" / "seed-0" / "run.json").write_text(json.dumps(facts))
+    page.main([str(folder)])
+    text, printed = (out / "summarization.md").read_text(), capsys.readouterr().out
+    assert "New conclusions." in text and "rows:" not in text and "left out" not in printed
+    assert "Measured on cuda, torch 2.11, transformers 5.17; started 2026-11-19." in text
+
+
+def test_a_folder_without_the_two_arms_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"comparison\.json: cannot be read"):
+        page.collected(tmp_path)
+    (tmp_path / "results.json").write_text("[]")
+    for made in ('{"arms": {}}', "{}", '{"arms": {"scalar": {"seeds": []}}}'):
+        (tmp_path / "comparison.json").write_text(made)
+        with pytest.raises(SystemExit, match="no finished run of `scalar`"):
+            page.collected(tmp_path)
+    arms = {"scalar": {"seeds": [0]}, "text2grad": {"seeds": [0]}}
+    (tmp_path / "comparison.json").write_text(json.dumps({"arms": arms}))
+    with pytest.raises(SystemExit, match="no evaluation of `scalar` at update 0"):
+        page.collected(tmp_path)
+
+
+def test_a_seed_is_compared_with_itself_or_with_a_run_that_stands_for_all(tmp_path: Path) -> None:
+    comparison(tmp_path, [0.3, 0.5])
+    (tmp_path / "scalar" / "seed-0.done").rename(tmp_path / "scalar" / "seed-7.done")
+    found = pages.apart(tmp_path, "text2grad", "scalar", "rouge_l")
+    assert found is not None and found.mean == pytest.approx(0.2), "seed 0 has nothing to be compared with"
+    (tmp_path / "scalar" / "seed-7.done").unlink()
+    found = pages.apart(tmp_path, "text2grad", "scalar", "rouge_l")
+    assert found is not None and found.mean == pytest.approx(0.1)
 
 
 def test_the_published_page_is_made_of_the_numbers_beside_it() -> None:
     found = json.loads((page.HERE / "main.json").read_text())
-    notes = (page.HERE / "notes.md").read_text().splitlines()
+    notes = page.notes(page.HERE / "notes.md", found["rows"])
+    assert notes, "they are about these numbers"
     assert (page.OUT / "summarization.md").read_text() == page.page(found, notes)
     for key, title in page.PICTURES.items():
         assert (page.OUT / f"summarization-{key}.svg").read_text() == pages.curves(found["rows"], key, title)
+
+
+def test_the_numbers_of_the_notes_are_those_of_the_page() -> None:
+    """What the notes and the summaries elsewhere say of copying."""
+    found = json.loads((page.HERE / "main.json").read_text())
+    apart = [pair.difference for pair in page.at_equal_copying(found["rows"])]
+    mean = sum(apart) / len(apart)
+    assert round(mean, 3) == -0.016 and (round(min(apart), 3), round(max(apart), 3)) == (-0.023, -0.013)
+    assert 0.4 < mean / found["between"]["rouge_l"]["mean"] < 0.6, "about half"
+    final = {arm: found["comparison"]["arms"][arm]["final"] for arm in ("scalar", "text2grad")}
+    repetition = [round(final[arm]["repetition"]["mean"], 3) for arm in ("text2grad", "scalar")]
+    assert repetition == [0.022, 0.005] and found["between"]["repetition"]["low"] < 0
+    for arm, peak in (("scalar", 6), ("text2grad", 10)):
+        sums: dict[int, float] = {}
+        for row in found["rows"]:
+            if row["arm"] == arm:
+                sums[row["update"]] = sums.get(row["update"], 0.0) + row["metrics"]["copied"]
+        assert max(sums, key=lambda update: sums[update]) == peak
+    copied = found["remarks"]["worth"]["copied from the source"]
+    assert (copied["score"][0], copied["rouge_l"][0]) == (-0.0236, 0.0504)
+    spans = [span for one in found["shown"] for side in one["sides"] for span in side["spans"]]
+    assert {round(span[3], 4) for span in spans if span[3]} == {0.2, 0.2143, 0.4286}, "by which it was converted"
+    pages_that_say_so = ("README.md", "CHANGELOG.md", "docs/results/README.md", "studies/summarization/README.md")
+    for name in pages_that_say_so:
+        text = " ".join((page.HERE.parents[1] / name).read_text(encoding="utf-8").split())
+        assert "0.016" in text or "1.6 points" in text, name
 
 
 def test_marked_words_keep_their_place_where_a_line_is_broken() -> None:
