@@ -473,9 +473,9 @@ def test_a_slope_that_explains_the_score_is_kept() -> None:
     ] * 200
     scales, tens = RunningScales(), RunningScales()
     scales.see(rows)
-    assert scales.value == (pytest.approx(0.63, abs=0.005), 0.0)
+    assert scales.value == pytest.approx((0.63, 0.0), abs=0.005)
     tens.see([(10 * good, poor, score) for good, poor, score in rows])
-    assert tens.value == (pytest.approx(0.063, abs=0.002), 0.0)
+    assert tens.value == pytest.approx((0.063, 0.0), abs=0.002)
 
 
 @given(
