@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from dataclasses import field
+from itertools import permutations
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -19,6 +20,7 @@ from text2grad.evaluation.settings import EvaluateSettings, GenerateSettings
 from text2grad.feedback.align.settings import AlignSettings
 from text2grad.optim.settings import KLSettings
 from text2grad.runs import RunFolder
+from text2grad.training.compare import CompareSettings
 from text2grad.training.settings import DemoSettings, DPOSettings, RewardModelSettings, SFTSettings, TrainSettings
 
 
@@ -139,7 +141,9 @@ def test_a_wrong_override_says_what_to_do(overrides: list[str], message: str) ->
         ("steps: 1:30\n", "steps: should be a valid integer, got '1:30'"),
         ("note: \x00\n", "is not readable as YAML"),
         ("optimizer.clip: 1\noptimizer: {clip: 2}\n", "`optimizer.clip` stands twice"),
+        ("optimizer: {clip: 2}\noptimizer.clip: 2\n", "`optimizer.clip` stands twice"),
         ("steps: 1\nsteps.more: 2\n", "`steps.more`: `steps` holds 1, which has nothing below it to set"),
+        ("steps.more: {deep: 2}\nsteps: 1\n", "`steps.more`: `steps` holds 1, which has nothing below it to set"),
         ("optimizer..clip: 1\n", "keys should look like `a` or `a.b`, got 'optimizer..clip'"),
         ("optimizer.clipp: 1\n", "there is no setting `optimizer.clipp`; did you mean `optimizer.clip`?"),
         ("optimizer: {clipp: 1}\n", "there is no setting `optimizer.clipp`; did you mean `optimizer.clip`?"),
@@ -157,6 +161,50 @@ def test_a_file_may_have_the_keys_of_a_command(tmp_path: Path) -> None:
     path = written(tmp_path, "optimizer.clip: 2\noptimizer: {learning_rate: 1e-4}\nsteps: 7\n")
     assert config.load(Training, path, ["optimizer.clip=3"]) == Training(Optimizer(1e-4, 3.0), steps=7)
     assert config.read(path) == {"optimizer": {"learning_rate": 1e-4, "clip": 2}, "steps": 7}
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("critics.reference: {beside: 0.2}", "critics.reference.thin: 3"),
+        ("critics: {reference.beside: 0.2}", "critics.reference.thin: 3"),
+        ("critics: {reference.beside: 0.2, reference: {thin: 3}}",),
+        ("critics: {reference: }", "critics.reference: {beside: 0.2, thin: 3}"),
+        ("critics:", "critics.reference.beside: 0.2", "critics.reference: {thin: 3}"),
+    ],
+)
+def test_mappings_of_settings_are_merged_in_any_order(tmp_path: Path, lines: tuple[str, ...]) -> None:
+    wanted = config.load(TrainSettings, None, ["critics.reference.beside=0.2", "critics.reference.thin=3"])
+    for order in permutations(lines):
+        assert config.load(TrainSettings, written(tmp_path, "\n".join(order))) == wanted, order
+
+
+def test_nothing_behind_a_key_adds_nothing_to_what_is_set_below_it(tmp_path: Path) -> None:
+    for text in ("kl:\nkl.coefficient: 0.3\n", "kl.coefficient: 0.3\nkl:\n"):
+        assert config.load(TrainSettings, written(tmp_path, text)).kl == KLSettings(coefficient=0.3)
+    path = written(tmp_path, "kl:\n")
+    assert config.load(TrainSettings, path, ["kl.coefficient=0.3"]).kl == KLSettings(coefficient=0.3)
+    with pytest.raises(ConfigError, match="kl: should be a dictionary or an instance of KLSettings, got None"):
+        config.load(TrainSettings, path)
+
+
+def test_what_is_set_twice_below_is_named_in_full(tmp_path: Path) -> None:
+    for text in (
+        "critics.reference: {thin: 3}\ncritics.reference.thin: 3\n",
+        "critics.reference.thin: 3\ncritics.reference: {thin: 3}\n",
+        "critics: {reference: {thin: 3}, reference.thin: 4}\n",
+    ):
+        with pytest.raises(ConfigError, match=r": `critics\.reference\.thin` stands twice$"):
+            config.load(TrainSettings, written(tmp_path, text))
+
+
+def test_dots_in_mappings_that_are_values_are_part_of_the_key(tmp_path: Path) -> None:
+    path = written(tmp_path, "columns: {prompt: a.b, c.d: e}\ntask_options.f: {g.h: 1}\ntask_options: {i.j: 2}\n")
+    found = config.load(TrainSettings, path)
+    assert found.columns == {"prompt": "a.b", "c.d": "e"}
+    assert found.task_options == {"f": {"g.h": 1}, "i.j": 2}
+    path = written(tmp_path, "arms: {a.b: {kl.coefficient: 0}}\narms.c: {command: sft}\n")
+    assert config.load(CompareSettings, path).arms == {"a.b": {"kl.coefficient": 0}, "c": {"command": "sft"}}
 
 
 def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:

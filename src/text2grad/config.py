@@ -158,20 +158,49 @@ def read(path: str | Path, cls: type | None = None, warn: Callable[[str], None] 
         return {}
     if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
         raise ConfigError(f"{path}: should be `key: value` lines, got {shorten(tree)}")
-    tree = _branched(tree, str(path))
+    tree = _branched(tree, str(path), cls)
     return tree if cls is None else renamed(cls, tree, str(path), warn)
 
 
-def _branched(tree: dict[str, Any], source: str) -> dict[str, Any]:
-    """With `a.b: c` lines as what they mean among the words of a command."""
-    result = {key: value for key, value in tree.items() if "." not in key}
-    for key in (key for key in tree if "." in key):
-        parts = key.split(".")
-        if not all(parts):
+def _branched(tree: dict[Any, Any], source: str, cls: type | None, above: str = "") -> dict[str, Any]:
+    """With `a.b: c` lines as what they mean among the words of a command, wherever settings are named. A mapping that
+    is a value, such as one of columns or arms, keeps its dots: it is only merged with what stands elsewhere."""
+    result: dict[str, Any] = {}
+    for key in sorted(tree, key=lambda key: "." in str(key)):
+        parts, value, inner = key.split(".") if isinstance(key, str) else [key], tree[key], cls
+        if len(parts) > 1 and not all(parts):
             raise ConfigError(f"{source}: keys should look like `a` or `a.b`, got {key!r}")
-        if parts[-1] in (_branch(result, parts[:-1]) or {}):
-            raise ConfigError(f"{source}: `{key}` stands twice")
-        _put(result, parts, tree[key], f"{source}: `{key}`")
+        for part in parts:
+            inner = None if inner is None else dict(_fields(inner)).get(part)
+        if inner is not None and isinstance(value, dict):
+            value = _branched(value, source, inner, f"{above}{key}.")
+        for part in reversed(parts):
+            value = {part: value}
+        result = _merged(result, value, source, above)
+    return result
+
+
+def _merged(one: Mapping[Any, Any], other: Mapping[Any, Any], source: str, above: str) -> dict[Any, Any]:
+    """Two mappings as one; what is no mapping may stand in one of them only. Nothing at all adds nothing to a mapping:
+    `kl:` is a line that others come after."""
+    result = dict(one)
+    for key, value in other.items():
+        there = one.get(key)
+        branches = [side for side in (there, value) if isinstance(side, dict)]
+        if key not in one:
+            result[key] = value
+        elif len(branches) == 2:
+            result[key] = _merged(there, value, source, f"{above}{key}.")
+        elif branches and (there is None or value is None):
+            result[key] = branches[0]
+        elif branches and branches[0]:
+            held = there if branches[0] is value else value
+            raise ConfigError(
+                f"{source}: `{above}{key}.{next(iter(branches[0]))}`: `{key}` holds {shorten(held)}, which has nothing "
+                f"below it to set"
+            )
+        else:
+            raise ConfigError(f"{source}: `{above}{key}` stands twice")
     return result
 
 
@@ -306,7 +335,9 @@ def _put(tree: dict[str, Any], parts: Sequence[str], value: Any, source: str, *,
             _put(tree, [*parts, key], below, source, anew=True)
         return
     for part in parts[:-1]:
-        below = tree.setdefault(part, {})
+        if tree.get(part) is None:  # not there, or `part:` with nothing behind it
+            tree[part] = {}
+        below = tree[part]
         if not isinstance(below, dict):
             raise ConfigError(f"{source}: `{part}` holds {shorten(below)}, which has nothing below it to set")
         tree = below
