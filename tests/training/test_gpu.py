@@ -16,10 +16,13 @@ from text2grad.models.tiny import tiny_model, tiny_tokenizer
 pytestmark = pytest.mark.gpu
 
 DEVICE = os.environ.get("TEXT2GRAD_TEST_DEVICE", "cuda")
-"""`cpu` tries the test itself where there is no GPU."""
+"""`TEXT2GRAD_TEST_DEVICE=cpu` tries the test itself where there is no GPU."""
+CRITIC = "critic=tests.training.trainings:vowels"
+"""It gives verdicts and a score, so what a verdict is worth is a running scale, which the run has to keep."""
 COMMON = ["updates=8", "prompts=4", "completions=4", "sampling.max_new_tokens=12", "checkpoint_every=2"]
 KINDS = {
     "LoRA": ["policy.lora.rank=4"],
+    "LoRA, two slopes": ["policy.lora.rank=4", "scoring.slopes=two"],
     "LoRA, bf16": ["policy.lora.rank=4", "policy.precision=bfloat16"],
     "all weights, bf16": ["policy.lora.rank=0", "policy.precision=bfloat16", "update.learning_rate=1e-4"],
     "all weights, bf16, no graphs": ["policy.lora.rank=0", "policy.precision=bfloat16", "policy.cuda_graphs=never"],
@@ -41,9 +44,11 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def begun(given: Path, run: Path, kind: str) -> "subprocess.Popen[bytes]":
-    words = [str(run), "model=model", "data=data.jsonl", "critic=reference", f"device={DEVICE}", "evaluation.every=4"]
+    words = [str(run), "model=model", "data=data.jsonl", CRITIC, f"device={DEVICE}", "evaluation.every=4"]
     command = [sys.executable, "-m", "text2grad", "train", *words, *COMMON, *KINDS[kind]]
-    return subprocess.Popen(command, cwd=given, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    found = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, found))}
+    return subprocess.Popen(command, cwd=given, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
 
 def finished(process: "subprocess.Popen[bytes]") -> None:
