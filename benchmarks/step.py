@@ -663,15 +663,19 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
         args.model = "smollm2-135m"
     if args.device == "cuda" and not torch.cuda.is_available():
         parser.error("--device cuda: torch finds no CUDA device here; leave it away to measure on the CPU")
-    if args.json and (args.json.is_dir() or not args.json.absolute().parent.is_dir()):
-        parser.error(f"--json {args.json}: it takes a file in a folder that exists")
+    for name, file in ("--json", args.json), ("--trace", Path(args.trace) if args.trace else None):
+        if file and (file.is_dir() or not file.absolute().parent.is_dir()):
+            parser.error(f"{name} {file}: it takes a file in a folder that exists")
     for word in args.settings:
         if (key := word.partition("=")[0]) in OWN:
             parser.error(
                 f"{word}: {key} is set by this script; say --device, and the number of steps by --cold and --updates"
             )
-    if args.no_profile and (args.waiting or args.trace):
-        parser.error("--waiting and --trace look at the profiled step: leave --no-profile away")
+    if args.waiting or args.trace:
+        if args.no_profile:
+            parser.error("--waiting and --trace look at the profiled step: leave --no-profile away")
+        if args.device != "cuda":
+            parser.error("--waiting and --trace look at the GPU: they want --device cuda")
     args.cold = args.cold if args.cold is not None else 2 if args.device == "cuda" else 1
     args.rival_updates = args.rival_updates or args.updates
     args.rival_cold = args.cold if args.rival_cold is None else args.rival_cold

@@ -56,6 +56,10 @@ def test_a_real_model_has_the_shape_that_is_said() -> None:
         (["updates=1"], "updates is set by this script"),
         (["--json", "no/such/folder/x.json"], "a file in a folder that exists"),
         (["--json", "."], "a file in a folder that exists"),
+        (["--trace", "no/such/folder/x.json.gz"], "--trace no/such/folder/x.json.gz: it takes a file in a folder"),
+        (["--trace", "."], "a file in a folder that exists"),
+        (["--waiting"], "they want --device cuda"),
+        (["--trace", "x.json.gz"], "they want --device cuda"),
         (["--no-profile", "--waiting"], "leave --no-profile away"),
         pytest.param(
             ["--device=cuda"],
