@@ -89,6 +89,28 @@ def test_a_size_that_is_given_counts_and_not_the_recorded_one(tmp_path: Path) ->
     again.close()
 
 
+class Own:
+    """Somebody's own sampler, with a batch that it finds by itself."""
+
+    batch = 64
+
+    def __init__(self, *_: Any, **named: Any) -> None: ...
+
+
+def test_the_batch_of_an_own_sampler_is_remembered_too(tmp_path: Path) -> None:
+    own = f"sampling.sampler={__name__}:Own"
+    one = trainer(tmp_path / "run", "updates=3", own)
+    one.run.record("sizes", {"micro_batch": None, "sampling": 6})
+    one.close()
+    for words, expected in ([], 6), (["sampling.batch=2"], 64):
+        again = trainer(tmp_path / "run", "updates=3", own, *words)
+        sampler: Any = again.writer.sampler
+        assert isinstance(sampler, Own) and sampler.batch == expected, "a batch that is given is its own affair"
+        again.sizes._write_down()
+        assert (again.run.recorded("sizes") or {})["sampling"] == (None if words else 6)
+        again.close()
+
+
 def test_trials_price_a_row_as_the_longest_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two prompts of two completions, one prompt far longer: each pass takes 50, and each token that is read 1. Both
     trials are made with the longer prompt, so no micro-batch of two such prompts can surprise."""
@@ -166,7 +188,7 @@ def test_sampling_halves_and_draws_the_same(
 def test_parts_of_a_minibatch_are_equal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 20 completions where 13 fit: two parts of 10, not 13 and 7; where they come in fours, 12 and 8."""
     one = trainer(tmp_path / "run")
-    sizes = Sizes(one.run, "auto", torch.device("cuda"), one.writer.sampler)
+    sizes = Sizes(one.run, "auto", torch.device("cuda"), one.writer)
     assert sizes.micro_batch is None
     monkeypatch.setattr("text2grad.training.sizes.free_memory", lambda _: 1e9)
     monkeypatch.setattr("text2grad.training.sizes.fitting", lambda *_: 13)

@@ -141,7 +141,7 @@ class Trainer(Closable):
         )
         held_out = self.held_out[: settings.evaluation.examples]
         self.evaluator = self.judges.evaluator(held_out, self.metrics, world)
-        self.sizes = Sizes(self.run, settings.update.micro_batch, world.device, self.writer.sampler)
+        self.sizes = Sizes(self.run, settings.update.micro_batch, world.device, self.writer)
         self._readings: dict[str, tuple[PendingForward, int]] = {}
         self.best = BestWeights(self.policy, wanted=settings.save_best and not world.sharded)
         parts: dict[str, Part] = {

@@ -13,6 +13,7 @@ import torch
 
 from text2grad.models.memory import free_memory
 from text2grad.models.policy import Policy
+from text2grad.models.writer import Writer
 from text2grad.optim.batch import Batch
 from text2grad.runs.run import Run
 
@@ -32,17 +33,17 @@ RECORD = "sizes"
 class Sizes:
     """Completions in a pass."""
 
-    def __init__(self, run: Run, micro_batch: int | str, device: torch.device, sampler: Any) -> None:
-        self.run, self.sampler, self.device = run, sampler, device
+    def __init__(self, run: Run, micro_batch: int | str, device: torch.device, writer: Writer) -> None:
+        self.run, self.device = run, device
+        self.sampler: Any = writer.sampler
         self.policy: Policy | None = None
         self.auto, kept = micro_batch == "auto", run.recorded(RECORD) or {}
         self.micro_batch: int | None = None if isinstance(micro_batch, str) else micro_batch
         if self.auto:
             self.micro_batch = kept.get("micro_batch") or (None if device.type == "cuda" else ON_CPU)
-        given = getattr(getattr(sampler, "settings", None), "batch", None)
-        self.auto_sampling = hasattr(sampler, "batch") and given == "auto"
+        self.auto_sampling = hasattr(self.sampler, "batch") and writer.settings.batch == "auto"
         if self.auto_sampling and kept.get("sampling"):
-            sampler.batch = kept["sampling"]
+            self.sampler.batch = kept["sampling"]
 
     @property
     def reading(self) -> int:
