@@ -47,6 +47,7 @@ from text2grad.training.setup import (
     learning,
     load_data,
     make_optimizer,
+    sampling_of,
     set_rate,
     share_of,
     spent_by,
@@ -173,7 +174,8 @@ class DPOTrainer(Closable):
     def _sample_with(self, judges: RewardFunctions) -> None:
         """Pairs from the policy's own samples, and an evaluation by the same critic, or another."""
         settings, world = self.settings, self.world
-        self.writer = Writer(self.policy, self.tokenizer, settings.sampling, settings.format, world=world)
+        sampling = sampling_of(self.run, self.policy, settings.sampling)
+        self.writer = Writer(self.policy, self.tokenizer, sampling, settings.format, world=world)
         self.sample_and_judge = SampleAndJudge(
             Stream(self.examples, settings.seed),
             self.writer,

@@ -58,6 +58,7 @@ from text2grad.training.setup import (
     learning,
     load_data,
     make_optimizer,
+    sampling_of,
     set_rate,
     start,
 )
@@ -129,7 +130,8 @@ class Trainer(Closable):
         if world.sharded and self.reference is not None and self.reference.copy is not None:
             shard(self.reference.copy)
         self.optimizer = make_optimizer(self.policy, settings.update, settings.update.value_learning_rate)
-        self.writer = Writer(self.policy, self.tokenizer, settings.sampling, settings.format, world=world)
+        sampling = sampling_of(self.run, self.policy, settings.sampling)
+        self.writer = Writer(self.policy, self.tokenizer, sampling, settings.format, world=world)
         self.sample_and_judge = SampleAndJudge(
             Stream(self.examples, settings.seed),
             self.writer,

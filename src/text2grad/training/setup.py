@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -32,6 +32,7 @@ from text2grad.models.load import device_named, fingerprint, load_model, publish
 from text2grad.models.modes import memory_named, without_plans
 from text2grad.models.parallel import AccelerateWorld
 from text2grad.models.reward import open_critic
+from text2grad.models.sampling import OURS, SamplingSettings, in_bf16
 from text2grad.optim.settings import OptimizerSettings
 from text2grad.optim.update import learning_rate_factor
 from text2grad.runs import Closable
@@ -66,6 +67,8 @@ FREE = (
 they may cost; not what is computed. Sums are then taken in another order, so the last bits of the weights may
 differ."""
 
+DTYPE = "sampling_dtype"
+"""Where run.json says what `sampling.dtype=auto` was."""
 Callback = Callable[[Any, Mapping[str, Any]], object]
 """Called with the trainer and an update's metrics, after they are written."""
 
@@ -126,6 +129,17 @@ def start(
                 model.saves_as = published_dtype(settings.model)
         run.began_from(fingerprint(model, tokenizer))
         return Session(world, run, model.to(world.device), tokenizer)
+
+
+def sampling_of(run: Run, policy: Any, settings: SamplingSettings) -> SamplingSettings:
+    """How a run samples. What `dtype=auto` means depends on the processor, so it is written down when the run begins:
+    one that resumes elsewhere samples in the same precision."""
+    if settings.dtype != "auto" or settings.sampler not in OURS:
+        return settings
+    if run.recorded(DTYPE) is None:
+        run.record(DTYPE, "bfloat16" if in_bf16(policy) else str(policy.model.dtype).removeprefix("torch."))
+    kept = run.recorded(DTYPE)
+    return replace(settings, dtype=kept) if kept in ("float32", "bfloat16") else settings
 
 
 def make_optimizer(policy: Any, options: OptimizerSettings, head_rate: float | None = None) -> torch.optim.AdamW:

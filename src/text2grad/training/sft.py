@@ -37,6 +37,7 @@ from text2grad.training.setup import (
     learning,
     load_data,
     make_optimizer,
+    sampling_of,
     set_rate,
     share_of,
     spent_by,
@@ -121,7 +122,8 @@ class SFTTrainer(Closable):
         if self.judges is not None:
             held_out = self.held_out[: settings.evaluate_examples]
             self.evaluator = self.judges.evaluator(held_out, self.metrics, self.world)
-            self.writer = Writer(self.policy, self.tokenizer, settings.sampling, settings.format, world=self.world)
+            sampling = sampling_of(self.run, self.policy, settings.sampling)
+            self.writer = Writer(self.policy, self.tokenizer, sampling, settings.format, world=self.world)
         self.state = TrainingState(self.policy, self.optimizer, self.world, parts)
 
     def train(self) -> Outcome:

@@ -31,7 +31,7 @@ from text2grad.tasks.examples import Stream
 from text2grad.training.rollouts import evaluate_once
 from text2grad.training.saving import card_of
 from text2grad.training.settings import TRLSettings, check_trl, rows_at_once
-from text2grad.training.setup import RewardFunctions, facts, load_data
+from text2grad.training.setup import RewardFunctions, facts, load_data, sampling_of
 from text2grad.training.spending import METRICS
 from text2grad.training.state import TrainingState, disk_errors, seed_everything
 from text2grad.types import Example, Rollout
@@ -69,7 +69,8 @@ class TRLTrainer(Closable):
             # TRL calls the model itself, as transformers made it.
             plain = replace(settings.policy, packing="never", compile=False)
             self.policy = Policy(model, plain, value_head=False)
-            self.writer = Writer(self.policy, self.tokenizer, settings.sampling, settings.format)
+            sampling = sampling_of(self.run, self.policy, settings.sampling)
+            self.writer = Writer(self.policy, self.tokenizer, sampling, settings.format)
             self.evaluator = self.judges.evaluator(self.held_out, self.metrics, ALONE)
         self.state = _State(self)
         self.judged: dict[tuple[int, tuple[int, ...]], Rollout] = {}

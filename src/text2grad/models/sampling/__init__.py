@@ -27,6 +27,8 @@ log = logging.getLogger("text2grad")
 
 SERVED = {"vllm": "text2grad.engines.vllm:ServedSampler", "sglang": "text2grad.engines.vllm:ServedSampler"}
 """Engines that are asked over HTTP → the sampler that asks them. By name: this room does not know that one."""
+OURS = ("auto", "fast", "plain")
+"""Samplers that run the policy's own modules here."""
 _EXACT = (
     "there is none, on purpose: importance ratios are taken against the distribution that was sampled from, and the "
     "update knows only a temperature; set sampling.temperature"
@@ -79,9 +81,9 @@ class SamplingSettings:
     """Prompt tokens, padding included, that `fast` reads at once: bounds the memory of the first pass."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of sampling. auto: the model's own; bfloat16 in a run with policy.precision=bfloat16, on a GPU or a CPU
-    with bf16 instructions. The softmax is always float32. Sampled log-probs in bfloat16 differ slightly from those of a
-    training pass. With vllm and policy.lora.rank=0: the precision of the weights that servers get; auto: as they are
-    held."""
+    with bf16 instructions. A run writes down what auto was when it began, and keeps to it on resume, whatever the
+    machine. The softmax is always float32. Sampled log-probs in bfloat16 differ slightly from those of a training pass.
+    With vllm and policy.lora.rank=0: the precision of the weights that servers get; auto: as they are held."""
 
     def __post_init__(self) -> None:
         if (self.sampler in SERVED) != bool(self.url):
@@ -165,21 +167,22 @@ def sampler_for(
             policy, settings, end_ids=end_ids, world=world
         )
         return served
-    own = find_plugin(settings.sampler, dict.fromkeys(("auto", "fast", "plain", *SERVED)), "sampling.sampler")
+    own = find_plugin(settings.sampler, dict.fromkeys((*OURS, *SERVED)), "sampling.sampler")
     if own is None:
-        trained_in = getattr(getattr(policy, "options", None), "precision", "float32")
-        if settings.dtype == "auto" and trained_in == "bfloat16" and _fast_in_bf16(policy.model.device):
+        if settings.dtype == "auto" and in_bf16(policy):
             settings = replace(settings, dtype="bfloat16")
         return ModelSampler(policy.model, settings, end_ids=end_ids, pad_id=pad_id, value_head=policy.value_head)
     sampler: Sampler = own(policy, settings, end_ids=end_ids, pad_id=pad_id)
     return sampler
 
 
-def _fast_in_bf16(device: Any) -> bool:
-    """Whether the device multiplies bf16 matrices faster than those of 32 bits."""
+def in_bf16(policy: Any) -> bool:
+    """Whether `sampling.dtype=auto` is bfloat16 here, and not the model's own dtype: the policy is trained in it, and
+    the device multiplies bf16 matrices faster than those of 32 bits."""
     from text2grad.models.products import multiplies_bf16
 
-    return device.type == "cuda" or (device.type == "cpu" and multiplies_bf16())
+    device, trained_in = policy.model.device, getattr(getattr(policy, "options", None), "precision", "float32")
+    return trained_in == "bfloat16" and (device.type == "cuda" or (device.type == "cpu" and multiplies_bf16()))
 
 
 class ModelSampler:
