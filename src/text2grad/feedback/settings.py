@@ -47,8 +47,9 @@ class ReferenceSettings:
     thin: Annotated[Int, Ge(0)] = 20
     """With fewer different words of source than this, nothing is called unsupported: an instruction is not a source."""
     beside: Annotated[Real, Ge(0), Le(1)] = 0.0
-    """Severity of words that the reference does not have, if nothing worse is said of them. They lower the score in any
-    case, and with this the critique says which they are. 0: it does not."""
+    """Severity of content words that the reference does not have and that are not called unsupported: words of the
+    source; where the source is too short (`thin`), invented ones, too. They lower the score in any case, and with this
+    the critique says which they are. 0: it does not."""
 
 
 @settings

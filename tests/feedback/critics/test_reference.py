@@ -151,6 +151,13 @@ def test_words_that_the_reference_does_not_have_are_named_if_asked_for() -> None
     assert said(plain, "poor") == ["Atlantis"]
     assert "“Two barges” is not in the reference." in asked.feedback
     assert asked.score == plain.score, "they cost the same either way"
+    # Without a source nothing is called unsupported, so what is invented is named here.
+    alone = judge(text, settings=ReferenceSettings(beside=0.5))
+    assert alone is not None
+    assert [(quote.text, quote.severity) for quote in alone.quotes if quote.verdict == "poor"] == [
+        ("Two barges", 0.5),
+        ("Atlantis", 0.5),
+    ]
 
 
 def test_a_bare_instruction_is_no_source() -> None:
