@@ -94,7 +94,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         if (trouble := missing(marker.args[0])) is not None:
             unavailable(trouble)
     # A module that takes its device from the environment may be tried without one.
-    if item.get_closest_marker("gpu") and getattr(item.getparent(pytest.Module).obj, "DEVICE", "cuda") == "cuda":
+    if item.get_closest_marker("gpu") and getattr(getattr(item, "module", None), "DEVICE", "cuda") == "cuda":
         import torch
 
         if not torch.cuda.is_available():

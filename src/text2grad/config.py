@@ -190,7 +190,7 @@ def _merged(one: Mapping[Any, Any], other: Mapping[Any, Any], source: str, above
         if key not in one:
             result[key] = value
         elif len(branches) == 2:
-            result[key] = _merged(there, value, source, f"{above}{key}.")
+            result[key] = _merged(branches[0], branches[1], source, f"{above}{key}.")
         elif branches and (there is None or value is None):
             result[key] = branches[0]
         elif branches and branches[0]:

@@ -43,7 +43,7 @@ class Sizes:
             self.micro_batch = kept.get("micro_batch") or (None if device.type == "cuda" else ON_CPU)
         self.auto_sampling = hasattr(self.sampler, "batch") and writer.settings.batch == "auto"
         if self.auto_sampling and kept.get("sampling"):
-            self.sampler.batch = kept["sampling"]
+            self.sampler.batch = kept["sampling"]  # type: ignore[attr-defined]
 
     @property
     def reading(self) -> int:
