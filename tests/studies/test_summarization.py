@@ -142,26 +142,26 @@ def test_a_choice_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     words = [str(tmp_path), "seeds=[100]"]
     with pytest.raises(SystemExit, match=r"results\.json: cannot be read .*choose wants the folder of a comparison"):
         choose.main(words)
-    arms = {name: {"seeds": [100]} for name in study("choose").arms if name != "text2grad_kl"}
+    arms = {name: {"seeds": [100]} for name in study("choose").arms if name != "text2grad_two"}
     (tmp_path / "comparison.json").write_text(json.dumps({"arms": {}}))
     (tmp_path / "results.json").write_text("[]")
     with pytest.raises(SystemExit, match=r"`sft`, the start .*: its run of seed 100 did not finish"):
         choose.main(words)
-    rows = [row(name, 0.3 if name in ("scalar_free", "text2grad_near") else 0.2) for name in arms]
-    rows.append(row("text2grad_kl", 0.9))
+    rows = [row(name, 0.3 if name in ("scalar_2e-4", "text2grad_quarter") else 0.2) for name in arms]
+    rows.append(row("text2grad_two", 0.9))
     (tmp_path / "comparison.json").write_text(json.dumps({"arms": arms}))
     (tmp_path / "results.json").write_text(json.dumps(rows))
     choose.main(words)
     printed = capsys.readouterr()
     assert printed.out.split() == [
-        "arms.scalar.kl.coefficient=0.01",
         "arms.scalar.update.learning_rate=0.0002",
-        "arms.text2grad.advantage.lam=0.0",
-        "arms.text2grad.update.learning_rate=0.0002",
+        "arms.text2grad.advantage.anchor=0.25",
     ]
     assert printed.err.splitlines() == [
-        "left out: text2grad_kl: its run of seed 100 did not finish",
-        "taken: scalar_free, text2grad_near",
+        "left out: text2grad_two: its run of seed 100 did not finish",
+        "left out: scalar_copying: its critic is not the study's: critics.support.copied differs",
+        "left out: text2grad_copying: its critic is not the study's: critics.support.copied differs",
+        "taken: scalar_2e-4, text2grad_quarter",
     ]
     with pytest.raises(SystemExit, match="choose: overrides should look like"):
         choose.main([*words, "nonsense"])
