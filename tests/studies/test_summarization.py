@@ -1,9 +1,7 @@
-"""The comparisons on summaries: their configs can be planned, and a stretch goes on from what another left."""
+"""The comparisons on summaries: their configs can be planned, settings are chosen by a rule, and pages are written."""
 
 import json
-import os
 import re
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -266,45 +264,3 @@ def test_the_comparisons_that_were_run_can_be_planned(file: str, tmp_path: Path)
     rl = [job for job in jobs if job.arm != "sft"]
     assert len({job.completions * job.settings.updates for job in rl}) == 1
     assert {job.seed for job in jobs} == ({0, 1, 2, 3, 4} if file == "main" else {100})
-
-
-COMPARE = """#!/bin/sh
-# Stands for `text2grad compare FOLDER ...`: one run ends in every stretch, the start in the first.
-echo "$@" > words
-mkdir -p "$2/sft/seed-0/model" "$2/sft/seed-0/checkpoints"
-[ -f "$2/sft/seed-0.done" ] || head -c 17000000 /dev/urandom > "$2/sft/seed-0/model/adapter_model.safetensors"
-echo large > "$2/sft/seed-0/checkpoints/state"
-echo done > "$2/sft/seed-0.done"
-n=0; while [ -f "$2/words/seed-$n.done" ]; do n=$((n + 1)); done
-mkdir -p "$2/words/seed-$n/model"
-echo done > "$2/words/seed-$n.done"; echo large > "$2/words/seed-$n/model/model.safetensors"
-echo "[]" > "$2/results.json"
-exit 75
-"""
-
-
-def test_a_stretch_goes_on_from_what_another_machine_left(tmp_path: Path) -> None:
-    (tmp_path / "compare").write_text(COMPARE)
-    (tmp_path / "compare").chmod(0o755)
-
-    def stretch(folder: str, out: str) -> int:
-        words = ["sh", str(STUDY / "stretch.sh"), "defacto", "data", "8.5", out, "updates=3"]
-        environment = os.environ | {"TEXT2GRAD": "./compare", "FOLDER": folder, "FROM": "first"}
-        return subprocess.run(words, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL).returncode
-
-    assert stretch("here", "first") == 75
-    pieces = sorted((tmp_path / "first").iterdir())
-    assert [piece.name for piece in pieces] == ["defacto.tar.00", "defacto.tar.01"]
-    assert all(piece.stat().st_size <= 15 * 2**20 for piece in pieces)
-    assert stretch("there", "second") == 75
-    there = tmp_path / "there" / "defacto"
-    found = sorted(str(file.relative_to(there)) for file in there.rglob("*") if file.is_file())
-    assert "words/seed-0.done" in found and "words/seed-1.done" in found
-    assert "words/seed-0/model/model.safetensors" not in found, "only the model that others start from"
-    first, second = (
-        tmp_path / name / "defacto/sft/seed-0/model/adapter_model.safetensors" for name in ("here", "there")
-    )
-    assert first.read_bytes() == second.read_bytes()
-    words = (tmp_path / "words").read_text().split()
-    assert words[:2] == ["compare", "there/defacto"] and words[-1] == "updates=3"
-    assert "settings.data=data/defacto_train.jsonl" in words and "settings.held_out=data/defacto_val.jsonl" in words
