@@ -3,7 +3,7 @@
     python -m studies.words.run tune   --workers 16    writes studies/words/tuning.json
     python -m studies.words.run study  --workers 16    writes studies/words/results.json
     python -m studies.words.run again                  writes studies/words/again.json: the two main arms anew,
-                                                       and words with two slopes
+                                                       words with another ρ and with two slopes
     python -m studies.words.run table                  writes README.md's tables and curves.svg from these files
 
 Settings are chosen on seeds and held-out reports that the study never sees. Every run is one process with one thread;
@@ -72,11 +72,12 @@ def jobs_of(what: str) -> list[dict[str, Any]]:
     chosen, seeds, reports = tuning(), list(TUNE_SEEDS), TUNE_REPORTS
     every = UPDATES // 2
     if what != "tune":
-        from studies.words.arms import ARMS
+        from studies.words.arms import ARMS, RATE
 
         chosen, seeds, reports, every = ARMS, list(STUDY_SEEDS), STUDY_REPORTS, EVERY
     if what == "again":
         chosen = {arm: chosen[arm] for arm in ("words", "scalar rloo")}
+        chosen["words, ρ 0.25"] = words(RATE, anchor=0.25)
         chosen["words, two slopes"] = chosen["words"] | {"scoring.slopes": "two"}
     return [
         {"arm": arm, "seed": seed, "reports": reports, "every": every, "settings": settings}
