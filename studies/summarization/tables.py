@@ -1,4 +1,4 @@
-"""The tables of README.md, from first.json, choose-cpu.json and worth.json: python -m studies.summarization.tables"""
+"""The tables of README.md, from first.json, choose-cpu.json, corrected.json and worth.json: python -m studies.summarization.tables"""
 
 import json
 from pathlib import Path
@@ -67,6 +67,21 @@ def choices(_: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def corrected(_: dict[str, Any]) -> str:
+    """The same run before and after the estimator was corrected."""
+    lines = [
+        "| arm | estimator | update | ROUGE-L | score | unsupported share | copied | length | sampled score | "
+        "sampled length | KL per token |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in json.loads((HERE / "corrected.json").read_text())["rows"]:
+        if row["metrics"] or row["update"] % 8 == 0:
+            own = cells(row["metrics"], ("rouge_l", "score", "unsupported_share", "copied", "length"))
+            sampled = cells(row["sampled"], ("score", "length", "kl"))
+            lines.append(f"| `{row['arm']}` | {row['estimator']} | {row['update']} | {own} | {sampled} |")
+    return "\n".join(lines)
+
+
 def worths(_: dict[str, Any]) -> str:
     """What a good and a poor word say about the score."""
     lines = [
@@ -89,12 +104,14 @@ def share(explained: float | None) -> str:
 
 
 def cells(metrics: dict[str, float], keys: tuple[str, ...]) -> str:
-    return " | ".join(f"{metrics[key]:.1f}" if key == "length" else f"{metrics[key]:.3f}" for key in keys)
+    """Empty where there is no number."""
+    numbers = [(key, metrics.get(key)) for key in keys]
+    return " | ".join("" if value is None else f"{value:.{1 if key == 'length' else 3}f}" for key, value in numbers)
 
 
 def written(page: str, found: dict[str, Any]) -> str:
     """The page with its tables made anew, each between its marks."""
-    for make in (arms, curves, agreement, choices, worths):
+    for make in (arms, curves, agreement, choices, corrected, worths):
         begin, end = (f"<!-- {make.__name__}: {side} -->" for side in ("written by tables.py", "end"))
         before, rest = page.split(begin)
         page = f"{before}{begin}\n{make(found)}\n{end}{rest.split(end)[1]}"
