@@ -1,9 +1,11 @@
-"""A critic that only blames, and a policy small enough to enumerate: fewer poor words is not the same as fewer words.
+"""What spans teach about length: nothing. Policies of a few numbers, and critics that always blame or always praise.
 
-A token is poor, plain or the end, by three logits; after three tokens the text ends by itself. All scores are equal.
-What should be learned is to write plain tokens, not to stop.
+The first policy chooses a poor token, a plain one or the end, by three logits; after three tokens the text ends by
+itself. All scores are equal. What should be learned is to write plain tokens, not to stop. It is enumerated. The second
+chooses at each place whether to end, and nothing else. It is sampled.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 
@@ -52,3 +54,60 @@ def test_poor_words_go_and_the_others_stay(lam: float) -> None:
     poor, length = learned(lam)
     assert poor < 0.02
     assert before <= length < 3
+
+
+PLACES, GROUPS, EACH = 12, 128, 4
+Earned = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""(place of each token, words of its completion) → what spans earn there."""
+
+
+def lengths(earned: Earned, score: Callable[[torch.Tensor], torch.Tensor], steps: int = 60) -> list[float]:
+    """Mean number of words, update by update, of a policy that chooses when to end."""
+    generator, found = torch.Generator().manual_seed(0), []
+    logits_T, place_T = torch.full((PLACES,), -1.0), torch.arange(PLACES + 1)
+    for _ in range(steps):
+        ends_BT = torch.rand(GROUPS * EACH, PLACES, generator=generator) < logits_T.sigmoid()
+        ends_BT[:, 0] = False
+        words_B = torch.where(ends_BT.any(1), ends_BT.int().argmax(1), PLACES)
+        found.append(float(words_B.float().mean()))
+        ids = [(1,) * words + (2,) for words in words_B.tolist()]
+        batch = collate_ids([(1,)] * len(ids), ids, groups=torch.arange(GROUPS).repeat_interleave(EACH).tolist())
+        place_BT = place_T[: batch.mask_BT.shape[1]].expand_as(batch.mask_BT)
+        inner_BT = place_BT < words_B[:, None]
+        spans_BT = torch.where(inner_BT, earned(place_BT, words_B[:, None]), 0.0)
+        rest_B1 = (score(words_B.float()) - spans_BT.sum(1))[:, None]
+        rewards_BT = spans_BT.scatter(1, batch.last_B1, rest_B1)
+        batch = replace(batch, rewards_BT=rewards_BT, verdicts_BT=spans_BT.sign())
+        advantages_BT = find_estimator("anchored")(batch, 0.0, AdvantageSettings()).advantages_BT
+        learned_T = logits_T.clone().requires_grad_()
+        padded_T = torch.cat([learned_T, torch.zeros(1)])[place_BT]
+        logprobs_BT = torch.nn.functional.logsigmoid(torch.where(inner_BT, -padded_T, padded_T))
+        chosen_BT = batch.mask_BT & (place_BT > 0) & (place_BT < PLACES)
+        gain = (advantages_BT * logprobs_BT * chosen_BT).sum() / len(ids)
+        (gradient_T,) = torch.autograd.grad(gain, learned_T)
+        logits_T = logits_T + gradient_T
+    return found
+
+
+CRITICS: dict[str, Earned] = {
+    "blames the first word": lambda place, _: -(place == 0).float(),
+    "praises the first word": lambda place, _: (place == 0).float(),
+    "blames every second word": lambda place, _: -(place % 2 == 0).float(),
+    "praises every word": lambda place, _: torch.ones_like(place, dtype=torch.float32),
+    "blames every second word, less each the more there are": lambda place, words: (
+        -(place % 2 == 0).float() / ((words + 1) // 2)
+    ),
+}
+
+
+@pytest.mark.parametrize("critic", CRITICS)
+def test_remarks_that_say_nothing_of_length_do_not_change_it(critic: str) -> None:
+    found = lengths(CRITICS[critic], lambda words: torch.full_like(words, 0.3))
+    assert found[-1] == pytest.approx(found[0], abs=0.4)
+
+
+@pytest.mark.parametrize("critic", ["blames the first word", "praises the first word"])
+def test_the_score_decides_on_the_length(critic: str) -> None:
+    """Seven words are best."""
+    found = lengths(CRITICS[critic], lambda words: -(words - 7).abs() / 4, steps=120)
+    assert found[0] < 4 and found[-1] == pytest.approx(7, abs=0.7)

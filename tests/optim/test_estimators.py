@@ -1,6 +1,5 @@
 """Advantages against numbers worked by hand, and the laws that they obey."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -179,44 +178,96 @@ def test_anchor_is_the_share_of_the_whole() -> None:
 
 @pytest.mark.parametrize("anchor", [0.0, 0.25, 1.0])
 def test_the_penalty_weighs_as_much_as_beside_the_score_alone(anchor: float) -> None:
-    """As above, and the second completion has left the reference by a penalty of 0.5 on one token. The whole has a size
-    of 2, so what spans and whole say together has it, too; the difference of the two penalties, 0.5, counts in full on
-    every token, also where ρ is 0."""
+    """As above, and the second completion has left the reference by a penalty of 0.5 on one token. The size of the
+    whole is 2, and that of spans one unit of rewards: together the root of the mean of 4 and 1, weighed by ρ² and
+    (1 − ρ)². The difference of the two penalties, 0.5, counts in full on every token, also where ρ is 0."""
     penalty_BT = torch.tensor([[0.0, 0.0, 0.0], [0.0, 0.5, 0.0]])
     options = AdvantageSettings(estimator="anchored", anchor=anchor, lam=0.0)
     found = find_estimator("anchored")(good_then_poor_and_the_reverse(), penalty_BT, options)
     said_T = anchor + (1 - anchor) * torch.tensor([1.5**0.5, -(1.5**0.5), 0.0])
-    wanted_T = 2 * said_T / said_T.square().mean().sqrt() + 0.5
+    size = ((4 * anchor**2 + (1 - anchor) ** 2) / (anchor**2 + (1 - anchor) ** 2)) ** 0.5
+    wanted_T = size * said_T / said_T.square().mean().sqrt() + 0.5
     wanted_BT = torch.stack([wanted_T, -wanted_T]) / wanted_T.square().mean().sqrt()
     torch.testing.assert_close(found.advantages_BT, wanted_BT)
 
 
-def poor_tokens(*completions: str, scores: Sequence[float]) -> Batch:
-    """`x` is a poor token, `.` one that nobody speaks of. A poor one costs 1; the rest of the score is on the last."""
+def marked(*completions: tuple[int, str]) -> Batch:
+    """(group, tokens): `x` is a poor token, `g` a good one, `.` one that nobody speaks of. All scores are 0.3: the rest
+    is on the last token."""
     rows = []
-    for n, (written, score) in enumerate(zip(completions, scores, strict=True)):
-        verdicts = tuple(-1.0 if letter == "x" else 0.0 for letter in written)
-        rewards = (*verdicts[:-1], score - sum(verdicts[:-1]))
+    for n, (group, written) in enumerate(completions):
+        verdicts = tuple({"x": -1.0, "g": 1.0}.get(letter, 0.0) for letter in written)
+        rewards = (*verdicts[:-1], 0.3 - sum(verdicts[:-1]))
         ids, none = tuple(range(1, len(written) + 1)), (0.0,) * len(written)
-        rows.append(rollout((1,), ids, logprobs=none, token_rewards=rewards, verdicts=verdicts, index=n))
+        rows.append(rollout((1,), ids, logprobs=none, token_rewards=rewards, verdicts=verdicts, group=group, index=n))
     return collate(rows)
 
 
-def test_where_all_write_equally_many_poor_tokens_longer_ones_are_not_pushed_down() -> None:
-    """Half of the tokens before the end are poor in each, and all scores are equal. A poor token is as far below the
-    mean as the others are above it: each completion's sum is 0, and the decision to stop earns nothing."""
-    batch = poor_tokens("x..", "x.x..", "xx.x.x...", scores=(0.3, 0.3, 0.3))
-    found_BT = advantages(batch, batch.rewards_BT, AdvantageSettings(estimator="anchored", lam=0.0)).advantages_BT
-    torch.testing.assert_close(found_BT.sum(1), torch.zeros(3), atol=1e-6, rtol=0)
-    assert found_BT[0, :3].tolist() == pytest.approx([-((14 / 17) ** -0.5), (14 / 17) ** -0.5, 0.0])
+def spans_alone(batch: Batch, lam: float) -> torch.Tensor:
+    """Scores are equal, so the span's half is all there is."""
+    options = AdvantageSettings(estimator="anchored", lam=lam)
+    return advantages(batch, batch.rewards_BT, options).advantages_BT
 
 
-def test_tokens_are_compared_with_those_of_the_other_completions() -> None:
-    """Poor: one of two tokens, and one of four, before the end. Of the others, a token earns −1/4 and −1/2."""
-    batch = poor_tokens("x..", ".x...", scores=(0.3, 0.3))
-    found_BT = advantages(batch, batch.rewards_BT, AdvantageSettings(estimator="anchored", lam=0.0)).advantages_BT
-    wanted_BT = torch.tensor([[-0.75, 0.25, 0.0, 0.0, 0.0], [0.5, -0.5, 0.5, 0.5, 0.0]])
-    torch.testing.assert_close(found_BT, wanted_BT / (wanted_BT.square().sum() / 8).sqrt())
+def unit(*rows: tuple[float, ...]) -> torch.Tensor:
+    """Padded, and divided by the root mean square over all tokens."""
+    numbers = torch.tensor([number for row in rows for number in row])
+    padded = torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
+    return padded / numbers.square().mean().sqrt()
+
+
+def test_to_end_earns_what_the_others_earn_from_there_on() -> None:
+    """λ = ½. The second completion earns −1 − ½ at its third token and half as much at each one before. The first ends
+    there, and would have earned that. Where the second ends, nobody else writes."""
+    found_BT = spans_alone(marked((0, "g.."), (0, "..xx.")), 0.5)
+    torch.testing.assert_close(found_BT, unit((1.0, 0.0, -1.5), (-0.375, -0.75, -1.5, -1.0, 0.0)))
+
+
+def test_where_all_others_have_ended_those_of_other_prompts_say_what_is_earned() -> None:
+    """λ = 0. The first completion's partner is empty; at the third token both of the other prompt earn −1. The empty
+    one would have earned what its partner earns at once. Where nobody writes on, to end earns nothing."""
+    found_BT = spans_alone(marked((0, "x.."), (0, "."), (1, "..x."), (1, "..x.")), 0.0)
+    poor = (0.0, 0.0, -1.0, 0.0)
+    torch.testing.assert_close(found_BT, unit((-1.0, 0.0, -1.0), (-1.0,), poor, poor))
+
+
+def test_a_token_of_a_poor_span_is_never_pushed_up_by_it() -> None:
+    """What a span earns is on its last token; those before are within it, too."""
+    found_BT = spans_alone(marked((0, "....x....x."), (0, "..x.")), 0.8)
+    assert (found_BT <= 0).all() and (found_BT[0, :10] < 0).all()
+
+
+def test_scores_that_hardly_differ_leave_spans_as_much_as_equal_ones() -> None:
+    """Beside a penalty: the size of the span's half does not depend on the spread of these scores."""
+    penalty_BT = torch.tensor([[0.0, 0.0, 0.0], [0.0, 0.05, 0.0]])
+    options = AdvantageSettings(estimator="anchored", lam=0.0)
+    batch, found = marked((0, "x.."), (0, "...")), []
+    for apart in (0.0, 1e-4):
+        rewards_BT = batch.rewards_BT.clone()
+        rewards_BT[1, -1] += apart
+        found.append(find_estimator("anchored")(replace(batch, rewards_BT=rewards_BT), penalty_BT, options))
+    assert all(float(each.advantages_BT[0, 0] - each.advantages_BT[0, 1]) < -1.5 for each in found)
+
+
+@pytest.mark.parametrize("score", [1000.1, 1e6])
+def test_a_penalty_that_is_rounding_beside_large_equal_scores_teaches_nothing(score: float) -> None:
+    rows = [
+        rollout((1,), (1, 2, 3), logprobs=(0.0,) * 3, token_rewards=(0.0, 0.0, score), verdicts=(0.0,) * 3, index=n)
+        for n in range(3)
+    ]
+    penalty_BT = 1e-4 * torch.tensor([[1.0, 0.0, 2.0], [0.0, -1.0, 0.5], [0.3, 0.0, 0.0]])
+    for name in ("anchored", "rloo"):
+        found = find_estimator(name)(collate(rows), penalty_BT, AdvantageSettings(estimator=name))
+        assert not found.advantages_BT.any(), name
+
+
+def test_only_tokens_with_a_verdict_are_of_spans() -> None:
+    """As where a critic grades prefixes: every token earns, and one of them is in a span."""
+    batch = marked((0, "x.."), (0, "..."))
+    rewards_BT = batch.rewards_BT + torch.tensor([[0.0, 5.0, -5.0], [7.0, 0.0, -7.0]])
+    options = AdvantageSettings(estimator="anchored", lam=0.0)
+    found = find_estimator("anchored")(replace(batch, rewards_BT=rewards_BT), 0.0, options)
+    torch.testing.assert_close(found.advantages_BT, spans_alone(batch, 0.0))
 
 
 @pytest.mark.parametrize("penalty", [0.0, 0.01])
@@ -346,7 +397,7 @@ def test_a_users_estimator_is_found_by_its_name() -> None:
         advantages(batch, batch.rewards_BT, AdvantageSettings(estimator="span_rlo"))
 
 
-@pytest.mark.parametrize("kind", ["gae", "rloo", "grpo", "span_rloo", "local"])
+@pytest.mark.parametrize("kind", ["gae", "rloo", "grpo", "span_rloo", "anchored", "local"])
 def test_what_stands_outside_the_mask_is_never_seen(kind: str) -> None:
     batch = made_batch()
     options = AdvantageSettings(estimator=kind)

@@ -2,9 +2,10 @@
 
 An estimator is a function in a registry, with what it needs declared beside it:
 
-anchored    ρ of what rloo gives, 1 − ρ of the span's own reward compared with a token of the other completions, each
-            scaled to unit size. Spans teach within a completion even where all scores of a prompt are equal. The
-            penalty for leaving the reference weighs the same at every ρ. With scalar rewards it is rloo. The default.
+anchored    ρ of what rloo gives, 1 − ρ of the span's own reward, each scaled to unit size. Spans teach within a
+            completion even where all scores of a prompt are equal. To end earns what others earn from spans by going
+            on, so length is left to the score. The penalty for leaving the reference counts in full at every ρ. With
+            scalar rewards it is rloo. The default.
 gae         value head: generalised advantage estimation.
 rloo        the completion's return minus the mean return of the other completions of its prompt, the same on every
             token. The scalar baseline that practitioners use.
@@ -154,15 +155,22 @@ def anchored(batch: Batch, rewards_BT: Tensor, options: AdvantageSettings, world
     earned_BT = torch.where(batch.mask_BT, batch.rewards_BT, 0.0)
     total_BT = earned_BT.sum(1, keepdim=True).expand_as(earned_BT)
     whole_BT, mask_BT = _against_others(total_BT, batch)
-    span_BT = discounted_sums(_of_spans(earned_BT, batch), options.gamma * options.lam)
+    span_BT = _of_spans(earned_BT, batch, options.gamma * options.lam, world)
     size = root_mean_square(whole_BT, mask_BT, world, of_BT=total_BT)
+    spans = root_mean_square(span_BT, mask_BT, world) > 0
     whole_BT = whiten(whole_BT, mask_BT, world, shift=False, of_BT=total_BT)
     span_BT = whiten(span_BT, mask_BT, world, shift=False)
-    # As large as the score alone would be, so ρ decides on the direction, and the penalty for leaving the reference
-    # weighs the same whatever ρ is; with scalar rewards this is rloo. Where all scores are equal: one unit of rewards.
     both_BT = options.anchor * whole_BT + (1 - options.anchor) * span_BT
-    both_BT = torch.where(size > 0, size, 1.0) * whiten(both_BT, mask_BT, world, shift=False)
-    away_BT, _ = _against_others((earned_BT - rewards_BT).sum(1, keepdim=True).expand_as(earned_BT), batch)
+    # ρ decides on the direction alone. Its size is that of the whole, or, as far as spans take part, one unit of
+    # rewards: so the penalty weighs as much as it does in rloo, and spans teach also where scores hardly differ.
+    share = options.anchor**2 * (size > 0)
+    other = (1 - options.anchor) ** 2 * spans
+    size = ((share * size.square() + other) / (share + other).clamp(min=LEAST)).sqrt()
+    both_BT = size * whiten(both_BT, mask_BT, world, shift=False)
+    penalty_BT = (earned_BT - rewards_BT).sum(1, keepdim=True).expand_as(earned_BT)
+    away_BT, _ = _against_others(penalty_BT, batch)
+    # The penalty is a difference of rewards: beside large ones, all of it may be rounding.
+    away_BT = torch.where(root_mean_square(away_BT, mask_BT, world, of_BT=total_BT) > 0, away_BT, 0.0)
     return Advantages(whiten(both_BT - away_BT, mask_BT, world, shift=False), mask_BT)
 
 
@@ -192,15 +200,21 @@ def _against_others(values_BT: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
     return torch.where(mask_BT, values_BT - mean_BT, 0.0), mask_BT
 
 
-def _of_spans(earned_BT: Tensor, batch: Batch) -> Tensor:
-    """What each token earned from spans, less what a token of the prompt's other completions earned from theirs. So a
-    critic that calls more poor than good does not teach to write less: words that nobody speaks of are better than poor
-    ones. The last token's reward is the residual of the score, and is left out."""
+def _of_spans(earned_BT: Tensor, batch: Batch, rate: float, world: World) -> Tensor:
+    """What spans earn from each token on, by this rate per token. The last token's reward is the residual of the score,
+    and is left out. What it gets instead is what completions that do not end there earn from spans from this place on:
+    else to end would be the way to earn no blame, or to miss praise. These are the others of the prompt; where all of
+    them have ended, those of all prompts."""
     inner_BT = batch.mask_BT.scatter(1, batch.last_B1, False)
-    own_BT = torch.where(inner_BT & (batch.verdicts_BT != 0), earned_BT, 0.0)
-    sum_B1, _ = leave_one_out_mean(own_BT.sum(1, keepdim=True), batch.group_B)
-    tokens_B1, _ = leave_one_out_mean(inner_BT.sum(1, keepdim=True).to(own_BT.dtype), batch.group_B)
-    return torch.where(inner_BT, own_BT - sum_B1 / tokens_B1.clamp(min=LEAST), 0.0)
+    own_BT = discounted_sums(torch.where(inner_BT & (batch.verdicts_BT != 0), earned_BT, 0.0), rate)
+    own_BT, there_BT = torch.where(inner_BT, own_BT, 0.0), inner_BT.to(own_BT.dtype)
+    sum_BT, _ = leave_one_out_mean(own_BT, batch.group_B)
+    share_BT, _ = leave_one_out_mean(there_BT, batch.group_B)
+    all_2T = torch.stack([own_BT.sum(0), there_BT.sum(0)])
+    width = all_2T.shape[1]
+    all_2T = world.all_sum(torch.nn.functional.pad(all_2T, (0, world.all_max(width) - width)))[:, :width]
+    mean_BT = torch.where(share_BT > LEAST, sum_BT / share_BT.clamp(min=LEAST), all_2T[0] / all_2T[1].clamp(min=1))
+    return own_BT.scatter(1, batch.last_B1, mean_BT.gather(1, batch.last_B1))
 
 
 def gae_sums(rewards_BT: Tensor, values_BT: Tensor, mask_BT: Tensor, gamma: float, lam: float) -> Tensor:

@@ -13,7 +13,7 @@ class AdvantageSettings:
     """How token rewards become advantages."""
 
     estimator: str = "anchored"
-    """anchored: half the whole return, half the span's own reward, both compared with the prompt's other completions.
+    """anchored: half the whole return, compared with the other completions of the prompt, half the span's own reward.
     gae: value head. rloo, grpo: one advantage per completion. span_rloo: return-to-go, compared with the others. local:
     credit stays on the span itself. Or your own as package.module:object."""
     anchor: Annotated[Real, Ge(0), Le(1)] = 0.5
