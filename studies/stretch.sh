@@ -47,11 +47,13 @@ status=0
 ${TEXT2GRAD:-text2grad} compare "$folder/$study" --config "$here/$config.yaml" --minutes "$minutes" "$@" || status=$?
 
 # What the next machine needs: the finished runs, the model that the others start from, and the table for people.
-rm -f "$out/$study.tar."[0-9][0-9]
+rm -rf "$out/new" && mkdir "$out/new"
 (
     cd "$folder"
     find "$study" -type f \( -name 'seed-*.done' -o -path "$study/sft/seed-*/model/*" -o -name 'seed-*.log' \)
     find "$study" -maxdepth 1 -type f \( -name '*.json' -o -name report.html \)
-) | tar -czf - -C "$folder" -T - | split -b 15m -d -a 2 - "$out/$study.tar."
+) | tar -czf - -C "$folder" -T - | split -b 15m -d -a 2 - "$out/new/$study.tar."
+[ -f "$out/new/$study.tar.00" ] && rm -f "$out/$study.tar."[0-9][0-9] && mv "$out/new/$study.tar."* "$out/"
+rm -rf "$out/new"
 ls -l "$out"
 exit $status

@@ -181,8 +181,7 @@ def _branched(tree: dict[Any, Any], source: str, cls: type | None, above: str = 
 
 
 def _merged(one: Mapping[Any, Any], other: Mapping[Any, Any], source: str, above: str) -> dict[Any, Any]:
-    """Two mappings as one; what is no mapping may stand in one of them only. Nothing at all adds nothing to a mapping:
-    `kl:` is a line that others come after."""
+    """Two mappings as one; a value may be given in only one of the two. An empty `kl:` adds nothing."""
     result = dict(one)
     for key, value in other.items():
         there = one.get(key)

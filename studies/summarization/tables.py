@@ -68,7 +68,7 @@ def choices(_: dict[str, Any]) -> str:
 
 
 def corrected(_: dict[str, Any]) -> str:
-    """The same run before and after the estimator was corrected."""
+    """The same run before and after a first correction of the estimator."""
     lines = [
         "| arm | estimator | update | ROUGE-L | score | unsupported share | copied | length | sampled score | "
         "sampled length | KL per token |",

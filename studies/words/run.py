@@ -3,7 +3,9 @@
     python -m studies.words.run tune   --workers 16    writes studies/words/tuning.json
     python -m studies.words.run study  --workers 16    writes studies/words/results.json
     python -m studies.words.run again                  writes studies/words/again.json: the two main arms anew,
-                                                       words with another ρ and with two slopes
+                                                       and words with two slopes
+    python -m studies.words.run corrected              writes studies/words/corrected.json: the two main arms with
+                                                       `anchored` as it is since then
     python -m studies.words.run table                  writes README.md's tables and curves.svg from these files
 
 Settings are chosen on seeds and held-out reports that the study never sees. Every run is one process with one thread;
@@ -72,12 +74,12 @@ def jobs_of(what: str) -> list[dict[str, Any]]:
     chosen, seeds, reports = tuning(), list(TUNE_SEEDS), TUNE_REPORTS
     every = UPDATES // 2
     if what != "tune":
-        from studies.words.arms import ARMS, RATE
+        from studies.words.arms import ARMS
 
         chosen, seeds, reports, every = ARMS, list(STUDY_SEEDS), STUDY_REPORTS, EVERY
-    if what == "again":
+    if what in ("again", "corrected"):
         chosen = {arm: chosen[arm] for arm in ("words", "scalar rloo")}
-        chosen["words, ρ 0.25"] = words(RATE, anchor=0.25)
+    if what == "again":
         chosen["words, two slopes"] = chosen["words"] | {"scoring.slopes": "two"}
     return [
         {"arm": arm, "seed": seed, "reports": reports, "every": every, "settings": settings}
@@ -88,7 +90,7 @@ def jobs_of(what: str) -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=["tune", "study", "again", "table", "one"])
+    parser.add_argument("what", choices=["tune", "study", "again", "corrected", "table", "one"])
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--scratch", type=Path, default=HERE / "scratch", help="folder of the runs")
     parser.add_argument("--out", type=Path, default=HERE)
@@ -102,8 +104,8 @@ def main() -> None:
 
         write(HERE)
     else:
-        name = {"tune": "tuning.json", "study": "results.json", "again": "again.json"}[args.what]
-        run_all(jobs_of(args.what), args.out / name, args.scratch, args.workers, args.limit)
+        name = {"tune": "tuning", "study": "results"}.get(args.what, args.what)
+        run_all(jobs_of(args.what), args.out / f"{name}.json", args.scratch, args.workers, args.limit)
 
 
 def run_all(jobs: list[dict[str, Any]], path: Path, scratch: Path, workers: int, limit: float) -> None:

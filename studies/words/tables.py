@@ -1,4 +1,4 @@
-"""tuning.json, results.json and again.json → the tables of README.md below its mark, and curves.svg."""
+"""tuning.json, results.json, again.json and corrected.json → the tables of README.md below its mark, and curves.svg."""
 
 import json
 import statistics
@@ -34,6 +34,7 @@ def write(here: Path, results: Path = RESULTS) -> None:
     runs, updates = read(here / "results.json")
     parts = ["## Tuning", "", *tuning_table(here / "tuning.json"), "", "## Arms", "", *arms_table(runs, updates)]
     parts += ["", *crossings(runs), "", "## Again", "", *arms_table(*read(here / "again.json"))]
+    parts += ["", "## Corrected", "", *arms_table(*read(here / "corrected.json"))]
     page = here / "README.md"
     page.write_text(page.read_text().split(MARK)[0] + MARK + "\n\n" + "\n".join(parts) + "\n")
     (here / "curves.svg").write_text(picture(runs), encoding="utf-8")

@@ -168,6 +168,16 @@ def test_what_is_wrong_is_found_before_anything_runs(
         plan(options(arms, **more), tmp_path)
 
 
+@pytest.mark.parametrize("where", ["settings", "arms.words"])
+def test_a_setting_with_dots_and_below_a_branch_is_refused(where: str) -> None:
+    """Also where one of them came from the command: it would be ignored in silence."""
+    both = {"update": {"epochs": 1, "learning_rate": 9e-4}, "update.learning_rate": 1e-4}
+    tree = {"settings": both} if where == "settings" else {"arms": {"words": both}}
+    options = config.build(CompareSettings, {"arms": {"words": {}}} | tree, "the test")
+    with pytest.raises(ConfigError, match=rf"{where}\.update\.learning_rate: stands twice"):
+        plan(options, Path("nowhere"))
+
+
 def test_a_dry_run_says_what_it_costs_and_imports_no_torch(here: Path) -> None:
     arms = {"scalar": {"reward": "scalar", "advantage.estimator": "rloo"}, "best": {"command": "best_of_n", "n": 5}}
     file = written(arms, "dry", updates=30)
