@@ -1,4 +1,7 @@
-"""The tables of README.md, from first.json, choose-cpu.json, corrected.json and worth.json: python -m studies.summarization.tables"""
+"""The tables of README.md, from first.json, choose-cpu.json, corrected.json and worth.json:
+
+    python -m studies.summarization.tables
+"""
 
 import json
 from pathlib import Path

@@ -57,7 +57,7 @@ def test_intervals_and_areas_by_hand() -> None:
 
 
 def test_the_page_is_that_of_its_files(tmp_path: Path) -> None:
-    for name in ("README.md", "results.json", "tuning.json", "again.json"):
+    for name in ("README.md", "results.json", "tuning.json", "again.json", "corrected.json"):
         shutil.copy(HERE / name, tmp_path / name)
     shutil.copy(tables.RESULTS, tmp_path / "main.md")
     tables.write(tmp_path, tmp_path / "main.md")
