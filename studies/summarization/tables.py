@@ -1,6 +1,6 @@
-"""The tables of README.md, from first.json, choose-cpu.json, corrected.json and worth.json:
+"""The tables of README.md, from first.json, choose-cpu.json, corrected.json and worth.json.
 
-    python -m studies.summarization.tables
+Run `python -m studies.summarization.tables`.
 """
 
 import json
