@@ -9,7 +9,7 @@ import pytest
 from tests.training.trainings import metrics_of, trainer
 from text2grad.types import Critique, Quote
 
-LEARNING = ["updates=40", "prompts=8", "completions=8", "sampling.max_new_tokens=2", "policy.lora.rank=0"]
+LEARNING = ["updates=60", "prompts=8", "completions=8", "sampling.max_new_tokens=2", "policy.lora.rank=0"]
 LEARNING += [
     "update.learning_rate=5e-3",
     "update.micro_batch=64",
