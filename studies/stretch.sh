@@ -1,5 +1,5 @@
 #!/bin/sh
-# One stretch of a study, for a machine that is lent for minutes and keeps nothing:
+# One stretch of a study, for a machine that you have for minutes only and that keeps nothing:
 #     sh studies/stretch.sh STUDY DATA MINUTES OUT [key=value ...]
 # STUDY   scitldr, defacto, code, qa_feedback or pubmedqa
 # DATA    folder of its files, as published
