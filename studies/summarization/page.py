@@ -338,7 +338,7 @@ class Pair(NamedTuple):
 
 
 def at_equal_copying(rows: Sequence[Mapping[str, Any]]) -> list[Pair]:
-    """One pair for each seed of both arms; the start is no evaluation of training."""
+    """One pair per seed. Update 0 does not count."""
     trained = [row for row in rows if row["update"] > 0 and {"rouge_l", "copied"} <= row["metrics"].keys()]
     pairs = []
     for seed in sorted({row["seed"] for row in trained}):

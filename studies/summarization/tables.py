@@ -107,7 +107,7 @@ def share(explained: float | None) -> str:
 
 
 def cells(metrics: dict[str, float], keys: tuple[str, ...]) -> str:
-    """Empty where there is no number."""
+    """Cells of a table row; a metric that is missing leaves its cell empty."""
     numbers = [(key, metrics.get(key)) for key in keys]
     return " | ".join("" if value is None else f"{value:.{1 if key == 'length' else 3}f}" for key, value in numbers)
 

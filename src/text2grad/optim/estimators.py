@@ -3,9 +3,9 @@
 An estimator is a function in a registry, with what it needs declared beside it:
 
 anchored    ρ of what rloo gives, 1 − ρ of the span's own reward, each scaled to unit size. Spans teach within a
-            completion even where all scores of a prompt are equal. To end earns what others earn from spans by going
-            on, so length is left to the score. The penalty for leaving the reference counts in full at every ρ. With
-            scalar rewards it is rloo. The default.
+            completion even where all scores of a prompt are equal. The end token earns what others earn from spans
+            by going on, so length is left to the score. The penalty for leaving the reference counts in full at
+            every ρ. With scalar rewards it is rloo. The default.
 gae         value head: generalised advantage estimation.
 rloo        the completion's return minus the mean return of the other completions of its prompt, the same on every
             token. The scalar baseline that practitioners use.
@@ -201,10 +201,11 @@ def _against_others(values_BT: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
 
 
 def _of_spans(earned_BT: Tensor, batch: Batch, rate: float, world: World) -> Tensor:
-    """What spans earn from each token on, by this rate per token. The last token's reward is the residual of the score,
-    and is left out. What it gets instead is what completions that do not end there earn from spans from this place on:
-    else to end would be the way to earn no blame, or to miss praise. These are the others of the prompt; where all of
-    them have ended, those of all prompts."""
+    """What spans earn from each token on, discounted by this rate per token.
+
+    The last token's own reward is the residual of the score, and is left out. It gets the mean of what the prompt's
+    other completions earn from its place on. Where all of them have ended, the mean is taken over all prompts. With 0
+    instead, ending would avoid blame and miss praise, so spans would teach length."""
     inner_BT = batch.mask_BT.scatter(1, batch.last_B1, False)
     own_BT = discounted_sums(torch.where(inner_BT & (batch.verdicts_BT != 0), earned_BT, 0.0), rate)
     own_BT, there_BT = torch.where(inner_BT, own_BT, 0.0), inner_BT.to(own_BT.dtype)

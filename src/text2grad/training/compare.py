@@ -306,7 +306,7 @@ def _check_arm(name: str, tree: Mapping[str, Any]) -> None:
         raise ConfigError(f"arms.{name}.n: should be a number of samples, 1 or more, got {count!r}")
     if not isinstance(start, str):
         raise ConfigError(f"arms.{name}.start: should be the name of an arm, got {start!r}")
-    _check_once(tree, f"arms.{name}")
+    _flat_once(tree, f"arms.{name}")
     if "seed" in tree:
         raise ConfigError(f"arms.{name}.seed: a comparison runs several; the key is `seeds`")
     if kind.command == "evaluate" and "critic" in tree:
@@ -325,11 +325,11 @@ def _check_measure(options: CompareSettings, job: ArmJob) -> None:
         raise ConfigError(f"primary: there is no metric {options.primary!r}; there are {', '.join(there)}")
 
 
-def _check_once(tree: Mapping[str, Any], above: str, where: str = "") -> dict[str, Any]:
-    """The tree, flat. `a.b` may stand beside `a`, but not the same setting in both: which one would count?"""
+def _flat_once(tree: Mapping[str, Any], above: str, where: str = "") -> dict[str, Any]:
+    """`config.flat`, which refuses a setting that is given both with dots and below a branch."""
     leaves: dict[str, Any] = {}
     for key, value in tree.items():
-        inner = _check_once(value, above, f"{where}{key}.") if isinstance(value, Mapping) else {where + key: value}
+        inner = _flat_once(value, above, f"{where}{key}.") if isinstance(value, Mapping) else {where + key: value}
         if double := next((name for name in inner if name in leaves), None):
             raise ConfigError(f"{above}.{double}: stands twice, once with dots and once below a branch; keep one")
         leaves |= inner
@@ -339,7 +339,7 @@ def _check_once(tree: Mapping[str, Any], above: str, where: str = "") -> dict[st
 def _check_common(options: CompareSettings) -> None:
     """A setting that no command of this comparison knows is a mistake; one that only some know is theirs."""
     kinds = {_kind(name, tree) for name, tree in options.arms.items()}
-    for key in _check_once(options.settings, "settings"):
+    for key in _flat_once(options.settings, "settings"):
         if (ours := _OURS.get(key)) is not None:
             raise ConfigError(f"settings.{key}: is the same in all runs, as `{ours}` of the comparison; set that one")
         if key != "model" and not any(_known(kind.settings, key) for kind in kinds):
