@@ -98,6 +98,10 @@ def test_the_prompt_of_mbpp_shows_one_test_and_the_file_holds_its_splits(tmp_pat
 
 def test_of_mbpp_the_first_assert_is_shown_and_the_others_score(tmp_path: Path) -> None:
     (row,) = imported(tmp_path, "mbpp", [MBPP | {"challenge_test_list": ["assert double(5) == 10"]}])
+    assert row["prompt"].splitlines()[-2:] == [
+        MBPP["test_list"][0],
+        "Answer with the program alone, without explanation.",
+    ]
     assert row["tests"] == MBPP["test_list"][:1]
     assert row["hidden_tests"] == [*MBPP["test_list"][1:], "assert double(5) == 10"]
 

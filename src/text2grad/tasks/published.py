@@ -39,7 +39,7 @@ def mbpp(row: dict[str, Any], _: int) -> Iterator[dict[str, Any]]:
     hidden = [*tests[1:], *texts(row.get("challenge_test_list") or [], "challenge_test_list")]
     yield {
         "id": f"mbpp-{number}",
-        "prompt": f"{get(row, str, 'text', 'prompt')}\nYour code should pass this test:\n{tests[0]}",
+        "prompt": f"{get(row, str, 'text', 'prompt')}\nYour code should pass this test:\n{tests[0]}\n{_MBPP_ANSWER}",
         "reference": get(row, str, "code"),
         "tests": tests[:1],
         "hidden_tests": hidden or None,
@@ -48,6 +48,8 @@ def mbpp(row: dict[str, Any], _: int) -> Iterator[dict[str, Any]]:
     }
 
 
+_MBPP_ANSWER = "Answer with the program alone, without explanation."
+"""Instruct models explain their programs at length: studies/code has lengths with and without this sentence."""
 _MBPP_SPLITS = {"train": range(601, 975), "validation": range(511, 601), "test": range(11, 511), "prompt": range(11)}
 
 
