@@ -1,6 +1,7 @@
 """Completions → critiques → rewards: who is asked, what is not scored, what is said when a critic fails."""
 
 import asyncio
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -153,10 +154,32 @@ def test_the_scale_adds_up_over_processes(rewards: Any, completions: list[Comple
     alone, two = rewards(lengths), rewards(lengths)
     alone(EXAMPLES, completions)
     two(EXAMPLES, completions, world=Two())
-    assert two.running_scale.sums[:6] == tuple(2 * number for number in alone.running_scale.sums[:6])
-    assert two.running_scale.sums[6:] == alone.running_scale.sums[6:]
+    assert two.running_scale.sums[:-2] == tuple(2 * number for number in alone.running_scale.sums[:-2])
+    assert two.running_scale.sums[-2:] == alone.running_scale.sums[-2:]
     assert two.running_scale.slope == pytest.approx(alone.running_scale.slope) and alone.running_scale.slope > 0
     assert two.spread == pytest.approx(alone.spread) and alone.spread != 1
+
+
+def test_what_a_verdict_is_worth_is_learned_among_the_completions_of_a_prompt(tokenizer: Any) -> None:
+    """ "Easy" has high scores and much praise. Within a prompt, one more praised word is worth 0.1."""
+    texts = {"easy": ["red red red", "red red red red"], "hard": ["blue", "red"]}
+    examples = [Example(name, name) for name, both in texts.items() for _ in both]
+    completions = [completion_of(tokenizer, tokenizer(text).input_ids) for both in texts.values() for text in both]
+
+    def critic(prompts: Any, said: Sequence[str], **_: Any) -> list[Critique | None]:
+        critiques: list[Critique | None] = []
+        for prompt, text in zip(prompts, said, strict=True):
+            places = [match.start() for match in re.finditer("red", text)]
+            quotes = tuple(Quote("red", "good", start=place) for place in places)
+            critiques.append(Critique("", quotes=quotes, score=0.1 * len(quotes) + 0.5 * (prompt == "easy")))
+        return critiques
+
+    asked: Any = critic
+    one = RewardFunction(asked, AlignSettings(), Scoring())
+    for _ in range(200):
+        one(examples, completions)
+    assert one.running_scale.slope == pytest.approx(0.1) and one.scale == pytest.approx(0.1, rel=0.05)
+    one.close()
 
 
 def test_one_wild_score_does_not_decide_what_a_verdict_is_worth(rewards: Any, completions: list[Completion]) -> None:

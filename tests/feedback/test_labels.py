@@ -16,7 +16,8 @@ from text2grad.feedback.labels import (
     label_tokens,
     verdicts_of,
 )
-from text2grad.feedback.rewards import RunningScale, scale_pairs
+from text2grad.feedback.rewards import scale_pairs
+from text2grad.feedback.scales import RunningScale
 from text2grad.types import Alignment, Critique, Quote, Span
 
 POOR, NEUTRAL, GOOD = range(3)

@@ -1,23 +1,20 @@
 """Token rewards: laws for any spans and any tokens, and each case once by hand."""
 
-import random
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from text2grad.feedback.align.overlap import SIGN
 from text2grad.feedback.rewards import (
-    RunningScale,
-    RunningScales,
-    RunningSpread,
-    _never_negative,
+    Prices,
+    earned_by_spans,
     kind_of,
     on_last_token,
+    scale_rows,
     token_rewards,
     total_of,
     verdict_sum,
@@ -267,232 +264,8 @@ def test_nothing_sampled_nothing_earned() -> None:
     assert on_last_token(np.zeros(0)).shape == (0,)
 
 
-PAIRS = st.lists(st.tuples(st.integers(-8, 8), NUMBERS), min_size=2, max_size=40)
-
-
-@given(PAIRS, st.integers(1, 5))
-def test_the_slope_is_that_of_least_squares(pairs: list[tuple[int, float]], parts: int) -> None:
-    verdicts, scores = [float(x) for x, _ in pairs], [y for _, y in pairs]
-    scale = RunningScale()
-    for part in range(parts):
-        scale.see(list(zip(verdicts, scores, strict=True))[part::parts])
-    if len(set(verdicts)) == 1:
-        assert scale.slope == 0
-    else:
-        assert scale.slope == pytest.approx(float(np.polyfit(verdicts, scores, 1)[0]), abs=1e-7)
-
-
-@given(PAIRS, st.integers(1, 5))
-def test_the_scale_lies_between_the_prior_and_what_was_seen(pairs: list[tuple[int, float]], parts: int) -> None:
-    scale = RunningScale()
-    for part in range(parts):
-        scale.see([(float(x), y) for x, y in pairs][part::parts])
-    spread = float(np.std([y for _, y in pairs])) or 1.0
-    assume(spread > 1e-4)  # what is less is rounding, and counts as equal
-    prior = 0.5 * spread / max(1.0, float(np.mean([x * x for x, _ in pairs])) ** 0.5)
-    assert scale.value >= 0
-    if scale.slope >= 0:
-        assert min(prior, scale.slope) - 1e-6 <= scale.value <= max(prior, scale.slope) + 1e-6
-
-
-def test_the_scale_by_hand() -> None:
-    # x = 0, 1, 2, 5; y = 1, 1, 2, 6. Means 2 and 2.5. Σ (x − 2)(y − 2.5) = 3 + 1.5 + 0 + 10.5 = 15; Σ (x − 2)² = 14.
-    # Σ (y − 2.5)² = 17, so the scores spread by √(17/4); the farthest is 3.5 from the mean: evidence 17 / 12.25.
-    # Verdict sums are of size √(30/4), so the prior is half of √(17/30).
-    scale = RunningScale()
-    scale.see([(0.0, 1.0), (1.0, 1.0)])
-    other = RunningScale()
-    other.see([(2.0, 2.0), (5.0, 6.0)])
-    scale.add(other.sums)
-    assert scale.slope == pytest.approx(15 / 14)
-    evidence, prior = 17 / 12.25, 0.5 * (17 / 30) ** 0.5
-    assert scale.value == pytest.approx((16 * prior + evidence * 15 / 14) / (16 + evidence))
-    assert RunningScale(*scale.sums).value == scale.value
-    assert RunningScale().value == 0
-
-
-@pytest.mark.parametrize("verdicts", [(-1.0, -1.0), (0.0, -1.0), (0.0, 0.0)])
-def test_equal_scores_leave_the_prior(verdicts: tuple[float, ...]) -> None:
-    """All programs fail: the words still say where. A verdict is worth half of 1, the unit while nothing is known."""
-    scale = RunningScale()
-    scale.see([(x, 0.0) for x in verdicts] * 50)
-    assert scale.value == 0.5
-
-
-def test_one_success_among_many_failures_does_not_outweigh_the_prior() -> None:
-    scale = RunningScale()
-    scale.see([(-1.0, 0.0)] * 999 + [(0.0, 1.0)])
-    prior = 0.5 * (0.001 * 0.999) ** 0.5
-    assert scale.slope == pytest.approx(1.0)
-    # The evidence of one success is that of about one completion, against 16: a seventeenth of the way.
-    assert scale.value == pytest.approx(prior + (1 - prior) / 17, rel=0.01)
-
-
-def test_the_scale_moves_from_the_prior_by_the_completions_that_differ() -> None:
-    # 60 failures, all blamed once: nothing is known, so half of the unit 1. Blamed twice: half of that.
-    scale = RunningScale()
-    scale.see([(-1.0, 0.0)] * 60)
-    assert scale.value == 0.5
-    twice = RunningScale()
-    twice.see([(-2.0, 0.0)] * 60)
-    assert twice.value == 0.25
-    # Then 20 successes without blame: mean 1/4, Σ (y − ¼)² = 60/16 + 20 · 9/16 = 15, spread √(15/80), slope 1. The
-    # farthest is ¾ from the mean: evidence 15 · 16/9 = 80/3, against 16. Verdict sums are below 1, so they count as 1.
-    scale.see([(0.0, 1.0)] * 20)
-    prior = 0.5 * (15 / 80) ** 0.5
-    assert scale.value == pytest.approx((16 * prior + 80 / 3) / (16 + 80 / 3))
-    assert scale.value == pytest.approx(0.706, abs=5e-4)
-
-
-def ordinary(seed: int, kind: str, size: float, batch: int) -> list[list[float]]:
-    """Scores of 40 updates."""
-    draw = random.Random(seed)
-    kinds: dict[str, Callable[[], float]] = {
-        "even": draw.random,
-        "normal": lambda: draw.gauss(3, 1),
-        "rare success": lambda: float(draw.random() < 0.002),
-        "shares": lambda: draw.choice([0, 1 / 4, 1 / 2, 3 / 4, 1]),
-        "equal": lambda: 0.25,
-    }
-    return [[size * kinds[kind]() for _ in range(batch)] for _ in range(40)]
-
-
-KINDS = st.sampled_from(["even", "normal", "rare success", "shares", "equal"])
-SIZES = st.sampled_from([0.003, 0.1, 1.0, 16.0])
-BATCHES = st.sampled_from([1, 4, 8, 32, 48])
-
-
-@given(st.integers(0, 10_000), KINDS, SIZES, BATCHES, st.integers(1, 3))
-def test_the_spread_of_ordinary_scores_is_the_plain_one_to_the_last_bit(
-    seed: int, kind: str, size: float, batch: int, processes: int
-) -> None:
-    spread, count, total, squares, seen = RunningSpread(), 0.0, 0.0, 0.0, []
-    for scores in ordinary(seed, kind, size, batch):
-        seen += scores
-        parts = [scores[process::processes] for process in range(processes)]
-        low, high = spread.see(*parts)
-        for part in parts:
-            count, total, squares = count + len(part), total + sum(part), squares + sum(y * y for y in part)
-        assert all(low <= score <= high for score in scores)
-        apart = squares - total * total / count
-        assert spread.value == ((max(apart, 0.0) / count) ** 0.5 if apart > 1e-12 * max(squares, 1e-12) else 1.0)
-    assert spread.value == pytest.approx(float(np.std(seen)) if len(set(seen)) > 1 else 1.0, rel=1e-6)
-
-
-@given(
-    st.integers(0, 10_000),
-    st.sampled_from(["even", "normal", "shares"]),
-    SIZES,
-    st.sampled_from([8, 32, 48]),
-    st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7), st.sampled_from([-1e6, -1e4, 1e4, 1e6])), max_size=2),
-)
-def test_an_outlier_is_forgotten(
-    seed: int, kind: str, size: float, batch: int, outliers: list[tuple[int, int, float]]
-) -> None:
-    """Up to two within 8 updates; in small batches one, since two of eight are more than the tenth that may be wild.
-    Each counts as 20 spreads afterwards, so as 400 / n of the variance."""
-    outliers = outliers[: 1 if batch == 8 else 2]
-    spread, plain = RunningSpread(), RunningSpread()
-    for update, scores in enumerate(ordinary(seed, kind, size, batch) * 3):
-        plain.see(scores)
-        spoilt = {place: score for when, place, score in outliers if when == update}
-        spread.see([spoilt.get(place, score) for place, score in enumerate(scores)])
-        if spoilt:  # in its own update it counts in full: no reward is beyond √n
-            assert spread.value > 1e4 / (2 * spread.count) ** 0.5
-    assert 0.5 < spread.value / plain.value < 2
-
-
-def test_what_an_outlier_counts_by_hand() -> None:
-    spread = RunningSpread()
-    spread.see([0.0, 1.0] * 4)  # mean ½, spread ½: up to 10½ nothing is an outlier
-    assert spread.see([1e6]) == (-9.5, 10.5)
-    assert spread.value == pytest.approx(1e6 * 8**0.5 / 9, rel=1e-5)
-    spread.see([])
-    assert spread.value == pytest.approx(((4 + 10.5**2) / 9 - (14.5 / 9) ** 2) ** 0.5)
-    again = RunningSpread()
-    again.restore(spread.state())
-    assert again == spread
-    # In the first update: seven zeros are nearest to the median, and their unit is 1.
-    first = RunningSpread()
-    assert first.see([0.0] * 7 + [-1e6]) == (-20.0, 20.0)
-
-
 def test_the_sum_of_verdicts_counts_severity() -> None:
     assert verdict_sum(SPANS) == 1 - 0.5 - 1
-
-
-SUMS = st.floats(0, 4, allow_nan=False, width=16)
-
-
-@given(st.lists(st.tuples(SUMS, NUMBERS), min_size=1, max_size=20))
-def test_with_good_spans_alone_the_slope_is_that_of_one(rows: list[tuple[float, float]]) -> None:
-    one, two = RunningScale(), RunningScales()
-    one.see(rows)
-    two.see([(good, 0.0, score) for good, score in rows])
-    good, poor = two.value
-    assert good == pytest.approx(one.value, rel=1e-6, abs=1e-9)
-    assert poor >= 0, "nothing is known of poor ones, so they cost the prior"
-
-
-@given(st.lists(st.tuples(SUMS, SUMS, NUMBERS), max_size=20), st.lists(st.tuples(SUMS, SUMS, NUMBERS), max_size=5))
-def test_two_slopes_are_never_negative_and_survive_a_file(
-    rows: list[tuple[float, float, float]], more: list[tuple[float, float, float]]
-) -> None:
-    scales, again = RunningScales(), RunningScales()
-    scales.see(rows)
-    assert all(0 <= value < np.inf for value in scales.value)
-    again.restore(scales.state())
-    for each in (scales, again):
-        each.see(more)
-    assert again.value == scales.value and again.count == len(rows) + len(more)
-
-
-def test_two_slopes_say_what_each_kind_is_worth() -> None:
-    """score = 2 × good − ½ × poor, with five poor for each good: one slope would make them alike. And where poor words
-    raise the score, they cost nothing."""
-    rows = [(good, poor, 2 * good - 0.5 * poor) for good in (0.0, 1.0, 2.0) for poor in (3.0, 5.0, 9.0)] * 200
-    two, one, odd = RunningScales(), RunningScale(), RunningScales()
-    two.see(rows)
-    one.see([(good - poor, score) for good, poor, score in rows])
-    assert two.value == pytest.approx((2.0, 0.5), rel=0.05)
-    assert 0.5 < one.value < 1
-    odd.see([(good, poor, good + poor) for good, poor, _ in rows])
-    assert odd.value[1] == 0 and odd.value[0] == pytest.approx(1, rel=0.1)
-
-
-def test_a_slope_that_explains_the_score_is_kept() -> None:
-    """Good and poor words rise together, as with length. The two slopes of least squares are both negative; good words
-    alone still explain the score: 0.63 each, as a dense search over both finds, too."""
-    rows = [
-        (4.0, 17.0, 2.5),
-        (2.0, 12.0, 2.5),
-        (0.0, 0.0, 0.0),
-        (2.0, 9.0, 1.4),
-        (1.0, 7.0, 1.6),
-        (0.0, 0.0, 0.0),
-    ] * 200
-    scales, tens = RunningScales(), RunningScales()
-    scales.see(rows)
-    assert scales.value == pytest.approx((0.63, 0.0), abs=0.005)
-    tens.see([(10 * good, poor, score) for good, poor, score in rows])
-    assert tens.value == pytest.approx((0.063, 0.0), abs=0.002)
-
-
-@given(
-    st.lists(st.tuples(*[st.floats(-3, 3)] * 2), min_size=2, max_size=2),
-    st.tuples(st.floats(-3, 3), st.floats(-3, 3)),
-    st.tuples(st.floats(0, 5), st.floats(0, 5)),
-)
-def test_nothing_that_is_not_negative_fits_better(
-    sides: list[tuple[float, float]], wanted: tuple[float, float], other: tuple[float, float]
-) -> None:
-    normal = np.array(sides) @ np.array(sides).T + np.eye(2)
-    found = _never_negative(normal, np.array(wanted))
-
-    def cost(point: np.ndarray) -> float:
-        return float(point @ normal @ point / 2 - np.array(wanted) @ point)
-
-    assert (found >= 0).all() and cost(found) <= cost(np.array(other)) + 1e-9
 
 
 def test_a_good_and_a_poor_span_earn_what_their_slopes_say() -> None:
@@ -501,6 +274,44 @@ def test_a_good_and_a_poor_span_earn_what_their_slopes_say() -> None:
     completion = Completion("one two.", (1, 2, 3, 0), ((0, 3), (3, 7), (7, 8), (8, 8)))
     earned = token_rewards(critique, alignment, completion, Scoring(slopes="two"), (0.3, 0.2))
     assert earned.tolist() == pytest.approx([0.3, -0.1, 0.0, 0.3]) and earned.sum() == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("placement", "wanted"),
+    # 20 characters. The good span has 8 and earns 0.1 + 0.5 × 8/20 = 0.3, of which 0.2 for its length. The poor one has
+    # 4 and half the severity: 0.5 × (0.2 + 1.0 × 4/20) = 0.2, of which 0.1 for its length. The rest of the score
+    # goes to the last token.
+    [("last", [0.1, 0.1 + 0.1, 0.0, -0.1 - 0.1, 0.0, 0.4]), ("even", [0.15, 0.15, 0.0, -0.2, 0.0, 0.4])],
+)
+def test_a_span_earns_by_its_share_of_the_text_spread_over_its_tokens(
+    placement: Literal["last", "even"], wanted: list[float]
+) -> None:
+    alignment = Alignment((Span(0, 8, "good"), Span(12, 16, "poor", severity=0.5), Span(16, 20, "neutral")))
+    offsets = ((0, 4), (4, 8), (8, 12), (12, 16), (16, 20), (20, 20))
+    completion = Completion("x" * 20, tuple(range(6)), offsets)
+    prices, scoring = Prices(0.1, 0.2, 0.5, 1.0), Scoring(slopes="two", by_length=True, placement=placement)
+    earned = token_rewards(Critique("", score=0.5), alignment, completion, scoring, prices)
+    assert earned.tolist() == pytest.approx(wanted) and earned.sum() == pytest.approx(0.5)
+    assert earned_by_spans(alignment, prices, 20) == pytest.approx(0.1)
+    # Twice the text around the same spans: their lengths count half.
+    assert earned_by_spans(alignment, prices, 40) == pytest.approx(0.1 + 0.1 - 0.1 - 0.05)
+
+
+def test_what_the_scales_see_by_hand() -> None:
+    alignment = Alignment((Span(0, 8, "good"), Span(12, 16, "poor", severity=0.5), Span(16, 20, "neutral")))
+    judged = [(Critique("", score=0.7), alignment, 20), (Critique("no score"), alignment, 20)]
+    assert scale_rows(judged, Scoring()) == [(0.5, 0.7)]
+    assert scale_rows(judged, Scoring(slopes="two")) == [(1.0, 0.5, 0.7)]
+    (one,) = scale_rows(judged, Scoring(by_length=True))
+    assert one == pytest.approx((0.5, 0.4 - 0.1, 0.7))
+    (two,) = scale_rows(judged, Scoring(slopes="two", by_length=True))
+    assert two == pytest.approx((1.0, 0.5, 0.4, 0.1, 0.7))
+
+
+@pytest.mark.parametrize("other", [{"scale": 0.5}, {"rule": "paper"}])
+def test_a_worth_by_length_beside_a_fixed_scale_is_refused(other: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="by_length: what length is worth is learned only without"):
+        Scoring(by_length=True, **other)
 
 
 @pytest.mark.parametrize("other", [{"scale": 0.5}, {"rule": "paper"}])

@@ -1,10 +1,13 @@
 """The study of agreement with people: its tables are those of its file, and the default critic keeps its promise."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
-from studies.critics import run
+from studies.critics import explained, run
+
+from text2grad.types import Alignment, Completion, Critique, Example, Rollout, Span
 
 ARTICLE = (
     "Nine ships left the quay of Brindlemoor at noon on Monday, the harbour master said. The storm came on Tuesday."
@@ -79,3 +82,62 @@ def test_without_data_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv("TEXT2GRAD_DATA", raising=False)
     with pytest.raises(SystemExit, match="--data or TEXT2GRAD_DATA"):
         run.main(["measure", "--out", str(tmp_path)])
+
+
+def praised(prompt: str, words: int, level: float) -> Rollout:
+    """A text of 40 characters, of which the first so many words of four are praised in one remark; the score is the
+    prompt's own level and 0.8 for the whole text."""
+    spans = (Span(0, 4 * words, "good"),) if words else ()
+    return Rollout(
+        Example(prompt, prompt),
+        Completion("abc " * 10, (1,), ((0, 40),)),
+        critique=Critique("", score=level + 0.08 * words),
+        alignment=Alignment(spans),
+        token_rewards=(0.0,),
+        score=level + 0.08 * words,
+    )
+
+
+def test_a_score_that_is_a_share_of_words_is_explained_by_length_alone() -> None:
+    samples = [praised(f"{n}", words, (n % 7) / 7) for n in range(200) for words in (1, 2, 6, 9)]
+    found = explained.explained(samples)
+    assert (found["completions"], found["prompts"]) == (800, 200)
+    # Every text has one remark, so the number of remarks says nothing; how much they cover says it all.
+    assert abs(found["share"]["one"]) < 0.05
+    assert found["share"]["one, by length"] > 0.95 and found["share"]["two, by length"] > 0.95
+
+
+def test_what_verdicts_explain_is_added_to_the_file_and_to_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(explained, "HERE", tmp_path)
+    page = tmp_path / "README.md"
+    page.write_text(f"Above.\n{explained.BEGIN}\n{explained.END}\nBelow.\n")
+    rows = [praised(prompt, words, 0.1).to_json() | {"part": "samples"} for prompt in "abcd" for words in (1, 9)]
+    (tmp_path / "samples.jsonl").write_text(
+        "".join(json.dumps(row) + "\n" for row in [rows[0] | {"part": "greedy"}, *rows])
+    )
+    explained.main([f"calm={tmp_path / 'samples.jsonl'}"])
+    explained.main([f"late={tmp_path / 'samples.jsonl'}"])
+    kept = json.loads((tmp_path / "explained.json").read_text())
+    assert list(kept) == ["calm", "late"] and kept["calm"]["completions"] == 8
+    assert page.read_text().startswith("Above.\n") and page.read_text().endswith("\nBelow.\n")
+    assert "| late | 4 × 2 |" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("word", "why"),
+    [
+        ("justname", "wants NAME=SAMPLES.jsonl, got 'justname'"),
+        ("a=missing.jsonl", "missing.jsonl: "),
+        ("a=/dev/null", "/dev/null: wants two prompts or more"),
+    ],
+)
+def test_samples_that_cannot_be_explained_are_said_in_a_sentence(word: str, why: str) -> None:
+    with pytest.raises(SystemExit, match=re.escape(why)):
+        explained.main([word])
+
+
+def test_the_page_shows_what_the_file_says_verdicts_explain() -> None:
+    shown = (explained.HERE / "README.md").read_text(encoding="utf-8").split(explained.BEGIN)[1].split(explained.END)[0]
+    assert shown.strip() == explained.table(json.loads((explained.HERE / "explained.json").read_text()))

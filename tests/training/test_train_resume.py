@@ -24,6 +24,7 @@ KINDS = {
     "grpo": ["advantage.estimator=grpo"],
     "local": ["advantage.estimator=local"],
     "anchored, two slopes": ["advantage.estimator=anchored", "scoring.slopes=two"],
+    "anchored, by length": ["advantage.estimator=anchored", "scoring.by_length=true"],
     "dropout, schedule": ["policy.lora.dropout=0.3", "update.schedule=cosine", "update.warmup=2"],
 }
 POINTS = {

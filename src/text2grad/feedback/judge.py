@@ -23,16 +23,16 @@ from text2grad.feedback.critics.named import critic_named
 from text2grad.feedback.critics.protocol import Critic, Critiques, OwnLoop, ask
 from text2grad.feedback.critics.words import prompt_text
 from text2grad.feedback.rewards import (
-    RunningScale,
-    RunningScales,
-    RunningSpread,
     Scale,
+    kind_of,
+    new_scale,
     on_last_token,
-    scale_pairs,
+    scale_of,
     scale_rows,
     token_rewards,
     total_of,
 )
+from text2grad.feedback.scales import RunningSpread
 from text2grad.feedback.settings import CriticSettings, Scoring
 from text2grad.runs.folder import Closable
 from text2grad.runs.world import ALONE, World
@@ -106,7 +106,7 @@ class RewardFunction(Closable):
         budget; else the one that `align` names, if it names one."""
         self.critic, self.options, self.scoring, self.scalar = critic, align, scoring, scalar
         self.locator = locator or (Locator(align.locator) if align.locator is not None else None)
-        self.running_scale = self._new_scale()
+        self.running_scale: Any = new_scale(scoring)
         self.running_spread = RunningSpread()
         """Both of the completions that were learned from."""
         self.reason = ""
@@ -154,25 +154,27 @@ class RewardFunction(Closable):
         pairs = [Pair(completions[i], said, source=prompt_text(examples[i].prompt)) for i, said in scored.items()]
         located = align_many(pairs, locate=self.locator, settings=self.options)
         alignments = dict(zip(scored, located, strict=True))
-        seen, judged = self._new_scale(), [(critique, alignments[i]) for i, critique in scored.items()]
-        worths = scale_rows(judged) if isinstance(seen, RunningScales) else scale_pairs(judged)
-        seen.see(worths)
+        lengths = {i: len(completions[i].text) for i in scored}
+        rows = scale_rows(((said, alignments[i], lengths[i]) for i, said in scored.items()), self.scoring)
+        prompts = [examples[i].id for i, said in scored.items() if kind_of(said) == "score"]
         if learn:
             scores = [total_of(said, alignments[i], completions[i].text) for i, said in scored.items()]
-            gathered = world.all_gather((worths, scores))
-            low, high = self.running_spread.see(*(part for _, part in gathered))
-            for part, _ in gathered:
-                self.running_scale.see([(*verdicts, min(max(score, low), high)) for *verdicts, score in part])
-        # Before the first update there is nothing but these.
-        worth = (self.running_scale if self.running_scale.count else seen).value
+            gathered = world.all_gather((rows, prompts, scores))
+            low, high = self.running_spread.see(*(part for *_, part in gathered))
+            for part, names, _ in gathered:
+                bounded = [(*sums, min(max(score, low), high)) for *sums, score in part]
+                self.running_scale.see(bounded, names)
+        running = self.running_scale
+        if not running.count:
+            # Before the first update there is nothing but these.
+            running = new_scale(self.scoring)
+            running.see(rows, prompts)
+        worth = scale_of(running, self.scoring)
         cut_off = truncated or [False] * len(completions)
         return [
             self._rollout(example, completion, scored.get(i), alignments.get(i), cut, worth)
             for i, (example, completion, cut) in enumerate(zip(examples, completions, cut_off, strict=True))
         ]
-
-    def _new_scale(self) -> Any:  # RunningScale | RunningScales: each sees rows of its own
-        return RunningScales() if self.scoring.slopes == "two" else RunningScale()
 
     @property
     def begins(self) -> bool:
@@ -194,7 +196,7 @@ class RewardFunction(Closable):
         """Reward of a verdict where the critic gives a score as well; None where rewards are not made so."""
         if self.scalar or self.scoring.rule == "paper":
             return None
-        return self.running_scale.value if self.scoring.scale is None else self.scoring.scale
+        return scale_of(self.running_scale, self.scoring) if self.scoring.scale is None else self.scoring.scale
 
     @property
     def spread(self) -> float:

@@ -26,14 +26,21 @@ class Scoring:
     slopes: Literal["one", "two"] = "one"
     """Of that running scale. one: a good and a poor span earn the same. two: a slope for good spans and one for poor
     ones, for a critic that calls much more poor than good, or much less."""
+    by_length: Flag = False
+    """Also learn what a span is worth by the share of the text that it covers: for a critic whose score is a share of
+    words, such as an F-measure. A span then earns more the longer it is, spread over its tokens."""
     normalize: Flag = True
     """Divide rewards by the running standard deviation of the score, so that one KL coefficient means the same for
     every critic. Logged rewards stay in the critic's units. Only with return_equivalent."""
 
     def __post_init__(self) -> None:
-        if self.slopes == "two" and (self.scale is not None or self.rule == "paper"):
+        if self.scale is not None or self.rule == "paper":
             other = "scale" if self.scale is not None else "rule=paper"
-            raise ValueError(f"slopes: two slopes are learned only without {other}, which fixes what a verdict earns")
+            fixed = f"learned only without {other}, which fixes what a verdict earns"
+            if self.slopes == "two":
+                raise ValueError(f"slopes: two slopes are {fixed}")
+            if self.by_length:
+                raise ValueError(f"by_length: what length is worth is {fixed}")
 
 
 @settings

@@ -25,7 +25,8 @@ from text2grad.errors import ConfigError, InvalidData
 from text2grad.feedback.critics.learned import is_checkpoint
 from text2grad.feedback.labels import Calibration, TokenLabels, Words, kind_for, label_tokens
 from text2grad.feedback.people import Rejected
-from text2grad.feedback.rewards import RunningScale, kind_of, scale_pairs
+from text2grad.feedback.rewards import kind_of, scale_pairs
+from text2grad.feedback.scales import RunningScale
 from text2grad.models.modes import evaluating, memory_named
 from text2grad.models.reward.calibrate import calibrated, complaint, token_metrics
 from text2grad.models.reward.model import RewardModel, label_batch, read_card

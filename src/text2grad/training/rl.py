@@ -48,7 +48,7 @@ from text2grad.tasks.examples import Stream
 from text2grad.tasks.task import Metric
 from text2grad.training import guard, hindsight, locality, rollouts, spending
 from text2grad.training.guard import Guard
-from text2grad.training.rollouts import SampleAndJudge, evaluate_once, evenly, residual_ratio
+from text2grad.training.rollouts import SampleAndJudge, evaluate_once, evenly, price_metrics, residual_ratio
 from text2grad.training.saving import BestWeights, writers_for
 from text2grad.training.settings import TrainSettings
 from text2grad.training.setup import (
@@ -383,8 +383,7 @@ class Trainer(Closable):
         """What rewards are made with, and how much of the score the spans leave unexplained."""
         numbers, scale = {"reward/spread": self.reward_function.spread}, self.reward_function.scale
         if scale is not None and self.reward_function.running_scale.count:
-            good, poor = scale if isinstance(scale, tuple) else (scale, None)
-            numbers |= {"reward/scale": good} | ({} if poor is None else {"reward/scale_poor": poor})
+            numbers |= price_metrics(scale, self.settings.scoring)
             if (ratio := residual_ratio(everybody, scale)) is not None:
                 numbers["reward/residual_ratio"] = ratio
         return numbers

@@ -16,7 +16,9 @@ from text2grad.errors import RunError, first_line
 from text2grad.evaluation.evaluator import Evaluator, judged
 from text2grad.evaluation.metrics import each_of
 from text2grad.feedback.judge import RewardFunction
-from text2grad.feedback.rewards import Scale, earned_by_spans, kind_of
+from text2grad.feedback.rewards import Scale, earned_by_spans, kind_of, prices_of
+from text2grad.feedback.scales import among_prompts
+from text2grad.feedback.settings import Scoring
 from text2grad.models.sampling import Seed
 from text2grad.models.writer import Writer
 from text2grad.runs.run import Run
@@ -30,6 +32,16 @@ METRICS = {
     "reward/scale_poor": MetricInfo(
         "Cost of a poor verdict", "With `scoring.slopes=two`: what one poor span costs, in the units of the score."
     ),
+    "reward/scale_length": MetricInfo(
+        "Reward of length",
+        "With `scoring.by_length=true`: what a span over the whole text would earn for its length; with "
+        "`scoring.slopes=two`, a good one.",
+    ),
+    "reward/scale_poor_length": MetricInfo(
+        "Cost of a poor length",
+        "With `scoring.by_length=true` and `scoring.slopes=two`: what a poor span over the whole text would cost for "
+        "its length.",
+    ),
     "reward/scale": MetricInfo(
         "Reward of a verdict",
         "What one good or poor span earns, in the units of the score; with `scoring.slopes=two`, a good one.",
@@ -37,7 +49,8 @@ METRICS = {
     "reward/spread": MetricInfo("Reward unit", "Running standard deviation of the score: rewards are divided by it."),
     "reward/residual_ratio": MetricInfo(
         "Residual ratio",
-        "Variance of the score that spans leave unexplained, divided by its variance. Above 1 the spans add noise.",
+        "Variance of the score that spans leave unexplained, divided by its variance, both among the completions of a "
+        "prompt. Above 1 the spans add noise.",
         "lower",
     ),
 }
@@ -193,17 +206,31 @@ def _numbers(values: Any) -> list[float]:
     return values
 
 
+def price_metrics(scale: Scale, scoring: Scoring) -> dict[str, float]:
+    """What verdicts are worth: each number that these settings learn."""
+    good, poor, good_length, poor_length = prices_of(scale)
+    found = {"reward/scale": good}
+    if scoring.slopes == "two":
+        found["reward/scale_poor"] = poor
+    if scoring.by_length:
+        found["reward/scale_length"] = good_length
+        if scoring.slopes == "two":
+            found["reward/scale_poor_length"] = poor_length
+    return found
+
+
 def residual_ratio(rollouts: Sequence[Rollout], scale: Scale) -> float | None:
-    """var(residual) / var(score) where rewards are verdicts times `scale` and the residual goes to the last token.
-    Above 1 the spans add noise, not signal."""
-    pairs = [
-        (rollout.score, earned_by_spans(rollout.alignment, scale))
-        for rollout in rollouts
-        if rollout.critique and rollout.alignment and kind_of(rollout.critique) == "score"
-    ]
+    """var(residual) / var(score), among the completions of a prompt, where rewards are verdicts times `scale` and the
+    residual goes to the last token. Above 1 the spans add noise, not signal."""
+    pairs, prompts = [], []
+    for rollout in rollouts:
+        critique, alignment = rollout.critique, rollout.alignment
+        if critique and alignment and rollout.score is not None and kind_of(critique) == "score":
+            pairs.append((rollout.score, earned_by_spans(alignment, scale, len(rollout.completion.text))))
+            prompts.append(rollout.example.id)
     if len(pairs) < 2:
         return None
-    scores, earned = np.array(pairs, dtype=float).T
+    scores, earned = np.array(among_prompts(pairs, prompts)).T
     return float((scores - earned).var() / scores.var()) if scores.var() > 0 else None
 
 
