@@ -4,8 +4,9 @@
     python -m studies.critics.explained NAME=SAMPLES.jsonl …       # adds to explained.json, and to README.md's table
 
 Enters: judged samples, several for each prompt. Leaves: the share of the score's variance that verdicts explain, for
-each way of pricing them (`scoring.slopes`, `scoring.by_length`). Prices are learned as training learns them, on one
-half of the prompts, and measured on the other, both ways round. Below 0, spans add noise instead of removing it.
+each way of pricing them (`scoring.slopes`, `scoring.by_length`). Prices are learned as training learns them (in one go,
+and without its bounds on outliers), on one half of the prompts, and measured on the other, both ways round. Below 0,
+spans add noise instead of removing it.
 """
 
 import json
@@ -84,7 +85,10 @@ def table(found: dict[str, Any]) -> str:
 
 
 def main(words: Sequence[str]) -> None:
-    kept = HERE / "explained.json"
+    kept, page = HERE / "explained.json", HERE / "README.md"
+    if not words and not kept.exists():
+        raise SystemExit("explained: wants NAME=SAMPLES.jsonl")
+    before, rest = page.read_text(encoding="utf-8").split(BEGIN)
     found = json.loads(kept.read_text()) if kept.exists() else {}
     for word in words:
         name, equals, file = word.partition("=")
@@ -96,8 +100,6 @@ def main(words: Sequence[str]) -> None:
         except (Text2GradError, OSError) as problem:
             raise SystemExit(f"explained: {file}: {problem}") from None
     kept.write_text(json.dumps(found, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    page = HERE / "README.md"
-    before, rest = page.read_text(encoding="utf-8").split(BEGIN)
     page.write_text(f"{before}{BEGIN}\n{table(found)}\n{END}{rest.split(END)[1]}", encoding="utf-8")
     print(table(found))
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from text2grad.errors import InvalidData, Text2GradError
-from text2grad.feedback.rewards import scale_rows
+from text2grad.feedback.rewards import kind_of, scale_rows
 from text2grad.feedback.settings import Scoring
 from text2grad.runs import read_jsonl
 from text2grad.types import Rollout
@@ -32,6 +32,8 @@ def fits(samples: Iterable[dict[str, Any]]) -> dict[str, Any]:
         if not sample.get("held_out"):
             rollout = Rollout.from_json(sample)
             if rollout.critique is not None and rollout.alignment is not None:
+                if kind_of(rollout.critique) != "score":
+                    continue
                 judged = rollout.critique, rollout.alignment, len(rollout.completion.text)
                 found_rows = scale_rows([judged], Scoring(slopes="two"))
                 rows += found_rows

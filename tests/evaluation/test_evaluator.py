@@ -113,7 +113,7 @@ def test_another_critic_may_choose_and_what_it_does_not_score_is_not_chosen() ->
 def test_nothing_is_learned_from_what_is_only_evaluated() -> None:
     judge = by(highest)
     Evaluator(EXAMPLES, judge).greedy(write)
-    assert judge.running_scale.sums == by(highest).running_scale.sums
+    assert judge.running_scale.state() == by(highest).running_scale.state()
 
 
 def test_an_evaluation_wants_examples() -> None:

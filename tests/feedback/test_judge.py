@@ -142,43 +142,67 @@ def test_what_is_left_out_is_charged_to_a_decision_to_stop(rewards: Any, tokeniz
 
 
 def test_the_scale_adds_up_over_processes(rewards: Any, completions: list[Completion]) -> None:
-    class Two:
-        """Another process that saw the same."""
+    """One process with everything, and two that see a half each, learn the same; here the second half has a prompt of
+    its own, and the numbers by which both name their prompts are the same."""
+
+    def lengths(prompts: Any, texts: Sequence[str], **_: Any) -> list[Critique | None]:
+        return [
+            Critique("", quotes=(Quote("harbour", "good"),) if "harbour" in text else (), score=len(text) + len(prompt))
+            for prompt, text in zip(prompts, texts, strict=True)
+        ]
+
+    halves = [Example("a", "Short."), Example("b", "A longer prompt, which scores more.")]
+    sent: list[Any] = []
+
+    class Other:
+        """Notes what a process would send, and then gives the parts of both."""
 
         def all_gather(self, mine: Any) -> list[Any]:
-            return [mine, mine]
+            sent.append(mine)
+            return sent
 
-    def lengths(_prompts: Any, texts: Sequence[str], **_: Any) -> list[Critique | None]:
-        return [Critique("", quotes=(Quote("harbour", "good"),) if "harbour" in t else (), score=len(t)) for t in texts]
-
-    alone, two = rewards(lengths), rewards(lengths)
-    alone(EXAMPLES, completions)
-    two(EXAMPLES, completions, world=Two())
-    assert two.running_scale.sums[:-2] == tuple(2 * number for number in alone.running_scale.sums[:-2])
-    assert two.running_scale.sums[-2:] == alone.running_scale.sums[-2:]
-    assert two.running_scale.slope == pytest.approx(alone.running_scale.slope) and alone.running_scale.slope > 0
-    assert two.spread == pytest.approx(alone.spread) and alone.spread != 1
+    one, other, alone = rewards(lengths), rewards(lengths), rewards(lengths)
+    other([halves[1]] * 3, completions, world=Other())
+    one([halves[0]] * 3, completions, world=Other())
+    alone([halves[0]] * 3 + [halves[1]] * 3, completions * 2)
+    assert one.running_scale.count == 6
+    assert one.running_scale.state() == pytest.approx(alone.running_scale.state())
+    assert one.running_scale.value == pytest.approx(alone.running_scale.value) and one.running_scale.value[0] > 0
+    assert one.spread == pytest.approx(alone.spread) and alone.spread != 1
 
 
-def test_what_a_verdict_is_worth_is_learned_among_the_completions_of_a_prompt(tokenizer: Any) -> None:
-    """ "Easy" has high scores and much praise. Within a prompt, one more praised word is worth 0.1."""
-    texts = {"easy": ["red red red", "red red red red"], "hard": ["blue", "red"]}
-    examples = [Example(name, name) for name, both in texts.items() for _ in both]
-    completions = [completion_of(tokenizer, tokenizer(text).input_ids) for both in texts.values() for text in both]
+@pytest.mark.parametrize("scoring", [Scoring(), Scoring(slopes="two", by_length=True)])
+def test_what_a_verdict_is_worth_is_learned_among_the_completions_of_a_prompt(tokenizer: Any, scoring: Scoring) -> None:
+    """ "Easy" has high scores and much praise. Within a prompt, one more praised word is worth 0.1. Critiques of other
+    kinds, and one that is not scored, stand between them."""
+    texts = {"easy": ["red red red blue.", "red red red red.", "none"], "hard": ["blue blue", "red blue", "no score"]}
+    # Without ids of their own, as rows of another trainer may come: the prompt tells which belong together.
+    examples = [Example(f"row-{name}-{text}", name) for name, some in texts.items() for text in some]
+    completions = [completion_of(tokenizer, tokenizer(text).input_ids) for some in texts.values() for text in some]
 
     def critic(prompts: Any, said: Sequence[str], **_: Any) -> list[Critique | None]:
         critiques: list[Critique | None] = []
         for prompt, text in zip(prompts, said, strict=True):
-            places = [match.start() for match in re.finditer("red", text)]
-            quotes = tuple(Quote("red", "good", start=place) for place in places)
-            critiques.append(Critique("", quotes=quotes, score=0.1 * len(quotes) + 0.5 * (prompt == "easy")))
-        return critiques
+            quotes = tuple(Quote("red", "good", start=match.start()) for match in re.finditer("red", text))
+            score = 0.1 * len(quotes) + 0.5 * (prompt == "easy")
+            critiques.append(None if text == "none" else Critique("", quotes=quotes, score=score))
+        return [
+            Critique("No score.") if text == "no score" else said for text, said in zip(said, critiques, strict=True)
+        ]
 
     asked: Any = critic
-    one = RewardFunction(asked, AlignSettings(), Scoring())
-    for _ in range(200):
-        one(examples, completions)
-    assert one.running_scale.slope == pytest.approx(0.1) and one.scale == pytest.approx(0.1, rel=0.05)
+    one = RewardFunction(asked, AlignSettings(), scoring)
+    for _ in range(400):
+        found = one(examples, completions)
+    assert one.running_scale.count == 1600, "four of six have a price, 400 times"
+    if scoring.by_length:
+        # Three of four words and four of four, by characters: 9/17 and 12/16; none and one of two: 0 and 3/8. The same
+        # critic can be read as a price by length, so both together explain it: here by what each earns in the whole.
+        earned = [sum(rollout.token_rewards[:-1]) for rollout in found if rollout.token_rewards is not None]
+        assert earned[1] - earned[0] == pytest.approx(0.1, abs=0.02)
+        assert earned[3] - earned[2] == pytest.approx(0.1, abs=0.02)
+    else:
+        assert one.scale == pytest.approx(0.1, rel=0.05)
     one.close()
 
 

@@ -16,8 +16,7 @@ from text2grad.feedback.labels import (
     label_tokens,
     verdicts_of,
 )
-from text2grad.feedback.rewards import scale_pairs
-from text2grad.feedback.scales import RunningScale
+from text2grad.feedback.rewards import slope_of
 from text2grad.types import Alignment, Critique, Quote, Span
 
 POOR, NEUTRAL, GOOD = range(3)
@@ -90,11 +89,9 @@ def test_the_kind_is_what_all_critiques_can_give_and_the_scale_a_slope() -> None
     assert [kind_for(said) for said in ([scored, measured], [scored, plain], [])] == ["score", "verdicts", "verdicts"]
     two, one = Alignment((Span(0, 1, "good"), Span(1, 2, "good"))), Alignment((Span(0, 1, "good"),))
     judged = [(Critique("", score=0.5), two), (Critique("", score=0.25), one), (measured, two), (plain, one)]
-    scale = RunningScale()
-    scale.see(scale_pairs([]))
-    assert scale.value == 0
-    scale.see(scale_pairs(judged))
-    assert scale.slope == 0.25
+    assert slope_of([]) == 0 and slope_of(judged[:1]) == 0
+    assert slope_of(judged) == 0.25
+    assert slope_of([(Critique("", score=1.0), one), *judged[:1]]) == 0, "words that contradict the score are ignored"
 
 
 # ---------------------------------------------------------------------------------------------- laws

@@ -299,7 +299,7 @@ def test_a_span_earns_by_its_share_of_the_text_spread_over_its_tokens(
 
 def test_what_the_scales_see_by_hand() -> None:
     alignment = Alignment((Span(0, 8, "good"), Span(12, 16, "poor", severity=0.5), Span(16, 20, "neutral")))
-    judged = [(Critique("", score=0.7), alignment, 20), (Critique("no score"), alignment, 20)]
+    judged = [(Critique("", score=0.7), alignment, 20)]
     assert scale_rows(judged, Scoring()) == [(0.5, 0.7)]
     assert scale_rows(judged, Scoring(slopes="two")) == [(1.0, 0.5, 0.7)]
     (one,) = scale_rows(judged, Scoring(by_length=True))

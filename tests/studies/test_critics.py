@@ -141,3 +141,11 @@ def test_samples_that_cannot_be_explained_are_said_in_a_sentence(word: str, why:
 def test_the_page_shows_what_the_file_says_verdicts_explain() -> None:
     shown = (explained.HERE / "README.md").read_text(encoding="utf-8").split(explained.BEGIN)[1].split(explained.END)[0]
     assert shown.strip() == explained.table(json.loads((explained.HERE / "explained.json").read_text()))
+
+
+def test_without_samples_and_without_a_file_it_says_what_it_wants(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(explained, "HERE", tmp_path)
+    with pytest.raises(SystemExit, match=re.escape("explained: wants NAME=SAMPLES.jsonl")):
+        explained.main([])

@@ -106,7 +106,7 @@ class RewardFunction(Closable):
         budget; else the one that `align` names, if it names one."""
         self.critic, self.options, self.scoring, self.scalar = critic, align, scoring, scalar
         self.locator = locator or (Locator(align.locator) if align.locator is not None else None)
-        self.running_scale: Any = new_scale(scoring)
+        self.running_scale = new_scale(scoring)
         self.running_spread = RunningSpread()
         """Both of the completions that were learned from."""
         self.reason = ""
@@ -154,16 +154,17 @@ class RewardFunction(Closable):
         pairs = [Pair(completions[i], said, source=prompt_text(examples[i].prompt)) for i, said in scored.items()]
         located = align_many(pairs, locate=self.locator, settings=self.options)
         alignments = dict(zip(scored, located, strict=True))
-        lengths = {i: len(completions[i].text) for i in scored}
-        rows = scale_rows(((said, alignments[i], lengths[i]) for i, said in scored.items()), self.scoring)
-        prompts = [examples[i].id for i, said in scored.items() if kind_of(said) == "score"]
+        # Whose verdicts have a price, and which of them have the same prompt.
+        priced = [i for i, said in scored.items() if kind_of(said) == "score"]
+        rows = scale_rows(((scored[i], alignments[i], len(completions[i].text)) for i in priced), self.scoring)
+        numbers: dict[str, int] = {}
+        prompts = [numbers.setdefault(prompt_text(examples[i].prompt), len(numbers)) for i in priced]
         if learn:
             scores = [total_of(said, alignments[i], completions[i].text) for i, said in scored.items()]
             gathered = world.all_gather((rows, prompts, scores))
             low, high = self.running_spread.see(*(part for *_, part in gathered))
-            for part, names, _ in gathered:
-                bounded = [(*sums, min(max(score, low), high)) for *sums, score in part]
-                self.running_scale.see(bounded, names)
+            for part, own, _ in gathered:
+                self.running_scale.see([(*sums, min(max(score, low), high)) for *sums, score in part], own)
         running = self.running_scale
         if not running.count:
             # Before the first update there is nothing but these.

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from text2grad.errors import InvalidData
 from text2grad.feedback.align.overlap import SIGN, project, standing
-from text2grad.feedback.scales import RunningScale, RunningScales
+from text2grad.feedback.scales import RunningScale
 from text2grad.feedback.settings import Scoring
 from text2grad.types import Alignment, Completion, Critique, Span
 
@@ -63,51 +63,49 @@ def kind_of(critique: Critique) -> Literal["quality", "score", "verdicts"]:
     return "quality" if critique.quality else "score" if critique.score is not None else "verdicts"
 
 
-def scale_pairs(judged: Iterable[tuple[Critique, Alignment]]) -> list[tuple[float, float]]:
-    """What `RunningScale.see` takes: (verdict sum, score) of the critiques that have a score and no prefix quality."""
-    return [
-        (verdict_sum(alignment), critique.score)
-        for critique, alignment in judged
-        if kind_of(critique) == "score" and critique.score is not None
-    ]
-
-
-def new_scale(scoring: Scoring) -> RunningScale | RunningScales:
+def new_scale(scoring: Scoring) -> RunningScale:
     """What learns the worth of verdicts for this scoring. It sees rows of `scale_rows`."""
-    if scoring.slopes == "one" and not scoring.by_length:
-        return RunningScale()
     signs = (1.0,) if scoring.slopes == "one" else (1.0, -1.0)
-    return RunningScales(signs, signs if scoring.by_length else ())
+    return RunningScale(signs, signs if scoring.by_length else ())
 
 
 def scale_rows(judged: Iterable[tuple[Critique, Alignment, int]], scoring: Scoring) -> list[tuple[float, ...]]:
-    """Of (critique, alignment, characters of the completion): the sums of verdicts that this scoring has a price for,
-    then the score. Only of critiques that have a score and no prefix quality."""
+    """Of (critique, alignment, characters of the completion), each with a score and no prefix quality: the sums of
+    verdicts that this scoring has a price for, then the score."""
     rows: list[tuple[float, ...]] = []
     for critique, alignment, length in judged:
-        if kind_of(critique) == "score" and critique.score is not None:
-            good, poor, good_length, poor_length = _sums(alignment, length)
-            if scoring.slopes == "one":
-                sums = [verdict_sum(alignment), good_length - poor_length]
-            else:
-                sums = [good, poor, good_length, poor_length]
-            rows.append((*(sums if scoring.by_length else sums[: len(sums) // 2]), critique.score))
+        assert critique.score is not None
+        good, poor, good_length, poor_length = _sums(alignment, length)
+        if scoring.slopes == "one":
+            sums = [good - poor, good_length - poor_length]
+        else:
+            sums = [good, poor, good_length, poor_length]
+        rows.append((*(sums if scoring.by_length else sums[: len(sums) // 2]), critique.score))
     return rows
 
 
-def scale_of(running: RunningScale | RunningScales, scoring: Scoring) -> Scale:
+def scale_of(running: RunningScale, scoring: Scoring) -> Scale:
     """What a running scale has learned, as `token_rewards` takes it."""
-    if isinstance(running, RunningScale):
-        return running.value
+    values = running.value
     if scoring.slopes == "two":
-        return Prices(*running.value)
-    verdict, length = running.value
-    return Prices(verdict, verdict, length, length)
+        return Prices(*values)
+    verdict, *length = values
+    return Prices(verdict, verdict, *length, *length) if length else verdict
+
+
+def slope_of(judged: Iterable[tuple[Critique, Alignment]]) -> float:
+    """What one verdict is worth in given annotations: the least-squares slope of score on verdict sum over all that
+    have a score and no prefix quality, never negative. Most prompts of such files have a single completion."""
+    pairs = [(verdict_sum(alignment), said.score) for said, alignment in judged if kind_of(said) == "score"]
+    x, y = np.array(pairs, dtype=float).reshape(-1, 2).T
+    x = x - x.mean() if len(x) else x
+    squares = float(x @ x)
+    return max(0.0, float(x @ y) / squares) if squares > 1e-12 else 0.0
 
 
 def verdict_sum(alignment: Alignment) -> float:
     """Σ ±severity over the spans that count (`align.overlap`)."""
-    return float(sum(_signed(alignment)))
+    return earned_by_spans(alignment, 1.0, 1)
 
 
 def earned_by_spans(alignment: Alignment, scale: Scale, length: int) -> float:
@@ -117,7 +115,7 @@ def earned_by_spans(alignment: Alignment, scale: Scale, length: int) -> float:
 
 
 def _sums(alignment: Alignment, length: int) -> tuple[float, float, float, float]:
-    """Σ severity of good spans, of poor ones, and the same of severity times the share of the text."""
+    """Σ severity of good spans, of poor ones, and the same of severity times the share of so many characters."""
     sums = [0.0] * 4
     for index in standing(alignment.spans):
         span = alignment.spans[index]
@@ -126,11 +124,6 @@ def _sums(alignment: Alignment, length: int) -> tuple[float, float, float, float
             sums[sign < 0] += severity
             sums[2 + (sign < 0)] += severity * (span.end - span.start) / length
     return sums[0], sums[1], sums[2], sums[3]
-
-
-def _signed(alignment: Alignment) -> list[float]:
-    spans = [alignment.spans[index] for index in standing(alignment.spans)]
-    return [SIGN[span.verdict] * (span.severity or 1.0) for span in spans]
 
 
 def total_of(critique: Critique, alignment: Alignment, text: str) -> float:
@@ -241,6 +234,7 @@ def _by_verdict(
         if len(tokens):
             plain, long = prices.of(span, length)
             earned[tokens] += plain / len(tokens)
+            own = before if len(before) else own
             earned[own] += long / len(own)
     return earned
 

@@ -1,10 +1,10 @@
 """What verdicts are worth, and the unit of rewards: learned from the scores that critiques come with.
 
-Enters: of each completion, the sums of its verdicts and its score. Leaves: prices of verdicts (`RunningScale`,
-`RunningScales`), and the standard deviation of the score (`RunningSpread`). Knows no critique and no text.
+Enters: of each completion, the sums of its verdicts and its score. Leaves: prices of verdicts (`RunningScale`), and the
+standard deviation of the score (`RunningSpread`). Knows no critique and no text.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import inf
@@ -13,23 +13,24 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
+from text2grad.errors import RunError
+
 PRIOR_SHARE, PRIOR_COUNT = 0.5, 16.0
 """Before scores say anything, verdicts of the usual size are worth half a standard deviation of the score; that counts
 as much as 16 completions with scores far apart."""
 
 
-def among_prompts(rows: Sequence[tuple[float, ...]], prompts: Sequence[str]) -> list[tuple[float, ...]]:
+def among_prompts(rows: Sequence[tuple[float, ...]], prompts: Sequence[Hashable]) -> list[tuple[float, ...]]:
     """Each row less the mean of its prompt's rows: what differs between prompts says nothing about a verdict. A prompt
-    with a single row says nothing, and is left out. Where all prompts have a single one, rows stay as they are.
+    with a single row says nothing, and is left out.
 
     >>> among_prompts([(2.0, 1.0), (0.0, 0.0), (5.0, 5.0)], ["a", "a", "b"])
     [(1.4142135623730951, 0.7071067811865476), (-1.4142135623730951, -0.7071067811865476)]
     """
-    by_prompt: dict[str, list[tuple[float, ...]]] = {}
+    by_prompt: dict[Hashable, list[tuple[float, ...]]] = {}
     for row, prompt in zip(rows, prompts, strict=True):
         by_prompt.setdefault(prompt, []).append(row)
-    several = [np.array(some) for some in by_prompt.values() if len(some) > 1]
-    return [tuple(row) for some in several for row in _apart(some).tolist()] if several else list(rows)
+    return [tuple(row) for some in by_prompt.values() if len(some) > 1 for row in _apart(np.array(some)).tolist()]
 
 
 def _apart(some: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -42,148 +43,123 @@ def _apart(some: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 @dataclass(slots=True)
-class RunningScale:
-    """What one verdict is worth: the least-squares slope of score on verdict sum over everything seen so far, shrunk
-    towards a prior, never negative. Where all scores are equal the prior stays, so spans teach within a completion.
+class _Sums:
+    """Sums of products of (1, sums of verdicts, score), and the lowest and the highest score."""
 
-    It is fitted among the completions of a prompt, where it is told which are: advantages compare no others, and an
-    easy prompt has high scores whatever is said. Kept as sums, so that it can be saved, and added up over processes.
-
-    >>> scale = RunningScale()
-    >>> scale.see([(1.0, 0.5), (2.0, 1.0), (3.0, 1.5)])
-    >>> scale.slope, round(scale.value, 3)
-    (0.5, 0.14)
-    """
-
-    count: float = 0.0
-    x: float = 0.0
-    y: float = 0.0
-    xx: float = 0.0
-    xy: float = 0.0
-    yy: float = 0.0
-    whole: float = 0.0
-    """Σ of squared verdict sums as they came: `xx` is of what is left of them among the completions of a prompt."""
+    table: NDArray[np.float64]
     low: float = 0.0
     high: float = 0.0
 
-    def see(self, pairs: Sequence[tuple[float, ...]], prompts: Sequence[str] = ()) -> None:
-        """Add (verdict sum, score) of some completions, and the prompt of each."""
-        if pairs and (within := among_prompts(pairs, prompts) if prompts else pairs):
-            x, y = np.asarray(within, dtype=float).reshape(-1, 2).T
-            sums = [len(x), x.sum(), y.sum(), (x * x).sum(), (x * y).sum(), (y * y).sum()]
-            whole = len(x) * float(np.mean(np.square([pair[0] for pair in pairs])))
-            self.add([*sums, whole, y.min(), y.max()])
-
-    def add(self, sums: Sequence[float]) -> None:
-        """Add the `sums` of other completions."""
-        if not sums[0]:
-            return
-        low, high = (min(self.low, sums[-2]), max(self.high, sums[-1])) if self.count else sums[-2:]
-        self.restore([*(np.array(self.sums[:-2]) + np.array(sums[:-2])).tolist(), float(low), float(high)])
-
-    @property
-    def sums(self) -> tuple[float, ...]:
-        return self.count, self.x, self.y, self.xx, self.xy, self.yy, self.whole, self.low, self.high
-
-    def state(self) -> list[float]:
-        return list(self.sums)
-
-    def restore(self, state: Sequence[float]) -> None:
-        # Runs that began before version 0.2.0 kept eight numbers: their sums were fitted as they came.
-        *sums, self.low, self.high = state
-        self.count, self.x, self.y, self.xx, self.xy, self.yy, self.whole = (*sums, *sums[3:4])[:7]
-
-    @property
-    def slope(self) -> float:
-        """Least squares alone; 0 where verdict sums do not differ."""
-        apart = _squares_apart(self.count, self.x, self.xx)
-        return (self.xy - self.x * self.y / self.count) / apart if apart else 0.0
-
-    @property
-    def value(self) -> float:
-        if not self.count:
-            return 0.0
-        apart = _squares_apart(self.count, self.y, self.yy)
-        spread = (apart / self.count) ** 0.5 or 1.0
-        # Verdicts of a completion that mostly cancel, or are rare, still count as one.
-        prior = PRIOR_SHARE * spread / max(1.0, (self.whole / self.count) ** 0.5)
-        # How many completions the spread comes from: one success among a thousand failures is one, not a thousand.
-        mean = self.y / self.count
-        known = apart and _squares_apart(self.count, self.x, self.xx)
-        evidence = apart / max(self.high - mean, mean - self.low) ** 2 if known else 0.0
-        return float(max(0.0, (PRIOR_COUNT * prior + evidence * self.slope) / (PRIOR_COUNT + evidence)))
-
-
-@dataclass(slots=True)
-class RunningScales:
-    """The same with several slopes: what a good verdict is worth and what a poor one costs, or what verdicts are worth
-    by the share of the text that they cover. A critic may find five words poor for each good one, and its score may
-    hardly fall for them; one slope would pay both alike.
-
-    Slopes of verdicts are shrunk towards the prior, as the single one is; those of shares of the text towards 0.
-
-    >>> scales = RunningScales()
-    >>> scales.see([(1.0, 0.0, 3.0), (0.0, 1.0, -1.0), (1.0, 1.0, 2.0), (2.0, 1.0, 5.0)] * 500)
-    >>> [round(value, 1) for value in scales.value]
-    [3.0, 1.0]
-    """
-
-    signs: tuple[float, ...] = (1.0, -1.0)
-    """Of the sums of verdicts in a row: whether more of it should raise the score."""
-    length_signs: tuple[float, ...] = ()
-    """Of the sums by length, which stand behind them."""
-    moments: NDArray[np.float64] = field(init=False)
-    """Sums of products of (1, the sums, score)."""
-    whole: float = 0.0
-    low: float = 0.0
-    high: float = 0.0
-
-    def __post_init__(self) -> None:
-        size = len(self.signs) + len(self.length_signs) + 2
-        self.moments = np.zeros((size, size))
+    def add(self, rows: Sequence[tuple[float, ...]]) -> None:
+        if rows:
+            wide = np.column_stack([np.ones(len(rows)), np.asarray(rows, dtype=float)])
+            low, high = float(wide[:, -1].min()), float(wide[:, -1].max())
+            self.low, self.high = (min(self.low, low), max(self.high, high)) if self.count else (low, high)
+            self.table = self.table + wide.T @ wide
 
     @property
     def count(self) -> float:
-        return float(self.moments[0, 0])
+        return float(self.table[0, 0])
 
-    def see(self, rows: Sequence[tuple[float, ...]], prompts: Sequence[str] = ()) -> None:
-        """Add (the sums, score) of some completions, and the prompt of each."""
-        if rows and (within := among_prompts(rows, prompts) if prompts else rows):
-            table = np.column_stack([np.ones(len(within)), np.asarray(within, dtype=float)])
-            verdicts = np.asarray(rows, dtype=float)[:, : len(self.signs)] @ np.array(self.signs)
-            self.whole += len(within) * float(np.mean(np.square(verdicts)))
-            low, high = float(table[:, -1].min()), float(table[:, -1].max())
-            self.low, self.high = (min(self.low, low), max(self.high, high)) if self.count else (low, high)
-            self.moments = self.moments + table.T @ table
+    @property
+    def mean(self) -> NDArray[np.float64]:
+        return np.asarray(self.table[0, 1:] / self.count)
+
+    @property
+    def apart(self) -> NDArray[np.float64]:
+        """Of each column: the sum of squared distances from its mean; exactly 0 where they are rounding."""
+        each = zip(self.table[0, 1:], self.table.diagonal()[1:], strict=True)
+        return np.array([_squares_apart(self.count, float(total), float(squares)) for total, squares in each])
+
+    @property
+    def covariance(self) -> NDArray[np.float64]:
+        return np.asarray(self.table[1:, 1:] - self.count * np.outer(self.mean, self.mean))
+
+
+@dataclass(slots=True)
+class RunningScale:
+    """What verdicts are worth: the least-squares slopes of score on sums of verdicts over everything seen so far,
+    shrunk towards a prior, never negative. Where all scores are equal the prior stays: spans teach within a completion.
+
+    They are fitted among the completions of a prompt: advantages compare no others, and an easy prompt has high scores
+    whatever is said. Only while no prompt has had several completions, they are fitted over all.
+
+    There is one slope for the sum of all verdicts, or one for good and one for poor ones: a critic may find five words
+    poor for each good one, and its score may hardly fall for them. Slopes by length, of sums of verdicts times their
+    shares of the text, may stand behind them. They are shrunk towards 0.
+
+    >>> scale = RunningScale((1.0, -1.0))
+    >>> scale.see([(1.0, 0.0, 3.0), (0.0, 1.0, -1.0), (1.0, 1.0, 2.0), (2.0, 1.0, 5.0)] * 500, range(2000))
+    >>> [round(value, 1) for value in scale.value]
+    [3.0, 1.0]
+    """
+
+    signs: tuple[float, ...] = (1.0,)
+    """Of the sums of verdicts in a row: whether more of it should raise the score."""
+    length_signs: tuple[float, ...] = ()
+    """Of the sums by length, which stand behind them."""
+    all: _Sums = field(init=False)
+    """Of the rows as they came."""
+    within: _Sums = field(init=False)
+    """Of what is left of them among the completions of a prompt."""
+
+    def __post_init__(self) -> None:
+        size = len(self.signs) + len(self.length_signs) + 2
+        self.all, self.within = _Sums(np.zeros((size, size))), _Sums(np.zeros((size, size)))
+
+    def see(self, rows: Sequence[tuple[float, ...]], prompts: Sequence[Hashable]) -> None:
+        """Add (the sums, score) of some completions, and which have the same prompt."""
+        self.all.add(rows)
+        self.within.add(among_prompts(rows, prompts))
+
+    @property
+    def count(self) -> float:
+        return self.all.count
 
     def state(self) -> list[float]:
-        return [*self.moments.ravel().tolist(), self.whole, self.low, self.high]
+        return [number for sums in (self.all, self.within) for number in (*sums.table.flat, sums.low, sums.high)]
 
     def restore(self, state: Sequence[float]) -> None:
-        self.moments = np.array(state[:-3], dtype=float).reshape(self.moments.shape)
-        self.whole, self.low, self.high = state[-3:]
+        size = self.all.table.size
+        if len(state) != 2 * (size + 2):
+            raise RunError(
+                "what verdicts are worth was learned by another version of text2grad, or with another scoring.slopes "
+                "or scoring.by_length. Resume with that version and those settings, or start in another folder"
+            )
+        for sums, own in ((self.all, state[: size + 2]), (self.within, state[size + 2 :])):
+            sums.table = np.array(own[:size], dtype=float).reshape(sums.table.shape)
+            sums.low, sums.high = own[size:]
 
     @property
     def value(self) -> tuple[float, ...]:
-        """The price of each sum: what one more of a good one earns, what one more of a poor one costs. None is
-        negative."""
-        count, signs = self.count, np.array([*self.signs, *self.length_signs])
-        if not count:
+        """The price of each sum: what one more of a good one earns, what one more of a poor one costs."""
+        signs = np.array([*self.signs, *self.length_signs])
+        if not self.count:
             return (0.0,) * len(signs)
-        mean = self.moments[0, 1:] / count
-        apart = [_squares_apart(count, self.moments[0, k], self.moments[k, k]) for k in range(1, len(mean) + 1)]
-        covariance = self.moments[1:, 1:] - count * np.outer(mean, mean)
-        spread = (apart[-1] / count) ** 0.5 or 1.0
-        prior = np.zeros(len(signs))
-        prior[: len(self.signs)] = PRIOR_SHARE * spread / max(1.0, (self.whole / count) ** 0.5)
-        evidence = apart[-1] / max(self.high - mean[-1], mean[-1] - self.low) ** 2 if apart[-1] else 0.0
+        sums = self.within if self.within.count else self.all
+        apart, mean = sums.apart, sums.mean[-1]
+        prior = self._prior(sums)
+        # How many completions the spread comes from: one success among a thousand failures is one, not a thousand.
+        evidence = apart[-1] / max(sums.high - mean, mean - sums.low) ** 2 if apart[-1] else 0.0
         known = [k for k in range(len(signs)) if apart[k] and evidence]
         found = prior.copy()
         if known:
-            shrink = np.array(apart)[known] * PRIOR_COUNT / evidence
+            shrink = apart[known] * PRIOR_COUNT / evidence
+            covariance = sums.covariance
             normal = covariance[np.ix_(known, known)] * np.outer(signs[known], signs[known]) + np.diag(shrink)
             found[known] = _never_negative(normal, signs[known] * covariance[known, -1] + shrink * prior[known])
         return tuple(found.tolist())
+
+    def _prior(self, sums: _Sums) -> NDArray[np.float64]:
+        # Where the scores of each prompt are equal, those of different prompts still say what the unit is.
+        spreads = [(each.apart[-1] / each.count) ** 0.5 for each in (sums, self.all)]
+        spread = next(filter(None, spreads), 1.0)
+        own = np.array(self.signs)
+        squares = own @ self.all.table[1 : len(own) + 1, 1 : len(own) + 1] @ own / self.count
+        prior = np.zeros(len(own) + len(self.length_signs))
+        # Verdicts of a completion that mostly cancel, or are rare, still count as one.
+        prior[: len(own)] = PRIOR_SHARE * spread / max(1.0, squares**0.5)
+        return prior
 
 
 def _never_negative(normal: NDArray[np.float64], wanted: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -104,7 +104,8 @@ class Guard:
             complaints.append(f"nothing could be learned from {self._of_updates()}: {why}. {do}")
         if self.recent("reward/residual_ratio") > 1 and self.first_time("residual"):
             complaints.append(
-                "span rewards add variance instead of removing it; set scoring.scale lower, or advantage.anchor higher"
+                "span rewards add variance instead of removing it; set advantage.anchor higher, or scoring.scale lower "
+                "if you set it; scoring.slopes=two and scoring.by_length=true may fit this critic better"
             )
         seen = self.last.get("align/missed_frac", [])
         missed = float(np.mean(seen)) if seen and (over or len(seen) == self.options.window) else 0.0

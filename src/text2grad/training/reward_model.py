@@ -25,8 +25,7 @@ from text2grad.errors import ConfigError, InvalidData
 from text2grad.feedback.critics.learned import is_checkpoint
 from text2grad.feedback.labels import Calibration, TokenLabels, Words, kind_for, label_tokens
 from text2grad.feedback.people import Rejected
-from text2grad.feedback.rewards import kind_of, scale_pairs
-from text2grad.feedback.scales import RunningScale
+from text2grad.feedback.rewards import kind_of, slope_of
 from text2grad.models.modes import evaluating, memory_named
 from text2grad.models.reward.calibrate import calibrated, complaint, token_metrics
 from text2grad.models.reward.model import RewardModel, label_batch, read_card
@@ -145,12 +144,10 @@ class RewardModelTrainer(Closable):
         self.model = RewardModel(base, settings.policy, settings.template.within(base))
         # ---- items
         self.kind = kind_for([row.critique for row in (*self.rows, *self.held_out)])
-        scale = RunningScale()
-        scale.see(scale_pairs((row.critique, row.alignment) for row in self.rows))
         self.skipped = 0
         """Completions that do not fit the template."""
         reader = self.model.reader(self.tokenizer)
-        slope = max(0.0, scale.slope)
+        slope = slope_of((row.critique, row.alignment) for row in self.rows)
         self.items = self._items(self.rows, reader, slope)
         self.held_items = self._items(self.held_out, reader, slope)
         if settings.loss.language and all(item.critique is None for item in self.items):
