@@ -218,9 +218,25 @@ def unit(*rows: tuple[float, ...]) -> torch.Tensor:
 
 def test_to_end_earns_what_the_others_earn_from_there_on() -> None:
     """λ = ½. The second completion earns −1 − ½ at its third token and half as much at each one before. The first ends
-    there, and would have earned that. Where the second ends, nobody else writes."""
+    there, and would have earned that, also with the token before its end: of both, nothing was said. So its first
+    token earns 1 − ½ · ¾. Where the second ends, nobody else writes."""
     found_BT = spans_alone(marked((0, "g.."), (0, "..xx.")), 0.5)
-    torch.testing.assert_close(found_BT, unit((1.0, 0.0, -1.5), (-0.375, -0.75, -1.5, -1.0, 0.0)))
+    torch.testing.assert_close(found_BT, unit((0.625, -0.75, -1.5), (-0.375, -0.75, -1.5, -1.0, 0.0)))
+
+
+def test_at_most_two_tokens_before_the_end_belong_to_it() -> None:
+    """λ = 0. The first completion has four plain tokens; the second earns −1 at each of its six. Of the second's end
+    nobody knows what it would have earned."""
+    found_BT = spans_alone(marked((0, "....."), (0, "xxxxxx.")), 0.0)
+    torch.testing.assert_close(found_BT, unit((0.0, 0.0, -1.0, -1.0, -1.0), (*[-1.0] * 6, 0.0)))
+
+
+def test_what_the_end_earns_reaches_back_to_the_words_before_it() -> None:
+    """λ = ½. The second completion has eight good words: n of them earn 2 − ½ⁿ⁻¹. The first ends after one; there it
+    would have earned what the other earns with seven, and its word earns half of that beside its own 1."""
+    found_BT = spans_alone(marked((0, "g."), (0, "gggggggg.")), 0.5)
+    words = [2 - 0.5**n for n in range(7, -1, -1)]
+    torch.testing.assert_close(found_BT, unit((1 + words[1] / 2, words[1]), (*words, 0.0)))
 
 
 def test_where_all_others_have_ended_those_of_other_prompts_say_what_is_earned() -> None:
@@ -239,9 +255,9 @@ def test_a_token_of_a_poor_span_is_never_pushed_up_by_it() -> None:
 
 def test_scores_that_hardly_differ_leave_spans_as_much_as_equal_ones() -> None:
     """Beside a penalty: the size of the span's half does not depend on the spread of these scores."""
-    penalty_BT = torch.tensor([[0.0, 0.0, 0.0], [0.0, 0.05, 0.0]])
+    penalty_BT = torch.tensor([[0.0] * 5, [0.0, 0.05, 0.0, 0.0, 0.0]])
     options = AdvantageSettings(estimator="anchored", lam=0.0)
-    batch, found = marked((0, "x.."), (0, "...")), []
+    batch, found = marked((0, "x...."), (0, ".....")), []
     for apart in (0.0, 1e-4):
         rewards_BT = batch.rewards_BT.clone()
         rewards_BT[1, -1] += apart
@@ -288,14 +304,19 @@ def test_anchored_with_scalar_rewards_is_rloo(penalty: float) -> None:
 def test_anchored_teaches_where_all_scores_are_equal() -> None:
     """Both programs fail, each at its own place; the residual makes the scores equal."""
     rows = [
-        rollout((1,), (1, 2, 3), logprobs=(0.0,) * 3, token_rewards=rewards, verdicts=verdicts, index=n)
-        for n, (rewards, verdicts) in enumerate(
-            [((-1.0, 0.0, 1.0), (-1.0, 0.0, 0.0)), ((0.0, -1.0, 1.0), (0.0, -1.0, 0.0))]
+        rollout(
+            (1,),
+            (1, 2, 3, 4, 5),
+            logprobs=(0.0,) * 5,
+            token_rewards=(*words, 0, 0, 1),
+            verdicts=(*words, 0, 0, 0),
+            index=n,
         )
+        for n, words in enumerate([(-1.0, 0.0), (0.0, -1.0)])
     ]
     batch = collate(rows)
     found = advantages(batch, batch.rewards_BT, AdvantageSettings(estimator="anchored", lam=0.0))
-    assert (found.advantages_BT < 0).tolist() == [[True, False, False], [False, True, False]]
+    assert (found.advantages_BT < 0).tolist() == [[True, *[False] * 4], [False, True, *[False] * 3]]
 
 
 @pytest.mark.parametrize("score", [0.7, 87.3, 1000.1])

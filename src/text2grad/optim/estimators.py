@@ -3,8 +3,8 @@
 An estimator is a function in a registry, with what it needs declared beside it:
 
 anchored    ρ of what rloo gives, 1 − ρ of the span's own reward, each scaled to unit size. Spans teach within a
-            completion even where all scores of a prompt are equal. The end token earns what others earn from spans
-            by going on, so length is left to the score. The penalty for leaving the reference counts in full at
+            completion even where all scores of a prompt are equal. The end, with a full stop before it, earns what
+            others earn from spans by going on, so length is left to the score. The penalty for leaving the reference counts in full at
             every ρ. With scalar rewards it is rloo. The default.
 gae         value head: generalised advantage estimation.
 rloo        the completion's return minus the mean return of the other completions of its prompt, the same on every
@@ -200,22 +200,43 @@ def _against_others(values_BT: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
     return torch.where(mask_BT, values_BT - mean_BT, 0.0), mask_BT
 
 
+CLOSING, PASSES = 2, 4
+
+
 def _of_spans(earned_BT: Tensor, batch: Batch, rate: float, world: World) -> Tensor:
     """What spans earn from each token on, discounted by this rate per token.
 
-    The last token's own reward is the residual of the score, and is left out. It gets the mean of what the prompt's
-    other completions earn from its place on. Where all of them have ended, the mean is taken over all prompts. With 0
-    instead, ending would avoid blame and miss praise, so spans would teach length."""
+    Nothing was said of the closing tokens: the end token, and up to two before it, such as a full stop. To write them
+    is to end. Each gets the mean of what the prompt's other completions earn from its place on; where all of those are
+    closing, the mean over all prompts. With 0 instead, ending would avoid blame and miss praise, so spans would teach
+    length. The words before them earn what the first closing token gets, discounted, as if the text went on. The
+    residual of the score, on the last token, is left out."""
     inner_BT = batch.mask_BT.scatter(1, batch.last_B1, False)
-    own_BT = discounted_sums(torch.where(inner_BT & (batch.verdicts_BT != 0), earned_BT, 0.0), rate)
-    own_BT, there_BT = torch.where(inner_BT, own_BT, 0.0), inner_BT.to(own_BT.dtype)
-    sum_BT, _ = leave_one_out_mean(own_BT, batch.group_B)
-    share_BT, _ = leave_one_out_mean(there_BT, batch.group_B)
+    labelled_BT = inner_BT & (batch.verdicts_BT != 0)
+    rewards_BT = torch.where(labelled_BT, earned_BT, 0.0)
+    place_T = torch.arange(batch.mask_BT.shape[1], device=batch.mask_BT.device)
+    said_B1 = torch.where(labelled_BT, place_T + 1, 0).amax(1, keepdim=True)
+    closing_B1 = torch.maximum(said_B1, batch.last_B1 - CLOSING).clamp(min=0)
+    inner_BT &= place_T < closing_B1
+    mean_BT = torch.zeros_like(rewards_BT)
+    for _ in range(PASSES):
+        # What others earn contains what their closing tokens get, which is such a mean, too.
+        own_BT = discounted_sums(rewards_BT.scatter_add(1, closing_B1, mean_BT.gather(1, closing_B1)), rate)
+        own_BT = torch.where(inner_BT, own_BT, 0.0)
+        mean_BT = _mean_there(own_BT, inner_BT, batch.group_B, world)
+    return torch.where(inner_BT, own_BT, mean_BT)
+
+
+def _mean_there(own_BT: Tensor, inner_BT: Tensor, group_B: Tensor, world: World) -> Tensor:
+    """The mean over the prompt's other completions that are `inner` at the same place; over all prompts where none
+    is; 0 where none is anywhere."""
+    there_BT = inner_BT.to(own_BT.dtype)
+    sum_BT, _ = leave_one_out_mean(own_BT, group_B)
+    share_BT, _ = leave_one_out_mean(there_BT, group_B)
     all_2T = torch.stack([own_BT.sum(0), there_BT.sum(0)])
     width = all_2T.shape[1]
     all_2T = world.all_sum(torch.nn.functional.pad(all_2T, (0, world.all_max(width) - width)))[:, :width]
-    mean_BT = torch.where(share_BT > LEAST, sum_BT / share_BT.clamp(min=LEAST), all_2T[0] / all_2T[1].clamp(min=1))
-    return own_BT.scatter(1, batch.last_B1, mean_BT.gather(1, batch.last_B1))
+    return torch.where(share_BT > LEAST, sum_BT / share_BT.clamp(min=LEAST), all_2T[0] / all_2T[1].clamp(min=1))
 
 
 def gae_sums(rewards_BT: Tensor, values_BT: Tensor, mask_BT: Tensor, gamma: float, lam: float) -> Tensor:
