@@ -4,8 +4,8 @@ An estimator is a function in a registry, with what it needs declared beside it:
 
 anchored    ρ of what rloo gives, 1 − ρ of the span's own reward, each scaled to unit size. Spans teach within a
             completion even where all scores of a prompt are equal. The end, with a full stop before it, earns what
-            others earn from spans by going on, so length is left to the score. The penalty for leaving the reference counts in full at
-            every ρ. With scalar rewards it is rloo. The default.
+            others earn from spans by going on, so length is left to the score. The penalty for leaving the reference
+            counts in full at every ρ. With scalar rewards it is rloo. The default.
 gae         value head: generalised advantage estimation.
 rloo        the completion's return minus the mean return of the other completions of its prompt, the same on every
             token. The scalar baseline that practitioners use.
