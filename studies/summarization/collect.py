@@ -1,6 +1,6 @@
 """Run folders of a comparison → the rows of a JSON file that a table is made from.
 
-    python -m studies.summarization.collect length.json runs/length      # folder of `text2grad compare`
+    python -m studies.summarization.collect closing.json runs/closing …      # folders of `text2grad compare`
 
 Of each run: its last evaluation (and the one before the first update), and what the last five updates sampled.
 """
@@ -45,13 +45,13 @@ def rows_of(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def main(words: Sequence[str]) -> None:
-    if len(words) != 2:
-        raise SystemExit("collect: wants FILE.json and the folder of a comparison")
-    path, folder = HERE / words[0], Path(words[1])
+    if len(words) < 2:
+        raise SystemExit("collect: wants FILE.json and folders of comparisons")
+    path = HERE / words[0]
     found = json.loads(path.read_text()) if path.exists() else {}
-    rows = list(rows_of(folder))
+    rows = [row for folder in words[1:] for row in rows_of(Path(folder))]
     if not rows:
-        raise SystemExit(f"collect: {folder} has no finished evaluations")
+        raise SystemExit(f"collect: no finished evaluations in {', '.join(words[1:])}")
     path.write_text(json.dumps(found | {"rows": rows}, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 

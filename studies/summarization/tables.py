@@ -1,4 +1,4 @@
-"""The tables of README.md, from first.json, choose-cpu.json, corrected.json and worth.json.
+"""The tables of README.md, from first.json, choose-cpu.json, corrected.json, closing.json and worth.json.
 
 Run `python -m studies.summarization.tables`.
 """
@@ -85,6 +85,23 @@ def corrected(_: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def closing(_: dict[str, Any]) -> str:
+    """Words before and after a full stop belonged to the end, and the score alone, on two CPU cores."""
+    lines = [
+        "| arm | seed | update | ROUGE-L | ROUGE-1 | ROUGE-2 | score | unsupported share | copied | length | "
+        "sampled score | KL per token |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    keys = ("rouge_l", "rouge_1", "rouge_2", "score", "unsupported_share", "copied", "length")
+    rows = json.loads((HERE / "closing.json").read_text())["rows"]
+    for row in rows:
+        if row["update"] or row is rows[0]:
+            arm = f"`{row['arm']}` | {row['seed']}" if row["update"] else "start | "
+            own, sampled = cells(row["metrics"], keys), cells(row["sampled"], ("score", "kl"))
+            lines.append(f"| {arm} | {row['update']} | {own} | {sampled} |")
+    return "\n".join(lines)
+
+
 def worths(_: dict[str, Any]) -> str:
     """What a good and a poor word say about the score."""
     lines = [
@@ -114,7 +131,7 @@ def cells(metrics: dict[str, float], keys: tuple[str, ...]) -> str:
 
 def written(page: str, found: dict[str, Any]) -> str:
     """The page with its tables made anew, each between its marks."""
-    for make in (arms, curves, agreement, choices, corrected, worths):
+    for make in (arms, curves, agreement, choices, corrected, closing, worths):
         begin, end = (f"<!-- {make.__name__}: {side} -->" for side in ("written by tables.py", "end"))
         before, rest = page.split(begin)
         page = f"{before}{begin}\n{make(found)}\n{end}{rest.split(end)[1]}"

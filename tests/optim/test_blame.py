@@ -1,9 +1,9 @@
 """What spans teach about length: nothing, also where a full stop leads to the end. Policies of a few numbers, and
 critics that always blame or always praise.
 
-The first policy chooses a poor token, a plain one or the end, by three logits; after three tokens the text ends by
-itself. All scores are equal. What should be learned is to write plain tokens, not to stop. It is enumerated. The second
-chooses at each place whether to end, and nothing else. It is sampled.
+The first policy chooses a poor token, a plain one or the end, by three logits; after at most three tokens the text ends
+by itself. All scores are equal. What should be learned is to write plain tokens, not to stop. It is enumerated. The
+second chooses at each place whether to end, and nothing else. It is sampled.
 """
 
 from collections.abc import Callable
@@ -18,16 +18,22 @@ from text2grad.optim.estimators import find_estimator
 from text2grad.optim.settings import AdvantageSettings
 
 POOR, PLAIN, END = range(3)
-ALL = [(*words, END) for length in range(4) for words in product((POOR, PLAIN), repeat=length)]
-LENGTH_N = torch.tensor([len(ids) - 1.0 for ids in ALL])
+Texts = list[tuple[int, ...]]
 
 
-def learned(lam: float, steps: int = 80, rate: float = 0.5) -> tuple[float, float]:
+def texts_of(most: int) -> Texts:
+    """All texts of at most so many words."""
+    return [(*words, END) for length in range(most + 1) for words in product((POOR, PLAIN), repeat=length)]
+
+
+def learned(lam: float, most: int = 3, steps: int = 60, rate: float = 0.5) -> tuple[float, float]:
     """(probability of a poor token, expected length) after exact gradient ascent, over all pairs of completions."""
-    pairs = torch.tensor(list(product(range(len(ALL)), repeat=2)))
+    texts = texts_of(most)
+    lengths_N = torch.tensor([len(ids) - 1.0 for ids in texts])
+    pairs = torch.tensor(list(product(range(len(texts)), repeat=2)))
     batch = collate_ids(
         [(1,)] * pairs.numel(),
-        [ALL[n] for n in pairs.flatten()],
+        [texts[n] for n in pairs.flatten()],
         groups=torch.arange(len(pairs)).repeat_interleave(2).tolist(),
     )
     ids_BT = batch.ids_BS[:, 1:]
@@ -36,8 +42,8 @@ def learned(lam: float, steps: int = 80, rate: float = 0.5) -> tuple[float, floa
     batch = replace(batch, rewards_BT=rewards_BT, verdicts_BT=verdicts_BT)
     options = AdvantageSettings(estimator="anchored", lam=lam)
     advantages_BT = find_estimator("anchored")(batch, 0.0, options).advantages_BT
-    # The end after three tokens is nobody's choice.
-    chosen_BT = batch.mask_BT & (torch.arange(4) < 3)
+    # The end after the last word that fits is nobody's choice.
+    chosen_BT = batch.mask_BT & (torch.arange(most + 1) < most)
     logits = torch.zeros(3, requires_grad=True)
     for _ in range(steps):
         logprobs_BT = torch.where(chosen_BT, logits.log_softmax(0)[ids_BT], 0.0)
@@ -46,15 +52,18 @@ def learned(lam: float, steps: int = 80, rate: float = 0.5) -> tuple[float, floa
         (gradient,) = torch.autograd.grad(gain, logits)
         logits = (logits + rate * gradient).detach().requires_grad_()
     chance_B = torch.where(chosen_BT, logits.detach().log_softmax(0)[ids_BT], 0.0).sum(1).exp()
-    return float(logits.detach().softmax(0)[POOR]), float((chance_B[:: 2 * len(ALL)] * LENGTH_N).sum())
+    return float(logits.detach().softmax(0)[POOR]), float((chance_B[:: 2 * len(texts)] * lengths_N).sum())
 
 
 @pytest.mark.parametrize("lam", [0.0, 0.5, 0.8])
-def test_poor_words_go_and_the_others_stay(lam: float) -> None:
-    before = float((torch.tensor([3.0 ** -min(len(ids), 3) for ids in ALL]) * LENGTH_N).sum())
-    poor, length = learned(lam)
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_poor_words_go_and_the_others_stay(lam: float, most: int) -> None:
+    """Also in texts of a single word: a blamed one and another at the same place do not earn the same."""
+    texts = texts_of(most)
+    before = sum(3.0 ** -min(len(ids), most) * (len(ids) - 1) for ids in texts)
+    poor, length = learned(lam, most)
     assert poor < 0.02
-    assert before <= length < 3
+    assert before <= length < most
 
 
 PLACES, GROUPS, EACH = 12, 128, 4
@@ -118,9 +127,10 @@ CRITICS["blames two words, then praises"] = lambda place, _: torch.where(place <
 @pytest.mark.parametrize("closing", [1, 2])
 @pytest.mark.parametrize("critic", CRITICS)
 def test_words_that_lead_to_the_end_are_no_way_around_blame(critic: str, closing: int, lam: float) -> None:
-    """Of a full stop nothing is said. What stands behind it in the others would have been blamed, or praised."""
+    """Of a full stop nothing is said. What stands behind it in the others would have been blamed, or praised. If it
+    earned nothing, texts would get down to one word, or up to eleven of twelve. Now they change by less than a word."""
     found = lengths(CRITICS[critic], lambda words: torch.full_like(words, 0.3), closing=closing, lam=lam)
-    assert found[-1] == pytest.approx(found[0], abs=0.45)
+    assert found[-1] == pytest.approx(found[0], abs=0.9)
 
 
 @pytest.mark.parametrize("critic", ["blames the first word", "praises the first word"])

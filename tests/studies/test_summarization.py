@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from studies.summarization import choose, critics, tables, worth
+from studies.summarization import choose, collect, critics, tables, worth
 
 from text2grad import config
 from text2grad.training.compare import CompareSettings, plan
@@ -264,3 +264,28 @@ def test_the_comparisons_that_were_run_can_be_planned(file: str, tmp_path: Path)
     rl = [job for job in jobs if job.arm != "sft"]
     assert len({job.completions * job.settings.updates for job in rl}) == 1
     assert {job.seed for job in jobs} == ({0, 1, 2, 3, 4} if file == "main" else {100})
+
+
+def test_the_first_and_the_last_evaluation_of_a_run_are_collected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collect, "HERE", tmp_path)
+    held_out = {f"held_out/{key}": 0.1 for key in collect.HELD_OUT}
+    lines: list[dict[str, Any]] = [{"update": 0, **held_out}]
+    lines += [{"update": n, "score/mean": n / 10, "kl/reference": n / 100} for n in range(1, 9)]
+    lines[4] |= held_out
+    lines[8] |= dict.fromkeys(held_out, 0.45678)
+    run = tmp_path / "runs" / "words" / "seed-3"
+    run.mkdir(parents=True)
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (tmp_path / "found.json").write_text(json.dumps({"machine": "mine", "rows": ["old"]}))
+    collect.main(["found.json", str(tmp_path / "runs")])
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["machine"] == "mine"
+    first, last = found["rows"]
+    assert (first["arm"], first["seed"], first["update"], first["sampled"]) == ("words", 3, 0, {})
+    # The last five updates: 4 to 8.
+    assert (last["update"], last["metrics"]["rouge_l"], last["sampled"]) == (8, 0.4568, {"score": 0.6, "kl": 0.06})
+    for wrong in (["found.json"], ["found.json", str(tmp_path / "nowhere")]):
+        with pytest.raises(SystemExit, match="collect: "):
+            collect.main(wrong)

@@ -3,8 +3,8 @@
 An estimator is a function in a registry, with what it needs declared beside it:
 
 anchored    ρ of what rloo gives, 1 − ρ of the span's own reward, each scaled to unit size. Spans teach within a
-            completion even where all scores of a prompt are equal. The end, with a full stop before it, earns what
-            others earn from spans by going on, so length is left to the score. The penalty for leaving the reference
+            completion even where all scores of a prompt are equal. The end earns what others earn from spans by
+            going on, so length is left to the score. The penalty for leaving the reference
             counts in full at every ρ. With scalar rewards it is rloo. The default.
 gae         value head: generalised advantage estimation.
 rloo        the completion's return minus the mean return of the other completions of its prompt, the same on every
@@ -200,42 +200,50 @@ def _against_others(values_BT: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
     return torch.where(mask_BT, values_BT - mean_BT, 0.0), mask_BT
 
 
-CLOSING, PASSES = 2, 4
+CLOSING = 2
+"""So many tokens before the end token may belong to the end: a full stop, or a quotation mark behind one."""
+PASSES = 8
+"""Enough for one rate per token up to 1; at 0.8, four would be."""
 
 
 def _of_spans(earned_BT: Tensor, batch: Batch, rate: float, world: World) -> Tensor:
     """What spans earn from each token on, discounted by this rate per token.
 
-    Nothing was said of the closing tokens: the end token, and up to two before it, such as a full stop. To write them
-    is to end. Each gets the mean of what the prompt's other completions earn from its place on; where all of those are
-    closing, the mean over all prompts. With 0 instead, ending would avoid blame and miss praise, so spans would teach
-    length. The words before them earn what the first closing token gets, discounted, as if the text went on. The
+    The end is the end token, and the tokens after the last one that something was said of, at most two: such as a full
+    stop. It gets what the prompt's other completions earn from its place on, in the mean; where none of them writes
+    there, the mean is taken over all prompts. With 0 instead, ending would avoid blame and miss praise, so spans would
+    teach length. For the tokens before the end token, the mean is over completions that write on for more than two
+    tokens: which ones does not depend on what is said there. Else a word that was blamed and one that was not would
+    earn the same near the end. The words before the end earn what it gets, discounted, as if the text went on. The
     residual of the score, on the last token, is left out."""
-    inner_BT = batch.mask_BT.scatter(1, batch.last_B1, False)
-    labelled_BT = inner_BT & (batch.verdicts_BT != 0)
-    rewards_BT = torch.where(labelled_BT, earned_BT, 0.0)
     place_T = torch.arange(batch.mask_BT.shape[1], device=batch.mask_BT.device)
+    words_BT = batch.mask_BT & (place_T < batch.last_B1)
+    labelled_BT = words_BT & (batch.verdicts_BT != 0)
+    rewards_BT = torch.where(labelled_BT, earned_BT, 0.0)
     said_B1 = torch.where(labelled_BT, place_T + 1, 0).amax(1, keepdim=True)
-    closing_B1 = torch.maximum(said_B1, batch.last_B1 - CLOSING).clamp(min=0)
-    inner_BT &= place_T < closing_B1
-    mean_BT = torch.zeros_like(rewards_BT)
+    end_B1 = torch.maximum(said_B1, batch.last_B1 - CLOSING).clamp(min=0)
+    inner_BT, far_BT = words_BT & (place_T < end_B1), words_BT & (place_T < batch.last_B1 - CLOSING)
+    width = world.all_max(batch.mask_BT.shape[1])
+    found_BT = torch.zeros_like(rewards_BT)
     for _ in range(PASSES):
-        # What others earn contains what their closing tokens get, which is such a mean, too.
-        own_BT = discounted_sums(rewards_BT.scatter_add(1, closing_B1, mean_BT.gather(1, closing_B1)), rate)
-        own_BT = torch.where(inner_BT, own_BT, 0.0)
-        mean_BT = _mean_there(own_BT, inner_BT, batch.group_B, world)
-    return torch.where(inner_BT, own_BT, mean_BT)
+        # What others earn contains what their ends get, which is such a mean, too.
+        own_BT = discounted_sums(rewards_BT.scatter_add(1, end_B1, found_BT.gather(1, end_B1)), rate)
+        before_BT = _mean_there(own_BT, far_BT, batch.group_B, width, world)
+        found_BT = torch.where(inner_BT, own_BT, before_BT)
+        last_BT = _mean_there(found_BT, words_BT, batch.group_B, width, world)
+        found_BT = torch.where(words_BT, found_BT, last_BT)
+    return found_BT
 
 
-def _mean_there(own_BT: Tensor, inner_BT: Tensor, group_B: Tensor, world: World) -> Tensor:
-    """The mean over the prompt's other completions that are `inner` at the same place; over all prompts where none
-    is; 0 where none is anywhere."""
-    there_BT = inner_BT.to(own_BT.dtype)
-    sum_BT, _ = leave_one_out_mean(own_BT, group_B)
-    share_BT, _ = leave_one_out_mean(there_BT, group_B)
-    all_2T = torch.stack([own_BT.sum(0), there_BT.sum(0)])
-    width = all_2T.shape[1]
-    all_2T = world.all_sum(torch.nn.functional.pad(all_2T, (0, world.all_max(width) - width)))[:, :width]
+def _mean_there(values_BT: Tensor, there_BT: Tensor, group_B: Tensor, width: int, world: World) -> Tensor:
+    """The mean over the prompt's other completions that are there at the same place; over all prompts, in all
+    processes, where none is; 0 where none is anywhere. `width`: of the longest completion of all processes."""
+    values_BT, counts_BT = torch.where(there_BT, values_BT, 0.0), there_BT.to(values_BT.dtype)
+    sum_BT, _ = leave_one_out_mean(values_BT, group_B)
+    share_BT, _ = leave_one_out_mean(counts_BT, group_B)
+    all_2T = torch.stack([values_BT.sum(0), counts_BT.sum(0)])
+    own_width = all_2T.shape[1]
+    all_2T = world.all_sum(torch.nn.functional.pad(all_2T, (0, width - own_width)))[:, :own_width]
     return torch.where(share_BT > LEAST, sum_BT / share_BT.clamp(min=LEAST), all_2T[0] / all_2T[1].clamp(min=1))
 
 
