@@ -175,6 +175,7 @@ def test_prices_are_never_negative_and_survive_a_file(
     scale, again = RunningScale(TWO), RunningScale(TWO)
     scale.see([row for _, *row in rows], [prompt for prompt, *_ in rows])  # type: ignore[misc]
     assert all(0 <= value < np.inf for value in scale.value)
+    assert {type(number) for number in scale.state()} == {float}, "a checkpoint holds nothing of numpy's"
     again.restore(json.loads(json.dumps(scale.state())))
     for each in (scale, again):
         each.see([row for _, *row in more], [prompt for prompt, *_ in more])  # type: ignore[misc]

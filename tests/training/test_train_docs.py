@@ -41,7 +41,8 @@ def test_every_metric_is_explained_and_exists(tmp_path: Path) -> None:
         return [None] * len(said) if next(calls) == 2 else said
 
     trainer(tmp_path / "gae", "updates=3", "scoring.scale=0.1", critic=silent_first, held_out=HELD_OUT).train()
-    trainer(tmp_path / "group", "updates=1", "advantage.estimator=rloo", "scoring.slopes=two").train()
+    priced = ("scoring.slopes=two", "scoring.by_length=true")
+    trainer(tmp_path / "group", "updates=1", "advantage.estimator=rloo", *priced).train()
     words = ("updates=1", "evaluation.critic=reference")
     trainer(tmp_path / "examined", *words, held_out=[Example("h", "Name it.", reference="The crane.")]).train()
     written = {

@@ -117,7 +117,8 @@ class RunningScale:
         return self.all.count
 
     def state(self) -> list[float]:
-        return [number for sums in (self.all, self.within) for number in (*sums.table.flat, sums.low, sums.high)]
+        parts = (self.all, self.within)
+        return [number for sums in parts for number in (*sums.table.ravel().tolist(), sums.low, sums.high)]
 
     def restore(self, state: Sequence[float]) -> None:
         size = self.all.table.size
