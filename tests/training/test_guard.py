@@ -358,7 +358,7 @@ def test_spans_that_add_variance_are_told_when_they_keep_doing_so(rewards: Rewar
         )
         told.append(guard.complaints(seen, rewards, EXAMPLES))
     assert [bool(words) for words in told] == [False, False, False, True, False]
-    assert "set scoring.scale lower" in told[3][0]
+    assert "set advantage.anchor higher, or scoring.scale lower if you set it" in told[3][0]
 
 
 def test_a_critic_that_scores_nothing_is_quoted_with_its_reason(rewards: RewardFunction) -> None:

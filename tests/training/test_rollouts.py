@@ -31,6 +31,12 @@ def test_the_residual_is_looked_at_among_the_completions_of_a_prompt() -> None:
     assert residual_ratio(rollouts, Prices(0, 0, 5.0, 0)) == pytest.approx(0.5 / 1.25)
 
 
+def test_where_every_prompt_has_one_completion_all_are_taken_together() -> None:
+    # Scores 0, 1 and 5; of praise 0, 2 and 4, at 1 each, are left 0, −1 and 1. Variances 14/3 and 2/3.
+    alone = [rollout("a", 0, 0.0), rollout("b", 2, 1.0), rollout("c", 4, 5.0)]
+    assert residual_ratio(alone, 1.0) == pytest.approx(2 / 14)
+
+
 def test_without_differences_there_is_no_ratio() -> None:
     assert residual_ratio([rollout("a", 1, 0.5)], 0.25) is None
     assert residual_ratio([rollout("a", praise, 0.1) for praise in (1, 2, 3)], 0.25) is None

@@ -230,7 +230,8 @@ def residual_ratio(rollouts: Sequence[Rollout], scale: Scale) -> float | None:
             prompts.append(rollout.example.id)
     if len(pairs) < 2:
         return None
-    scores, earned = np.array(among_prompts(pairs, prompts)).T
+    # Where every prompt has one completion, all are taken together, as for the prices.
+    scores, earned = np.array(among_prompts(pairs, prompts) or pairs).T
     return float((scores - earned).var() / scores.var()) if scores.var() > 0 else None
 
 
