@@ -1,4 +1,4 @@
-"""What is said about the rewards of an update, by hand."""
+"""Metrics of the rewards of an update, worked by hand."""
 
 import pytest
 

@@ -4,8 +4,8 @@ An estimator is a function in a registry, with what it needs declared beside it:
 
 anchored    ρ of what rloo gives, 1 − ρ of the span's own reward, each scaled to unit size. Spans teach within a
             completion even where all scores of a prompt are equal. The end earns what others earn from spans by
-            going on, so length is left to the score. The penalty for leaving the reference
-            counts in full at every ρ. With scalar rewards it is rloo. The default.
+            going on, so length is left to the score. The penalty for leaving the reference counts in full at every ρ.
+            With scalar rewards it is rloo. The default.
 gae         value head: generalised advantage estimation.
 rloo        the completion's return minus the mean return of the other completions of its prompt, the same on every
             token. The scalar baseline that practitioners use.
@@ -201,21 +201,22 @@ def _against_others(values_BT: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
 
 
 CLOSING = 2
-"""So many tokens before the end token may belong to the end: a full stop, or a quotation mark behind one."""
+"""At most this many tokens before the end token belong to the end, such as a full stop and a quotation mark."""
 PASSES = 8
-"""Enough for one rate per token up to 1; at 0.8, four would be."""
+"""Rounds until the means agree with each other. Eight are enough for any rate up to 1."""
 
 
 def _of_spans(earned_BT: Tensor, batch: Batch, rate: float, world: World) -> Tensor:
     """What spans earn from each token on, discounted by this rate per token.
 
-    The end is the end token, and the tokens after the last one that something was said of, at most two: such as a full
-    stop. It gets what the prompt's other completions earn from its place on, in the mean; where none of them writes
-    there, the mean is taken over all prompts. With 0 instead, ending would avoid blame and miss praise, so spans would
-    teach length. For the tokens before the end token, the mean is over completions that write on for more than two
-    tokens: which ones does not depend on what is said there. Else a word that was blamed and one that was not would
-    earn the same near the end. The words before the end earn what it gets, discounted, as if the text went on. The
-    residual of the score, on the last token, is left out."""
+    The end is the end token, and the unlabelled tokens right before it, at most two (a full stop). Each gets the mean
+    of what the prompt's other completions earn from its place on. Where none of them writes there, the mean is taken
+    over all prompts. With 0 instead, ending would avoid blame and miss praise, so spans would teach length.
+
+    For the tokens before the end token, the mean is over completions that write on for more than two tokens. This
+    choice must not depend on labels: else a blamed word and another one would earn the same near the end. The words
+    before the end earn what the end gets, discounted, as if the text went on. The residual of the score, on the last
+    token, is left out."""
     place_T = torch.arange(batch.mask_BT.shape[1], device=batch.mask_BT.device)
     words_BT = batch.mask_BT & (place_T < batch.last_B1)
     labelled_BT = words_BT & (batch.verdicts_BT != 0)
